@@ -276,7 +276,7 @@ class _Model:
     def histograms(self) -> list[tuple[float, float]]:
         """For each level of a tree that is split by passes how many counts its histograms have (nodes x looked at x
         buckets x counts of a bucket), and their mean."""
-        parts, counts = NodeStats.of(self.shape).parts, []
+        parts, counts = NodeStats.of(self.shape).slots, []
         for depth in range(self.upper):
             assert self.way.limits is not None
             rows = self.shape.rows >> depth

@@ -45,7 +45,7 @@ KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
             {"family": family.name},
         )
         for family in known_families()
-        if family.by_values
+        if family.uses_values
         for task in family.tasks
     },
 }

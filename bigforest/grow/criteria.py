@@ -1,8 +1,7 @@
-"""Criteria: how the splits of a node are compared, and the value of a node in the table. One object each.
+"""Criteria, one object each: how splits of a node are compared, and the impurity of a node in the forest table.
 
-In memory kernels compare splits, by the number and the table of a criterion (kernels/scan/impurity.py): Gini and
-the criteria of regression have their own scans, all others use the one that scores both sides in integers. By passes
-the same is done from counts: kernels/out_of_core/split_scores.py filters, and `exact` decides.
+    in memory   kernels compare splits, by `number` and `table` (kernels/scan/)
+    by passes   splits are compared from counts: `scores` and `bounds` are floats that filter, `exact` decides
 
 A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, passed to
 `register_criterion`; README.md of grow has an example.
@@ -32,17 +31,16 @@ from bigforest.options.names import name_impurity
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
-# Statistics of a node or of a side of a split, int64 [scored] (out_of_core/context.py); or a row for each of
-# several splits or buckets.
+# Statistics of a node or of a side of a split, int64 [scored] (out_of_core/context.py), or [splits, scored].
 Sides = NDArray[np.int64]
 
 
 class Criterion(ABC):
     """A criterion.
 
-    name    as TrainConfig.impurity has it.
-    number  for kernels.
-    oracle  the naive function that it is compared with.
+    name    value of TrainConfig.impurity
+    number  number in kernels (kernels/scan/impurity.py)
+    oracle  naive function that it is compared with
     """
 
     def __init__(self, name: str, number: int, oracle: str) -> None:
@@ -51,43 +49,46 @@ class Criterion(ABC):
         self.oracle = oracle
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Every process has its own, because tables are large and functions are compiled."""
+        """Pickle the name: every process has its own tables and compiled functions."""
         return criterion_named, (self.name,)
 
     @property
     def table(self) -> Any:
-        """What kernels score a side with, besides the number."""
+        """Argument of kernels that score a side: a table, or a compiled function."""
         return entropy_table()
 
     @property
     def impurity(self) -> Any:
-        """What kernels compute the impurity of a node from, see impurity_of of kernels/scan/impurity.py."""
+        """Argument of kernels that compute the impurity of a node, see impurity_of of kernels/scan/impurity.py."""
         return self.number
 
     def check(self, store: Store) -> None:  # noqa: B027  # most compare any targets
-        """Raise DataError where the targets are not of the kind that it compares."""
+        """Raise DataError if it cannot compare these targets."""
 
     def zero(self, target: TargetSpec) -> float | None:
-        """See RegressionTarget of kernels/scan/target.py."""
+        """Return the number of a target of zero, see RegressionTarget of kernels/scan/target.py; None if not needed."""
         return None
 
     @abstractmethod
     def exact(self, left: Sides, total: Sides, origin: float) -> Fraction | float:
-        """Score of the split that leaves `left` of `total` on the left.
+        """Return the score of the split with `left` of `total` on the left.
 
-        origin  the number from which sums are counted, itself counted from `zero`
+        origin  the number from which sums are counted, relative to `zero`
 
         Larger is a larger decrease; scores of one node compare without rounding.
         """
 
     def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
-        """See split_scores of kernels/out_of_core/split_scores.py."""
+        """Return the scores of splits to 1e-15, float64; -inf where a side weighs less than min_leaf >= 1."""
         scores = np.empty(len(left))
         split_scores(self.number, left, total, min_leaf, self.table, np.empty_like(total), scores)
         return scores
 
     def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
-        """See bucket_bounds of kernels/out_of_core/split_scores.py."""
+        """Return upper bounds of the scores of the splits inside buckets, float64.
+
+        before, counts  int64 [buckets, slots], statistics before each bucket, and in it
+        """
         bounds = np.empty(len(counts))
         bucket_bounds(self.number, before, counts, total, self.table, np.empty_like(total), bounds)
         return bounds
@@ -142,10 +143,11 @@ class PoissonCriterion(Criterion):
 class ScoredCriterion(Criterion):
     """A criterion of classes whose scores are sums of an integer for each side.
 
-    score  the integer, see side_score of kernels/scan/impurity.py; of (counts int64 [classes], weight int64)
-    value  the impurity of a node, float64; of (counts [classes], weight float64)
+    score  returns the integer of a side, at most 0, which more rows do not raise; takes (counts int64 [classes], weight
+           int64)
+    value  returns the impurity of a node, float64; takes (counts [classes], weight float64)
 
-    Both compiled by `helper` or `inlined` of kernels/compiler/jit.py; None for what kernels know by the number.
+    Both are compiled by `helper` or `inlined` of kernels/compiler/jit.py; None if kernels know the criterion by number.
     """
 
     def __init__(
@@ -185,7 +187,7 @@ _CRITERIA: dict[str, Criterion] = {
 
 
 def register_criterion(criterion: ScoredCriterion) -> None:
-    """Let TrainConfig(impurity=criterion.name) train by it in this process; raises ConfigError for a name in use.
+    """Let TrainConfig(impurity=criterion.name) train by it in this process. Raise ConfigError for a name in use.
 
     Forests keep the name: only a process with the criterion trains more of their trees or opens them.
     """
@@ -194,12 +196,12 @@ def register_criterion(criterion: ScoredCriterion) -> None:
 
 
 def criterion_named(name: str) -> Criterion:
-    """The criterion of this name. Raises ConfigError where this process has none."""
+    """Return the criterion of this name. Raise ConfigError if it is not known in this process."""
     if name not in _CRITERIA:
         raise ConfigError(f"there is no impurity {name}; it is registered by code that this process has not run")
     return _CRITERIA[name]
 
 
 def criterion_of(config: TrainConfig) -> Criterion:
-    """The criterion of a forest."""
+    """Return the criterion of a forest."""
     return criterion_named(config.criterion)

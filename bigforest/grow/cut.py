@@ -1,8 +1,8 @@
-"""Cutting grown trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha`.
+"""Cut grown trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha`.
 
-A tree is grown as without these options, and then cut, before rows that are not in its bag are sent down it. As the
-split of a node depends on its rows and its key alone, the tree is the one that would be grown best-first, or without
-splits that decrease the impurity too little. Oracle: tests/naive/cut.py, which grows so.
+A tree is grown without these options and then cut, before out-of-bag rows are routed down it. The split of a node
+depends only on its rows and its key, so the result is the tree that growing best-first, or stopping at splits that
+decrease the impurity too little, would give. Oracle: tests/naive/cut.py, which grows in these ways.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bigforest.options.train_config import TrainConfig
 
 # Decreases that differ from an option by this share are equal to it: they are rounded.
 _ROUNDING = 2.0**-40
-# What a node has that has become a leaf.
+# Values of a node that becomes a leaf.
 _LEAF: dict[str, Any] = {
     "feature": LEAF,
     "threshold": np.nan,
@@ -31,23 +31,26 @@ _LEAF: dict[str, Any] = {
 
 
 def cut_rules(config: TrainConfig) -> CutRules | None:
-    """What is cut off the trees of a forest; None for nothing."""
-    given: dict[str, Any] = {
+    """Return the rules by which the trees of a forest are cut; None if they are not cut."""
+    limits: dict[str, Any] = {
         "leaves": config.max_leaf_nodes,
         "decrease": config.min_impurity_decrease * (1.0 - _ROUNDING),
         "cost": config.ccp_alpha * (1.0 + _ROUNDING),
     }
-    return CutRules(**{name: limit for name, limit in given.items() if limit}) if config.cuts else None
+    return CutRules(**{name: limit for name, limit in limits.items() if limit}) if config.cuts else None
 
 
 def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -> NDArray[np.float64]:
-    """The decrease of impurity of the whole tree by the split of each node, nan in leaves; root: weight of its root."""
+    """Return the decrease of the impurity of the whole tree by the split of each node, nan in leaves.
+
+    root  weight of the root
+    """
     decrease: NDArray[np.float64] = nodes.gain * (nodes.weight / root)
     return decrease
 
 
 def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
-    """Whole trees, cut."""
+    """Cut whole trees."""
     starts = trees.starts
     sizes = np.diff(starts)
     root = np.repeat(starts[:-1], sizes)
@@ -58,23 +61,23 @@ def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
 
 
 def compile_cut(rules: CutRules) -> None:
-    """Compile what `cut_whole` and cutting in pieces need, on a tree of one node."""
+    """Compile the kernel on a tree of one node."""
     one = np.zeros(1, np.uint32)
     cut_trees(np.array([0, 1]), one, np.zeros(1), rules, one.copy(), np.zeros(1, np.bool_), np.zeros(1, np.int64))
 
 
 def heap_size(nodes: int, rules: CutRules) -> int:
-    """Entries of the heap that `cut_trees` needs for a tree of this many nodes."""
+    """Return the entries of the heap that `cut_trees` needs for a tree of this many nodes."""
     return min(rules.leaves, nodes // 2 + 1)
 
 
 def cut_nodes(
     nodes: TreeArrays, number: NDArray[np.uint32], inner: NDArray[np.bool_], right: NDArray[np.uint32]
 ) -> TreeArrays:
-    """What remains of some nodes.
+    """Return the nodes that remain.
 
-    number, inner  of these, see kernels/tree/cut.py cut_trees
-    right          the new number of the right child; anything in leaves
+    number, inner  new numbers, and which nodes are inner ones, see kernels/tree/cut.py cut_trees
+    right          new number of the right child; anything in leaves
     """
     kept = np.flatnonzero(number != REMOVED)
     leaf = ~inner[kept]

@@ -1,4 +1,4 @@
-"""Kinds of features: from a store to what kernels need to know of each of its columns."""
+"""Kinds of the features of a store, as kernels need them to split nodes on categories and missing values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Features(NamedTuple):
     """The features of a table.
 
     codes      number of codes of each
-    kinds      uint8 [features], see kernels/scan/categorical_missing.py
-    min_level  int64 [features], the option, in weights of the bag
+    kinds      uint8 [features], NUMBER, MISSING or CATEGORY of kernels/scan/categorical_missing.py
+    min_level  int64 [features], the option `min_level`, in weights of the bag
     """
 
     codes: tuple[int, ...]
@@ -32,26 +32,27 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Features:
-        """Those of a store. Raises ConfigError where min_level is of another number of features."""
+        """Return the features of a store. Raise ConfigError if `min_level` is of another number of features."""
         features, mean = store.spec.features, store.spec.searched_weight
-        least = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
+        min_level = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
         kinds = [
             CATEGORY if feature.splits_on_levels else MISSING if feature.has_gaps else NUMBER for feature in features
         ]
-        return cls(tuple(feature.codes for feature in features), np.array(kinds, np.uint8), np.array(least, np.int64))
+        codes = tuple(feature.codes for feature in features)
+        return cls(codes, np.array(kinds, np.uint8), np.array(min_level, np.int64))
 
     @property
     def plain(self) -> bool:
-        """Whether all are numbers of which none is missing."""
+        """True if all features are numbers without missing values."""
         return not self.kinds.any()
 
     @property
     def largest(self) -> int:
-        """Codes of the largest category; 0 without one."""
+        """Number of codes of the largest category; 0 without categories."""
         return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
 
-    def mixed(self, rows: int, classes: int) -> CategoricalMissing | None:
-        """What kernels need to grow on this many rows besides codes; None where all are plain."""
+    def non_numeric(self, rows: int, classes: int) -> CategoricalMissing | None:
+        """Return what kernels need for categories and missing values of this many rows; None if all are plain."""
         if self.plain:
             return None
         return make_categorical_missing(self.kinds, self.min_level, self.largest, rows, classes)

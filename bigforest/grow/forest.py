@@ -1,8 +1,16 @@
-"""Grow the trees of a forest from a store, a group of trees per task, each group one Parquet part.
+"""Grow the trees of a forest from a store and write them, one Parquet file (a part) for each group of trees.
 
-Whole trees grow in memory here, by passes in out_of_core/. The leaves of the rows that the bag of a whole tree leaves
-out are found while the tree and the codes of the table are in memory, so nothing is read back. A tree that splits on
-features is in codes; for one that splits on projections, values are looked up by codes.
+`Grower.grow` divides the missing parts among tasks. If the codes and the growing trees fit in memory, a task
+(`grow_part`) grows the trees of a part, as many in each call of the kernel as the family likes (`_grow`):
+
+1. Draw the bag of each tree, and pack its rows into items: row, class, multiplicity (`_bag_items`).
+2. Grow the trees in one call of the kernel (`Family.grow`, kernels/tree/grow.py), in codes, and look up thresholds.
+3. Cut the trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha` (cut.py).
+4. Find the leaves of the rows out of bag while the trees and the codes are in memory (`leaves_of`).
+5. Write nodes and leaves.
+
+Otherwise some parts at a time grow by passes over the store (out_of_core/passes.py), into the same files. The files are
+a function of (store, config): the split of a node depends only on its rows and its key.
 """
 
 from __future__ import annotations
@@ -34,11 +42,12 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.memory_model import fitting
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.row_cache import forget_row_cache
-from bigforest.grow.trees import code_view, find_left_out, split_arrays, splits_of
+from bigforest.grow.trees import TreeRows, code_view, find_left_out, split_arrays, splits_of
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.predict.route_codes import CodeView
@@ -54,13 +63,27 @@ from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
 # Drawing without replacement, numpy counts to a billion.
-_MOST_ROWS = 2**32 - 1
-_MOST_ROWS_IN_MEMORY = 2**31 - 1
-_MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+_MAX_ROWS = 2**32 - 1
+_MAX_ROWS_IN_MEMORY = 2**31 - 1
+_MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 # Rounds in which a node draws each feature by chance, on average at most, until one is drawn.
-_MOST_ROUNDS = 1_000
-# Bytes of nodes that are kept, so that the first answer of a forest need not read them.
+_MAX_ROUNDS = 1_000
+# Bytes of nodes that are kept, so that the first prediction of a forest need not read them.
 _KEPT_BYTES = 1 << 30
+
+
+class ForestJob(NamedTuple):
+    """Inputs of a training stage: store, configuration, output directory, resources and event listener."""
+
+    store: Store
+    config: TrainConfig
+    directory: Path
+    resources: Resources
+    listener: Listener
+
+    def header(self) -> Header:
+        """Return the header of the forest's files, with levels."""
+        return Header(self.store.spec, self.config, self.store.levels())
 
 
 class KeptTrees(NamedTuple):
@@ -72,109 +95,102 @@ class KeptTrees(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of their nodes."""
+        """Bytes of the nodes."""
         return sum(nodes.nbytes for part in self.parts for nodes in part)
 
     @property
     def sizes(self) -> list[int]:
-        """Number of nodes by tree."""
+        """Number of nodes of each tree."""
         return [size for part in self.parts for nodes in part for size in np.diff(nodes.starts).tolist()]
 
     def packed(self, lambdas: tuple[float, ...], workers: int) -> FlatTrees:
-        """The trees as predictions read them, packed by `workers` threads, their leaves shrunk by these lambdas."""
+        """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas."""
         return pack(self.parts, self.spec, lambdas, workers)
 
 
-class ForestJob(NamedTuple):
-    """A forest to make: from what, how, the folder of its files, what runs it, and who is told."""
-
-    store: Store
-    config: TrainConfig
-    directory: Path
-    resources: Resources
-    listener: Listener
-
-    def header(self) -> Header:
-        """The header of its files, with levels."""
-        return Header(self.store.spec, self.config, self.store.levels())
-
-
 class Grower:
-    """Grows parts of a forest; compiles first. A context manager, for its memory.
+    """Grows parts of a forest. Creating it compiles the kernels; leaving its context frees memory and scratch.
 
-    The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
-    budget of memory, and FormatError when a part that is there is damaged or of another forest.
+    Raises DataError for tables too large, ConfigError for too small a budget of memory, and FormatError for an existing
+    part that is damaged or of another forest.
 
-    together  trees that are grown best in one call, at least.
+    trees_per_call  number of trees from which a call of `grow` is efficient
     """
 
-    def __init__(self, job: ForestJob, way: GrowPlan | None = None, keep: bool = False) -> None:
-        """way: None for the best within the resources; keep: whether trees are kept for `grown`, as far as memory
-        allows."""
+    def __init__(self, job: ForestJob, plan: GrowPlan | None = None, keep: bool = False) -> None:
+        """plan: None for the best within the resources; keep: keep the trees for `grown`, if memory allows."""
         store, config, _, resources, listener = self._job = job
-        self._way = way or choose_grow_plan(store.shape, config, resources)
-        _check_rows(store, config, self._way)
-        self._prepared = ExitStack()  # keeps the table for passes, and their scratch, until all trees are grown
+        self._plan = plan or choose_grow_plan(store.shape, config, resources)
+        _check_rows(store, config, self._plan)
+        self._scratch = ExitStack()  # for passes: values of the table, and rows, until all trees are grown
         self._table: TableView | None = None
         self._folder = Path()
-        self._executor = resources.executor(self._way.workers)
-        passes = self._way.limits is not None
-        with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
-            self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
-        self._keep = keep and self._way.keeps
+        self._executor = resources.executor(self._plan.workers)
+        by_passes = self._plan.limits is not None
+        with compiling(kernels_of(store.shape.extras, config, by_passes), self._executor, listener):
+            self._executor.run_on_all_workers(compile_for, store.shape.extras, config, by_passes, resources.scratch)
+        self._keep = keep and self._plan.keeps
         self._kept: dict[int, list[Nodes]] = {}
         self._kept_bytes = 0
         self._decreases = DecreaseSums(len(store.spec.features))
-        self.trees_per_call = self._executor.size if self._way.limits is None else self._way.group
+        self.trees_per_call = self._plan.group if by_passes else self._executor.size
 
     def __enter__(self) -> Grower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._prepared:
+        with self._scratch:
             self.rest()
 
+    def rest(self) -> None:
+        """Free the memory that is kept for further trees."""
+        self._executor.run_on_all_workers(forget_shared, *self._job[:2])
+
     def grown(self) -> KeptTrees | None:
-        """All trees of the forest, if they are kept and were all grown in memory, in this process."""
+        """Return all trees of the forest, if all were grown in memory, in this process, and kept."""
         parts = [self._kept[first] for first in sorted(self._kept)]
         if sum(nodes.roots.size for part in parts for nodes in part) < self._job.config.trees:
             return None
         self._kept = {}
         return KeptTrees(parts, self._job.store.spec, self._decreases)
 
-    def rest(self) -> None:
-        """Free the memory that is kept for further trees."""
-        self._executor.run_on_all_workers(forget_shared, *self._job[:2])
-
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, except for existing ones; `advance` is called with numbers of finished trees."""
-        store, config, directory, resources, _ = self._job
         wanted = missing_parts(self._job, parts, advance)
-        limits = self._way.limits
-        if limits is None:
-            tasks = [(part,) for part in wanted]
-
-            def end(index: int, grown: GrownPart | None) -> None:
-                advance(len(wanted[index]))
-                if grown is not None and self._keep:
-                    self._kept[wanted[index].start] = grown.nodes
-                    self._decreases.add(wanted[index], grown.decreases)
-                    self._kept_bytes += sum(nodes.nbytes for nodes in grown.nodes)
-                    if self._kept_bytes > _KEPT_BYTES:
-                        self._keep, self._kept = False, {}
-
-            self._executor.run(grow_part, tasks, end, (store, config, directory, self._keep))
+        if self._plan.limits is None:
+            self._grow_in_memory(wanted, advance)
             return
-        for group in fitting(wanted, [len(part) for part in wanted], self._way.group):
-            if self._table is None:
-                self._folder = self._prepared.enter_context(TemporaryFolder(resources.scratch))
-                given = (store, config, rules_of(store, config), limits, self._folder, self._executor)
-                self._table = family_of(config).passed_table(*given)
-            grow_by_passes(Passes.of(self._table, self._folder, self._executor), group, directory, advance)
+        for group in fitting(wanted, [len(part) for part in wanted], self._plan.group):
+            passes = Passes.of(self._passed_table(self._plan.limits), self._folder, self._executor)
+            grow_by_passes(passes, group, self._job.directory, advance)
+
+    def _grow_in_memory(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
+        """Grow each part by a task, and keep the trees as long as there is room."""
+        store, config, directory, _, _ = self._job
+
+        def end(index: int, grown: GrownPart | None) -> None:
+            advance(len(parts[index]))
+            if grown is not None and self._keep:
+                self._kept[parts[index].start] = grown.nodes
+                self._decreases.add(parts[index], grown.decreases)
+                self._kept_bytes += sum(nodes.nbytes for nodes in grown.nodes)
+                if self._kept_bytes > _KEPT_BYTES:
+                    self._keep, self._kept = False, {}
+
+        self._executor.run(grow_part, [(part,) for part in parts], end, (store, config, directory, self._keep))
+
+    def _passed_table(self, limits: MemoryLimits) -> TableView:
+        """Return the table for passes, made once."""
+        if self._table is None:
+            store, config, _, resources, _ = self._job
+            self._folder = self._scratch.enter_context(TemporaryFolder(resources.scratch))
+            inputs = (store, config, rules_of(store, config), limits, self._folder, self._executor)
+            self._table = family_of(config).passed_table(*inputs)
+        return self._table
 
 
 def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int], None]) -> list[range]:
-    """The parts that are not there yet; `advance` is called with the trees of the others.
+    """Return the parts that do not exist yet; `advance` is called with the number of trees of the others.
 
     Raises FormatError for a part that is damaged or of another forest.
     """
@@ -189,46 +205,39 @@ def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int
 
 
 def part_groups(rows: int, trees: int) -> list[range]:
-    """The trees of each part, in order."""
+    """Return the trees of each part, in order."""
     size = part_size(rows, trees)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
-def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:
+def _check_rows(store: Store, config: TrainConfig, plan: GrowPlan) -> None:
+    """Raise DataError if a bag may have more rows than the files and kernels can count."""
     draws = max_weight(store, config)
-    most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
+    most = _MAX_ROWS if config.replace else _MAX_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
-    if way.limits is None and draws > _MOST_ROWS_IN_MEMORY:
+    if plan.limits is None and draws > _MAX_ROWS_IN_MEMORY:
         raise DataError(
-            f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} can grow in memory: set a memory budget"
+            f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} can grow in memory: set a memory budget"
         )
-    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # ordering.py find_level_means
+    if store.shape.extras.category and draws > _MAX_ROWS_IN_MEMORY:  # ordering.py find_level_means
         raise DataError(
-            f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "
+            f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} are possible with categories: sample a "
             "fraction of them"
         )
 
 
-def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
-    """Tree number `tree` of the forest of (store, config)."""
-    try:
-        return _grow(shared_of(store, config), range(tree, tree + 1)).trees
-    finally:
-        forget_shared(store, config)
-
-
 class GrownPart(NamedTuple):
-    """The trees of a part, and the decreases of those that have a split."""
+    """The trees of a part, and the decreases of the trees that have a split."""
 
     nodes: list[Nodes]
     decreases: list[TreeDecreases]
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
-    """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
+    """Task: grow consecutive trees in memory; write them as one part, and the leaves of their out-of-bag rows.
 
-    Gives the trees if `keep`, else None.
+    Returns the trees if `keep`, else None.
     """
     kept: list[TreeArrays] = []
     decreases: list[TreeDecreases] = []
@@ -249,9 +258,9 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
 
 
 class GrownTrees(NamedTuple):
-    """Trees that were grown together, and the leaves of their out-of-bag rows.
+    """Trees that were grown in one call of the kernel, and the leaves of their out-of-bag rows.
 
-    left_out  None where all rows are in all bags, and with boosting
+    left_out  None if all rows are in all bags, and with boosting
     """
 
     trees: TreeArrays
@@ -259,23 +268,94 @@ class GrownTrees(NamedTuple):
 
 
 def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[GrownTrees]:
-    """Consecutive trees; trees of small bags several in a call of the kernel.
+    """Grow consecutive trees in memory, several trees of small bags in one call of the kernel.
 
     Raises FormatError if the store changes meanwhile.
     """
-    together = family_of(config).trees_per_call(store.shape, config)
-    for first in range(trees.start, trees.stop, together):
+    per_call = family_of(config).trees_per_call(store.shape, config)
+    for first in range(trees.start, trees.stop, per_call):
         store.check_unchanged()
-        yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))
+        yield _grow(shared_of(store, config), range(first, min(first + per_call, trees.stop)))
     store.check_unchanged()  # or the trees would be kept
+
+
+def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
+    """Grow tree number `tree` of the forest of (store, config) in memory."""
+    try:
+        return _grow(shared_of(store, config), range(tree, tree + 1)).trees
+    finally:
+        forget_shared(store, config)
+
+
+def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
+    """Grow trees in one call of the kernel, cut them, and find the leaves of their out-of-bag rows."""
+    sampler, family = shared.sampler, family_of(shared.sampler.config)
+    store, config = sampler.store, sampler.config
+    bags = [sampler.bag(tree) for tree in trees]
+    call = TreeCall(sampler, trees.start, shared.features, shared.by_row, _rows_of_bags(shared, trees, bags))
+    grown = family.grow(call, shared.family)
+    del call  # its memory is used for the leaves
+    rules = cut_rules(config)
+    grown = grown if rules is None else cut_whole(grown, rules)
+    if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
+        return GrownTrees(grown, None)
+    table = (shared.view, store.dictionaries, shared.features)
+    return GrownTrees(grown, leaves_of(*table, grown, bags, projected=family.uses_values))
+
+
+def _rows_of_bags(shared: SharedInputs, trees: range, bags: list[NDArray[np.uint16]]) -> TreeRows:
+    """Return the rows of bags as items, and the roots of the trees; bags: how often each row is in each."""
+    items = [_bag_items(shared, tree, bag) for tree, bag in zip(trees, bags, strict=True)]
+    start = np.cumsum([0, *(bag.size for bag in items)], dtype=np.uint64)
+    roots = Roots(start, np.array([root_key(shared.sampler.config, tree) for tree in trees], np.uint64))
+    return TreeRows(np.concatenate(items), shared.target, roots, shared.rules)
+
+
+def _bag_items(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """Pack the rows of a tree's bag into items, see kernels/common/node_scan.py."""
+    store = shared.sampler.store
+    items = np.empty(np.count_nonzero(multiplicity), np.uint64)
+    classes = store.target if shared.target.value is None else None
+    weight = shared.sampler.weighed(tree, 0, multiplicity)
+    if store.weight is not None:
+        check_bag(int(weight.sum(dtype=np.int64)))
+    pack_rows(classes, weight, items)
+    if classes is not None and items.size:
+        most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())
+        if most >= len(store.spec.target.classes):  # they are counted by class, and were checked before they changed
+            raise damaged_store(f"{store.path}: a class is out of range")
+    return items
+
+
+def leaves_of(
+    view: CodeView,
+    dictionaries: Dictionaries,
+    features: Features,
+    trees: TreeArrays,
+    bags: list[NDArray[np.uint16]],
+    *,
+    projected: bool,
+) -> list[LeftOut]:
+    """Return the rows out of bag of each of some trees, and their leaves.
+
+    bags       how often each row is in each bag, uint16 [rows]
+    projected  the trees split on projections
+    """
+    splits, roots = splits_of(split_arrays(trees), dictionaries, features, projected=projected), trees.starts[:-1]
+    depth, levels = int(trees.depth.max()), features.largest
+    return [
+        find_left_out(view, splits, root, bag, depth=depth, levels=levels)
+        for root, bag in zip(roots.tolist(), bags, strict=True)
+    ]
 
 
 class SharedInputs(NamedTuple):
     """Data that all trees of a forest growing in memory share.
 
-    family  data of the family, see Family.shared
-    header  of the files, with levels
-    view    the codes, for routing rows
+    by_row  codes of the table, row by row
+    family  result of Family.shared
+    header  header of the forest's files, with levels
+    view    codes, for routing rows
     """
 
     sampler: Sampler
@@ -293,7 +373,7 @@ _shared_inputs: ProcessCache[SharedInputs] = ProcessCache(4)
 
 
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
-    """Shared data, made once in each process."""
+    """Return the data that all trees of a forest share, made once in each process."""
     copies = family_of(config).row_cache(store)
 
     def make() -> SharedInputs:
@@ -319,7 +399,7 @@ def forget_shared(store: Store, config: TrainConfig) -> None:
 
 
 def rules_of(store: Store, config: TrainConfig) -> Rules:
-    """The stopping rules and options of the trees of a forest."""
+    """Return the stopping rules and options of the trees of a forest."""
     config = config.settled(store.spec.target.task)
     mean = store.spec.searched_weight
     columns = family_of(config).drawn_from(len(store.spec.features), config)
@@ -335,64 +415,9 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
 
 
 def _chance(fraction: float, columns: int) -> int:
-    """The chance of each column to be drawn, times 2**53. If it is so small that a node draws more than one of the
-    columns in less than one case in 1,000, a larger one, by which that is still so, ends the draws soon."""
-    return max(int(fraction * 2**53), 2**53 // (_MOST_ROUNDS * columns))
+    """Return the chance of each column to be drawn, times 2**53.
 
-
-def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
-    """The items of a tree's bag with these multiplicities, see kernels/common/node_scan.py."""
-    store = shared.sampler.store
-    items = np.empty(np.count_nonzero(multiplicity), np.uint64)
-    classes = store.target if shared.target.value is None else None
-    weight = shared.sampler.weighed(tree, 0, multiplicity)
-    if store.weight is not None:
-        check_bag(int(weight.sum(dtype=np.int64)))
-    pack_rows(classes, weight, items)
-    if classes is not None and items.size:
-        most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())
-        if most >= len(store.spec.target.classes):  # they are counted by class, and were checked before they changed
-            raise damaged_store(f"{store.path}: a class is out of range")
-    return items
-
-
-def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
-    """These trees, one after the other; as many as go together in the family."""
-    store, config, family = shared.sampler.store, shared.sampler.config, family_of(shared.sampler.config)
-    times = [shared.sampler.bag(tree) for tree in trees]
-    grown = family.grow(_call(shared, trees, times), shared.family)  # which is freed before leaves are found
-    rules = cut_rules(config)
-    grown = grown if rules is None else cut_whole(grown, rules)
-    if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
-        return GrownTrees(grown, None)
-    of_table = (shared.view, store.dictionaries, shared.features)
-    return GrownTrees(grown, leaves_of(*of_table, grown, times, projected=family.by_values))
-
-
-def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:
-    """The trees to grow, with how often each row is in the bag of each."""
-    sampler = shared.sampler
-    bags = [_bag(shared, tree, drawn) for tree, drawn in zip(trees, times, strict=True)]
-    start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
-    roots = Roots(start, np.array([root_key(sampler.config, tree) for tree in trees], np.uint64))
-    inputs = (shared.features, shared.by_row, np.concatenate(bags), shared.target)
-    return TreeCall(sampler, trees.start, *inputs, roots, shared.rules)
-
-
-def leaves_of(
-    view: CodeView,
-    dictionaries: Dictionaries,
-    features: Features,
-    trees: TreeArrays,
-    bags: list[NDArray[np.uint16]],
-    *,
-    projected: bool,
-) -> list[LeftOut]:
-    """For each of the trees grown together, the rows that are not in its bag, and their leaves; bags: how often each
-    row is in each, uint16 [rows]."""
-    splits, roots = splits_of(split_arrays(trees), dictionaries, features, projected=projected), trees.starts[:-1]
-    depth, levels = int(trees.depth.max()), features.largest
-    return [
-        find_left_out(view, splits, root, bag, depth=depth, levels=levels)
-        for root, bag in zip(roots.tolist(), bags, strict=True)
-    ]
+    A tiny chance is raised, so that draws end soon, to one by which a node still draws more than one column in less
+    than one case in 1,000.
+    """
+    return max(int(fraction * 2**53), 2**53 // (_MAX_ROUNDS * columns))

@@ -27,7 +27,6 @@ from bigforest.grow.memory_model import (
 from bigforest.grow.out_of_core.context import MemoryLimits, NodeStats
 from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.grow.out_of_core.row_file import CHUNK, ROW_NODE_BYTES, TAG
-from bigforest.grow.out_of_core.table import sweeps
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape
 from bigforest.predict.groups import ENTRY_BYTES
@@ -42,12 +41,12 @@ _PART_ROWS = 1_000_000
 # they would hold fewer rows' worth of trees than this: writing a part and reading it back takes some milliseconds,
 # as much as growing this many.
 _PARTS = 16
-_FEWEST_PARTS = 4
-_PART_LEAST = 1 << 15
+_MIN_PARTS = 4
+_MIN_PART = 1 << 15
 # Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks,
 # as long as their rows take at most _WAITING_BYTES.
-_MOST_TREES = 16
-_MOST_TREES_OF_CLUSTER = 32
+_MAX_TREES = 16
+_MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30
 # Bag rows from which a tree is divided among the workers of a cluster if there are fewer trees than workers, and
 # subtrees per worker, so that no worker waits long for the largest.
@@ -58,9 +57,9 @@ _SENT_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT = 8
 # Fewest bag rows for which a subtree grown in memory must have room.
-_LEAST_ROWS = 4_096
+_MIN_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
-_MOST_CELLS = 1 << 18
+_MAX_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
 _LOOKED_UP = 20
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
@@ -100,7 +99,7 @@ class GrowPlan:
 
 def part_size(rows: int, trees: int) -> int:
     """Trees per part; a function of the task alone, so that the files do not depend on the machine."""
-    parts = min(_PARTS, max(_FEWEST_PARTS, rows * trees // _PART_LEAST))
+    parts = min(_PARTS, max(_MIN_PARTS, rows * trees // _MIN_PART))
     return max(1, min(-(-trees // parts), _PART_ROWS // rows))
 
 
@@ -126,7 +125,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
     for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosted trees route rows at once
         limits = limits_for(shape, config, takes, workers, budget)
         if limits is not None:
-            parts = NodeStats.of(shape).parts
+            parts = NodeStats.of(shape).slots
             buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = _LISTS * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
@@ -195,13 +194,13 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
         return whole
     rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
     return replace(
-        whole, limits=limits._replace(rows=rows), group=min(kept_trees(shape, config), _MOST_TREES_OF_CLUSTER)
+        whole, limits=limits._replace(rows=rows), group=min(kept_trees(shape, config), _MAX_TREES_OF_CLUSTER)
     )
 
 
 def _together(shape: Shape, config: TrainConfig, resources: Resources, waiting: int) -> int:
     """The most trees that share passes, so that all passes have about equally many; waiting: bytes on disk of each."""
-    most = _MOST_TREES if resources.cluster is None else max(_MOST_TREES_OF_CLUSTER, _WAITING_BYTES // waiting)
+    most = _MAX_TREES if resources.cluster is None else max(_MAX_TREES_OF_CLUSTER, _WAITING_BYTES // waiting)
     return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
 
 
@@ -210,6 +209,11 @@ def _waiting_bytes(shape: Shape, config: TrainConfig, takes: PassMemory, limits:
     row = takes.spilled + TAG + target_bytes(shape) + ROW_NODE_BYTES
     small = _top_splits(shape, config, limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
     return distinct_rows(shape.rows, config, shape.classes) * row + CHUNK * small
+
+
+def _sweeps(shape: Shape, limits: MemoryLimits) -> int:
+    """Return how often codes are read to look up all values: once for each range of a dictionary, of mean size."""
+    return max(1, -(-shape.codes // (shape.features * limits.values)))
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -228,7 +232,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     level = takes.level
     if takes.epochs:  # perceptrons read the rows once where those of a node fit into memory
         level += 1 if shape.rows * takes.trained <= way.limits.training else takes.epochs + 1
-    passes = groups * (takes.before + level * levels + 2) + sweeps(shape, way.limits) * takes.sweeps
+    passes = groups * (takes.before + level * levels + 2) + _sweeps(shape, way.limits) * takes.sweeps
     return MemoryEstimate("grow", way.memory, smallest, scratch, passes, way.group)
 
 
@@ -262,13 +266,13 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT + max(_SCORED, takes.scored) // _NODES
     room = free // (count + _ORDERED + _LISTS if category else count)
-    cells = min(_MOST_CELLS, room // (_NODES * takes.drawn))
+    cells = min(_MAX_CELLS, room // (_NODES * takes.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     share = (budget - base) // workers - COPIED
     cut = cut_bytes(config, shape.classes)
     rows = _most_subtree_rows(shape, takes, share // 2 if category else share, cut)
-    if cells < 4 * stats.parts or rows < _LEAST_ROWS or room < max(category * stats.parts, takes.asks):
+    if cells < 4 * stats.slots or rows < _MIN_ROWS or room < max(category * stats.slots, takes.asks):
         return None
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > share // 2 or _listed_bytes(shape, config, rows) > _LISTS * room:

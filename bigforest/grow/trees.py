@@ -1,9 +1,12 @@
-"""From the numbers a kernel returns to the arrays of a forest table.
+"""Trees in codes, as kernels grow them (`CodeTree`), converted to the two forms that follow.
 
-Trees that have just been grown, and the rows of a table, in the form in which kernels send rows down trees.
+    CodeTree ── tree_arrays: thresholds, weights, gains ──► TreeArrays, the columns of the forest table
+                                                                │ split_arrays, splits_of
+                                                                ▼
+    rows out of bag ── find_left_out ──────────────────────► GrownSplits or ProjectedSplits, for routing rows
 
-A tree that splits on features is in codes. For one that splits on projections, values are looked up by codes, or are
-there in their place.
+A tree that splits on features routes rows by codes. For a tree that splits on projections, values are looked up by
+codes (`code_view`), or the cells are values already.
 """
 
 from __future__ import annotations
@@ -29,9 +32,22 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
 from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
 from bigforest.kernels.scan.categorical_missing import Subsets
-from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.kernels.tree.finalize import finalize_nodes
 from bigforest.store.store import Dictionaries
+
+
+class TreeRows(NamedTuple):
+    """Rows, roots and rules of some trees: inputs of kernels/tree/grow.py `grow`, in its order.
+
+    items  uint64 [rows of all trees], see kernels/common/node_scan.py
+    """
+
+    items: NDArray[np.uint64]
+    target: ClassTarget | RegressionTarget
+    roots: Roots
+    rules: Rules
 
 
 def tree_arrays(
@@ -43,12 +59,12 @@ def tree_arrays(
     subsets: Subsets | None = None,
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> TreeArrays:
-    """The trees `nodes`, grown on codes under `criterion`, in the values of `dictionaries`.
+    """Return the columns of the forest table for trees `nodes` that were grown on codes of `dictionaries`.
 
-    pool     further data of oblique nodes; None for other trees.
-    known    their thresholds, if they are known already.
-    subsets  further data of their nodes for missing values and categories; None without these.
-    scale    offset and step of regression targets, see TargetSpec.
+    pool     directions and thresholds of oblique nodes; None for other trees
+    known    thresholds; None to take the midpoints of the neighbouring values
+    subsets  data of the nodes for missing values and categories; None without these
+    scale    offset and step of regression targets, see TargetSpec
 
     If a node had no missing values in training, they go to the child of more weight, left if both are equal.
     """
@@ -83,28 +99,28 @@ def tree_arrays(
 
 
 class Ends(NamedTuple):
-    """The neighbouring values that the thresholds of nodes separate, float64 [nodes]; undefined for other nodes."""
+    """Neighbouring values that the thresholds of nodes separate, float64 [nodes]; undefined for other nodes."""
 
     below: NDArray[np.float64]
     above: NDArray[np.float64]
 
     @classmethod
     def of(cls, nodes: CodeTree, dictionaries: Dictionaries) -> Ends:
-        """The values of a tree in codes."""
+        """Look up the values of a tree in codes."""
         start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
         return cls(dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code])
 
     def middle(self) -> NDArray[np.float64]:
-        """Thresholds half-way between, float64 [nodes]."""
+        """Return thresholds half-way between, float64 [nodes]."""
         thresholds = np.empty(self.below.size)
         midpoints(self.below, self.above, thresholds)
         return thresholds
 
 
 def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
-    """Thresholds of random splits, uniform between the neighbouring values that they separate, float64 [nodes].
+    """Draw thresholds of random splits, uniform between the neighbouring values that they separate, float64 [nodes].
 
-    numbers  of the nodes in their tree
+    numbers  numbers of the nodes in their tree
 
     The split was chosen by a threshold that is uniform over all values of the node (kernels/scan/random_split.py).
     Between these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes
@@ -122,7 +138,7 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
 
 
 def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first: int) -> NDArray[np.float64]:
-    """`drawn_thresholds` of consecutive trees, the first of which has this number."""
+    """Draw the thresholds of consecutive trees, from number `first` on."""
     below, above = Ends.of(nodes, dictionaries)
     bounds = pairwise([*np.flatnonzero(nodes.depth == 0).tolist(), nodes.depth.size])
     return np.concatenate(
@@ -134,7 +150,7 @@ def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first
 
 
 def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
-    """The codes, for routing rows."""
+    """Return the codes for routing rows."""
     columns: tuple[NDArray[Any], ...] = codes[:3]
     rows: tuple[NDArray[Any], ...] = by_row[:3]
     u8, u16, u32, r8, r16, r32 = (read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
@@ -145,8 +161,10 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
 
 
 def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
-    """What the nodes of trees split on: arrays of TreeArrays; levels and terms, those of a node from where `lists` and
-    `parts` say; these end with where the last ones end."""
+    """Return the arrays of TreeArrays that rows are routed by, under the names of GrownSplits and ProjectedSplits.
+
+    The levels of node i are level[lists[i]:lists[i + 1]], its terms term[parts[i]:parts[i + 1]] and their weights.
+    """
     none = np.zeros(trees.feature.size + 1, np.int64)
     lists, level = trees.levels or (none, np.empty(0, np.uint32))
     parts, term, weight = trees.terms or (none, np.empty(0, np.int32), np.empty(0))
@@ -163,8 +181,12 @@ def splits_of(
     projected: bool,
     decoded: bool = False,
 ) -> GrownSplits | ProjectedSplits:
-    """What nodes split on, for the kernels. projected: whether on projections; decoded: whether rows have values in
-    place of codes. Levels are needed only where features are categories."""
+    """Return the splits of trees for the kernels.
+
+    arrays     of `split_arrays`; levels are needed only where features are categories
+    projected  nodes split on projections
+    decoded    rows have values in place of codes
+    """
     of = {name: read_only(array) for name, array in arrays.items()}
     offsets, low, _ = dictionaries
     if projected:
@@ -184,12 +206,12 @@ def find_left_out(
     depth: int,
     levels: int,
 ) -> LeftOut:
-    """The rows that are not in the bag of a tree, and their leaves.
+    """Return the rows out of bag of a tree, and their leaves.
 
     root    position of the root among the nodes of `splits`
     bag     how often each row of the table, or of a block, is in the bag, uint16 [rows]
-    depth   of the deepest node
-    levels  of the largest category, see Features
+    depth   depth of the deepest node
+    levels  number of levels of the largest category, see Features
     """
     rows, leaf = np.flatnonzero(bag == 0).astype(np.uint32), np.empty(bag.size, np.uint32)
     spare, stack = np.empty(rows.size, np.uint32), np.empty((depth + 2, 3), np.uint64)

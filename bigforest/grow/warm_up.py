@@ -50,7 +50,7 @@ _compiled: set[tuple[Any, ...]] = set()
 def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> KernelKind:
     """The kernels that grow such a forest, by passes or in memory."""
     family = family_of(config)
-    words: list[str] = [config.family if family.by_values else config.splitter]
+    words: list[str] = [config.family if family.uses_values else config.splitter]
     costs = [_RANDOM if config.splitter == "random" else family.compiling]
     if extras.odd:
         words.append("mixed")
@@ -112,7 +112,7 @@ def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | Non
         rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         (folder / "rows").mkdir()
         executor = Threads(1)
-        if family.by_values:
+        if family.uses_values:
             compile_presort()  # ways of ranking that a small table does not use
         table = family.passed_table(store, config, rules, _LIMITS, folder, executor)
         grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)

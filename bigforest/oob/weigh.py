@@ -46,7 +46,7 @@ _CLASS = 8
 # Bytes of the batches in which a part is read and written, some of which wait for a row group.
 _PIECES = 48 << 20
 # Largest weight of a bag.
-_MOST_WEIGHT = 2.0**62
+_MAX_WEIGHT = 2.0**62
 
 
 def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
@@ -112,7 +112,7 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         times, span = sampler.block(tree, block), block_span(store.rows, block)
         weights = store.weights_of(span.start, span.stop)
         total += float((times * weights.astype(np.float64)).sum())
-        if total > _MOST_WEIGHT:
+        if total > _MAX_WEIGHT:
             raise DataError("a bag weighs far more than all rows: lower sample_fraction")
         weight = times.astype(np.int64) * weights.astype(np.int64)
         weighed = Weighed(weight, store.labels(span.start, span.stop), held)

@@ -26,7 +26,7 @@ from bigforest.options.train_config import TrainConfig
 
 # The approximate sum of all weights: sums of them are exact in float64.
 _TOTAL = 1 << 52
-_MOST_SUM = 1 << 63
+_MAX_SUM = 1 << 63
 # Bytes of a row: weights, their sums, a product of them, the bag, whether a tree is wrong, its leaf.
 ROW_BYTES = 40
 
@@ -72,8 +72,8 @@ class RowWeights:
 
 def check_rows(rows: int, config: TrainConfig) -> None:
     """Raise ConfigError if the sum of the weights of this many rows after this many trees is not exact."""
-    if config.sampling == "arc-x4" and rows * (1 + config.trees**4) >= _MOST_SUM:
-        most = math.isqrt(math.isqrt((_MOST_SUM - 1) // rows - 1))
+    if config.sampling == "arc-x4" and rows * (1 + config.trees**4) >= _MAX_SUM:
+        most = math.isqrt(math.isqrt((_MAX_SUM - 1) // rows - 1))
         raise ConfigError(
             f"the weights of arc-x4 on {rows} rows are exact for at most {most} trees, and trees is {config.trees}; "
             "ask for fewer trees"

@@ -160,6 +160,6 @@ def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:
 def test_grow_forest__too_many_rows_for_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pl.DataFrame({"x": list("abcd"), "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s")
-    monkeypatch.setattr(growing, "_MOST_ROWS_IN_MEMORY", 3)
+    monkeypatch.setattr(growing, "_MAX_ROWS_IN_MEMORY", 3)
     with pytest.raises(DataError, match="a bag has 4 rows and at most 3 are possible with categories"):
         parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(1, 2, 8, 500), 1, 0))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.encode_values import code_columns
+from bigforest.grow.families.projection import code_columns
 from bigforest.grow.families.sparse_oblique import values_of
 from bigforest.kernels.columns.decoded import empty_decoded_columns, fill_decoded_columns, no_decoded_columns
 from bigforest.kernels.columns.row_major import by_rows

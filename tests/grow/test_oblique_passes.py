@@ -21,12 +21,13 @@ from bigforest.errors import ConfigError, FormatError
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.ranks import put_ranks
+from bigforest.grow.families.projection import ValueReader, decode_table
 from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans
-from bigforest.grow.out_of_core.table import ValueReader, block_ranges, decode_table
+from bigforest.grow.out_of_core.table import block_ranges
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import megabytes
 from tests.grow.test_mixed_forest import store_of as mixed_store

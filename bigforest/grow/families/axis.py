@@ -1,13 +1,14 @@
-"""The family of trees that split on features, and single trees of it.
+"""The families `axis` and `tree`, whose trees split on features: the best split, or the best of some random splits.
 
-The table of trees that split on features, for growing by passes: its codes. Oracle: grow/forest.py grow_tree,
-with all in memory.
+In memory kernels grow the trees on codes. By passes the table is the codes of the store (`FeatureTable`), and a large
+node searches with `FeatureSearch` (node_search.py) or, for random splits, with `RandomSearch`:
 
-The search of a node too large for memory for a random split (node_search.py).
+1. Request the smallest and the largest code of each drawn feature. The levels of a category are counted at once.
+2. Draw the cut between the two that kernels/scan/random_split.py draws, and request the counts above it.
+3. Offer the cuts, and take the best.
 
-For each feature it requests the smallest and the largest code, draws the cut that kernels/scan/random_split.py draws,
-and requests the counts above it. The levels of a category are counted at once. Subtrees grown in memory draw between
-values too, which `own_codes` looks up in order, because dictionaries may be larger than memory.
+Random cuts are drawn between values, and dictionaries may be larger than memory. A subtree that grows in memory
+therefore gets codes and a dictionary of its own rows (`own_codes`), made by reading each dictionary in order.
 """
 
 from __future__ import annotations
@@ -30,13 +31,12 @@ from bigforest.grow.families.family import Family, TreeCall
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, fitting, target_bytes
 from bigforest.grow.out_of_core.context import CODES, Counts, GrowContext, MemoryLimits
-from bigforest.grow.out_of_core.feature_search import FeatureSearch
+from bigforest.grow.out_of_core.node_search import FeatureSearch, SplitScorer
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch, TableView
+from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_thresholds, read_ends, read_subtree
 from bigforest.grow.row_cache import RowCache
-from bigforest.grow.trees import Ends, drawn_of_trees, drawn_thresholds, tree_arrays
+from bigforest.grow.trees import Ends, TreeRows, drawn_of_trees, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.oblique.search import DirectionExtras
@@ -58,7 +58,7 @@ OWN_VALUE = 12
 
 
 def dictionary_of(store: Store) -> CodeDictionary:
-    """The values between which random splits are drawn."""
+    """Return the values between which random splits are drawn."""
     offsets, low, _ = store.dictionaries
     return CodeDictionary(read_only(offsets), low)
 
@@ -110,10 +110,10 @@ class RandomSearch(FeatureSearch):
 
 
 class OwnCodes(NamedTuple):
-    """Rows in their own codes: consecutive, except for categories, and with 0 for missing values.
+    """Rows in codes of their own: consecutive, except for categories, and 0 for missing values.
 
-    dictionary  their values; none of categories
-    known       uint32, of the same length: their codes in the table
+    dictionary  values of these codes; none for categories
+    known       uint32, as long as the dictionary: codes in the table
     kinds       Features.kinds
     """
 
@@ -123,7 +123,7 @@ class OwnCodes(NamedTuple):
     kinds: NDArray[np.uint8]
 
     def known_again(self, nodes: CodeTree) -> CodeTree:
-        """A tree grown on these codes, in codes of the table."""
+        """Return a tree grown on these codes in codes of the table."""
         numeric = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
         start = self.dictionary.offsets[nodes.feature[numeric]]
         left, right = nodes.left_code.copy(), nodes.right_code.copy()
@@ -132,7 +132,7 @@ class OwnCodes(NamedTuple):
 
 
 def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
-    """Rows of the store in their own codes; every dictionary is read in ascending order.
+    """Rank the codes of some rows of the store again, among these rows. Read every dictionary in ascending order.
 
     Memory: the codes once more, and OWN_VALUE bytes a cell.
     """
@@ -154,7 +154,7 @@ def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
 
 
 class FeatureTable(TableView):
-    """See TableView."""
+    """The codes of the store, as passes read them."""
 
     def search(self, tree_data: None, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> FeatureSearch:
         search = FeatureSearch if self.context.values is None else RandomSearch
@@ -169,20 +169,21 @@ class FeatureTable(TableView):
         return self.store.place
 
     def grow_below(
-        self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
+        self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool
     ) -> Subtree:
         features, roots = self.context.features, subtree.roots
-        mixed = features.mixed(roots.max_rows, subtree.target.number)
+        non_numeric = features.non_numeric(roots.max_rows, subtree.target.number)
         u8, u16, u32 = cells
         codes = Codes(u8, u16, u32, self.store.place)
         if self.context.values is None:
-            return grow(codes, by_rows(codes, room.arrays), *subtree, mixed)
+            return grow(codes, by_rows(codes, room.arrays), *subtree, non_numeric)
         ranked = own_codes(codes, self.store, features)
-        nodes, subsets = grow(ranked.codes, by_rows(ranked.codes, room.arrays), *subtree, mixed, ranked.dictionary)
+        by_row = by_rows(ranked.codes, room.arrays)
+        nodes, subsets = grow(ranked.codes, by_row, *subtree, non_numeric, ranked.dictionary)
         return ranked.known_again(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
-        """See TableView: find the ends of the thresholds."""
+        """Look up the values between which the thresholds of the subtrees are."""
         batches = [(batch,) for batch in fitting(list(sizes), list(sizes.values()), self.context.limits.nodes)]
         executor.run(look_up_thresholds, batches, lambda *_: None, (self.store,))
 
@@ -206,7 +207,7 @@ _ROWS_TOGETHER = 1 << 17
 class AxisFamily(Family):
     """Splits on features, the best of all or one drawn at random."""
 
-    by_values = False
+    uses_values = False
     oracle = "tests/naive/tree.py"
     compiling = (142, 15.0)
     variants = ({"ranks": True},)
@@ -223,11 +224,10 @@ class AxisFamily(Family):
             )
 
     def trees_per_call(self, shape: Shape, config: TrainConfig) -> int:
-        """See Family: some small ones."""
         return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """See Family: the codes by rows, and the values if thresholds are drawn."""
+        # The codes by rows, and the values if thresholds are drawn.
         values = 0 if config.splitter == "best" else 8 * shape.codes
         return TreeMemory(shape.rows * shape.row_bytes, 0, code_bytes(shape) + values)
 
@@ -246,14 +246,13 @@ class AxisFamily(Family):
         )
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> CodeDictionary | None:
-        """See Family: for random splits; None for best splits."""
+        """Return the values for random splits; None for best splits."""
         return dictionary_of(store) if config.splitter == "random" else None
 
     def grow(self, call: TreeCall, shared: CodeDictionary | None) -> TreeArrays:
         store, config = call.sampler.store, call.sampler.config
-        mixed = call.features.mixed(call.roots.max_rows, call.target.number)
-        trees = (call.items, call.target, call.roots, call.rules)
-        nodes, subsets = grow(store.codes, call.by_row, *trees, mixed, shared)
+        non_numeric = call.features.non_numeric(call.rows.roots.max_rows, call.rows.target.number)
+        nodes, subsets = grow(store.codes, call.by_row, *call.rows, non_numeric, shared)
         known = None if shared is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
         criterion, scale = criterion_of(config), store.spec.target.scale
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)

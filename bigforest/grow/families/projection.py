@@ -1,22 +1,36 @@
-"""What families of trees that split on projections share: the object, its memory, and the table for passes.
+"""Common to families whose trees split on projections: values in scratch, the table for passes, the family.
 
-For passes the values are written to scratch once (grow/out_of_core/table.py). A node too large for memory draws
-its directions, and passes project its rows on them, in the same order of terms as in memory. Oracle: grow/forest.py
-grow_tree, which has all in memory.
+Passes project rows on directions, in the same order of terms as in memory, so they need values, not codes. Values are
+looked up by code, and a dictionary may be larger than memory. So all values are looked up once per forest, a feature
+and a range of its dictionary at a time, in sweeps over the codes (`decode_table`). A run of blocks has a file for each
+type of values, little-endian, in C order; checksums of each column of each block are kept in memory:
+
+    .4  float32 [columns, rows of the run]  features whose values are all float32
+    .8  float64 [columns, rows of the run]  other features
+    .1  uint8   [columns, rows of the run]  features whose values are all whole numbers below 256
+
+Oracle: grow/forest.py grow_tree, which holds all values in memory.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
+import zlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from io import FileIO
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.encode.features import dense_ranks
 from bigforest.errors import ConfigError, listed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format import GROUP_ENTRIES
@@ -26,46 +40,226 @@ from bigforest.grow.families.family import Family, TreeCall
 from bigforest.grow.filled_store import with_defaults
 from bigforest.grow.memory_model import code_bytes
 from bigforest.grow.out_of_core.context import PROJECTIONS, GrowContext, MemoryLimits
-from bigforest.grow.out_of_core.probes import Direction, terms_of
-from bigforest.grow.out_of_core.table import DecodedTable, TableView, ValueReader, block_ranges, decode_table
+from bigforest.grow.out_of_core.probes import Direction, Spans, terms_of
+from bigforest.grow.out_of_core.table import TableView, block_ranges
 from bigforest.grow.out_of_core.upper_tree import UpperTree, read_subtree
 from bigforest.grow.trees import Ends, tree_arrays
-from bigforest.kernels.common.layout import OBLIQUE
+from bigforest.kernels.columns.decoded import is_float32
+from bigforest.kernels.common.layout import OBLIQUE, Codes
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.blocks import Steps
-from bigforest.kernels.tree.builder import Rules
+from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
+from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler
-from bigforest.store.store import Store
+from bigforest.storage.array_file import damaged
+from bigforest.storage.atomic import write_whole
+from bigforest.storage.paths import local_path, write_atomically
+from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
+from bigforest.store.format import BLOCK_ROWS, VALUE_TYPE
+from bigforest.store.store import Dictionaries, Store
 
-# Bytes of a term of a growing tree, twice while it is copied, and of one on its way into a Parquet file.
+# Bytes of a term of a growing tree, twice while it is copied, and of a term on its way into a Parquet file.
 _TERM = 24
 _WRITTEN_TERM = 64
 # Bytes per row of the table while columns are measured one at a time.
 MEASURED = 48
 
 
+# Values of a byte.
+_BYTE = 256
+# Types of the matrices of BlockValues, in their order, by the bytes of a value.
+_TYPES = {np.dtype(kind).itemsize: np.dtype(kind) for kind in PROJECTIONS.cells}
+# Replaces a checksum that was verified in this process: verifying in each pass took an eighth of growing.
+_VERIFIED = -1
+# Values of a dictionary read at a time.
+_CHUNK = 1 << 16
+
+
+class DecodedTable(NamedTuple):
+    """The values of a table in scratch files.
+
+    runs   by run of blocks: path of its files, without the type, and CRC-32 of each column of each block, int64
+           [features, blocks]
+    place  uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
+    spans  smallest and largest value of each feature
+    steps  steps in which features are summed; None if the family needs no sums
+    """
+
+    runs: dict[range, tuple[Path, NDArray[np.int64]]]
+    place: NDArray[np.uint32]
+    spans: Spans
+    steps: Steps | None = None
+
+
+def decode_table(
+    store: Store, ranges: Sequence[tuple[range]], folder: Path, executor: Executor, most: int
+) -> DecodedTable:
+    """Write the values of the table into `folder`, files for each of the runs of blocks `ranges`.
+
+    most  float64 of a dictionary that a task may hold
+    """
+    features = range(len(store.spec.features))
+    ends = np.array([store.ends(feature) for feature in features])
+    width = np.array([_width_of(store.low(feature), *ends[feature]) for feature in features])
+    slot = np.sum([(width == each) * np.cumsum(width == each) for each in _TYPES], axis=0) - 1
+    place = np.stack([width, slot], axis=1).astype(np.uint32)
+    runs = executor.reduce(decode_blocks, ranges, or_, (store, place, folder, most))
+    ordered = dict(sorted(runs.items(), key=lambda run: run[0].start))
+    return DecodedTable(ordered, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
+
+
+def decode_blocks(
+    store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range
+) -> dict[range, tuple[Path, NDArray[np.int64]]]:
+    """Task: write the values of the rows of some blocks; return an entry of DecodedTable.runs."""
+    path = folder / f"values-{blocks.start}-{secrets.token_hex(8)}"
+    rows = _rows(store, blocks)
+    crc = np.zeros((len(place), len(blocks)), np.int64)
+    store.fetch(range(len(place)), blocks)
+    with ExitStack() as stack:
+        reader = BlockReader(store.folder, store.spec, store.place, False)
+        stack.enter_context(reader)
+        files: dict[int, FileIO] = {}
+        for width in np.unique(place[:, 0]).tolist():
+            temporary = stack.enter_context(write_atomically(path.with_suffix(f".{width}")))
+            files[width] = stack.enter_context(temporary.open("w+b", buffering=0))
+        for feature, (width, slot) in enumerate(place.tolist()):
+            low, file = store.low(feature), files[width]
+            step = most * VALUE_TYPE.itemsize // width
+            for first in range(0, low.size, step):
+                copied = np.array(low[first : first + step], _TYPES[width])  # a map would be read at random
+                for number, (block, codes) in enumerate(reader.each(blocks, [feature])):
+                    values = np.empty(reader.size(block), copied.dtype)
+                    offset = width * (slot * rows + number * BLOCK_ROWS)
+                    if first:
+                        file.seek(offset)
+                        file.readinto(values.data.cast("B"))
+                    _look_up(column_of(codes, feature)[: values.size], copied, first, low.size, values)
+                    file.seek(offset)
+                    write_whole(file, values)
+                    crc[feature, number] = zlib.crc32(values.data)
+    return {blocks: (path, crc)}
+
+
+def _rows(store: Store, blocks: range) -> int:
+    return min(blocks.stop * BLOCK_ROWS, store.rows) - blocks.start * BLOCK_ROWS
+
+
+def _look_up(codes: NDArray[Any], copied: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
+    """Set values[i] = copied[codes[i] - first] where the code is in the copied range; size: of the whole dictionary."""
+    if copied.size == size:
+        np.take(copied, codes, out=values, mode="clip")  # other modes make a copy
+        return
+    inside = (codes >= first) & (codes < first + copied.size)
+    values[inside] = copied[codes[inside] - np.int64(first)]
+
+
+class ValueReader(MatrixReader):
+    """Reader of the values of a run of blocks."""
+
+    _cells = BlockValues
+
+    def __init__(self, store: Store, decoded: DecodedTable, blocks: range) -> None:
+        self._path, self._crc = decoded.runs[blocks]
+        rows, widths = _rows(store, blocks), decoded.place[:, 0].tolist()
+        files = {}
+        for width, kind in _TYPES.items():
+            path = self._path.with_suffix(f".{width}")
+            here, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
+            files[width] = ColumnFile(here, kind, columns, rows, BLOCK_ROWS, again=True)
+        super().__init__(files, decoded.place, blocks, rows)
+
+    def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
+        known, number = self._crc[feature], block - self._first
+        expected = known[number]  # read once: another thread may note that the column is verified
+        if expected != _VERIFIED:
+            if zlib.crc32(column.data) != expected:
+                raise damaged(self._path)
+            known[number] = _VERIFIED
+
+
+def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
+    """Return the column of a feature in a block."""
+    width, slot = cells.place[feature].tolist()
+    column: NDArray[Any] = next(matrix for matrix in cells[:3] if matrix.itemsize == width)[slot]
+    return column
+
+
+def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:
+    """Return the columns of some places from matrices that hold, for each width, the columns of this width in order."""
+    rows = {matrix.itemsize: iter(matrix) for matrix in matrices}
+    return [next(rows[width]) for width in place[:, 0].tolist()]
+
+
+def _width_of(values: NDArray[np.float64], least: float, most: float) -> int:
+    """Return the bytes of the narrowest type for all values, which range from `least` to `most`."""
+    if values.size <= _BYTE and 0.0 <= least <= most < _BYTE and not np.signbit(values).any() and are_whole(values):
+        return 1
+    return 4 if is_float32(values) else 8
+
+
+def code_columns(
+    columns: Iterable[NDArray[Any]], count: int, rows: int, used: NDArray[np.int64] | None = None
+) -> tuple[Codes, Dictionaries]:
+    """Rank the values of `count` columns, without NaN, as a table: codes of 4 bytes, and the distinct values of each.
+
+        column   0.5  0.1  0.5        codes   1  0  1        values   0.1  0.5
+
+    used  rows that the columns have values of, among this many `rows`; other rows get the code 0. None for all.
+    """
+    matrix = (np.empty if used is None else np.zeros)((count, rows), np.uint32)
+    where = slice(None) if used is None else used
+    low: list[NDArray[np.float64]] = []
+    for number, column in enumerate(columns):
+        matrix[number, where], distinct = dense_ranks(column.astype(np.float64, copy=False))
+        low.append(distinct)
+    none = np.empty((0, rows), np.uint8), np.empty((0, rows), np.uint16)
+    codes = Codes._make([read_only(array) for array in (*none, matrix, places(4, count))])
+    values = read_only(np.concatenate(low))
+    return codes, Dictionaries(np.cumsum([0, *map(len, low)]), values, values)
+
+
+def places(width: int, columns: int) -> NDArray[np.uint32]:
+    """Return the places of columns in cells of one type, of this many bytes, uint32 [columns, 2]."""
+    return np.array([(width, column) for column in range(columns)], np.uint32)
+
+
+def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
+    """Return whether all values are whole numbers of at most this size, reading them in chunks as they are mapped."""
+    chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+    return all(((np.floor(some) == some) & (np.abs(some) <= most)).all() for some in chunks)
+
+
+def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:
+    """Return the pool with thresholds for the nodes that split on a column of `dictionaries`, too."""
+    axis = nodes.feature >= 0
+    offsets, low, high = dictionaries
+    start = offsets[nodes.feature[axis]]
+    threshold = pool.threshold.copy()
+    threshold[axis] = Ends(high[start + nodes.left_code[axis]], low[start + nodes.right_code[axis]]).middle()
+    return pool._replace(threshold=threshold)
+
+
 @dataclass(frozen=True)
 class ProjectionTable(TableView):
-    """See TableView; its cells are values. `tree_data` is specific to a tree: class means, axes, or a subspace."""
+    """A TableView whose cells are values. The data of a tree are class means, axes, or a subspace."""
 
     decoded: DecodedTable
 
     def ranges(self, tasks: int) -> list[tuple[range]]:
-        """See TableView: those of the files of values, for any number of tasks."""
+        # A file of values is of one run of blocks, for any number of tasks.
         return [(blocks,) for blocks in self.decoded.runs]
 
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> ValueReader:
         return ValueReader(self.store, self.decoded, blocks)
 
     def place(self, tree_data: Any) -> NDArray[np.uint32]:
-        """See TableView: those of the table."""
         return self.decoded.place
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The largest values that are equivalent in the forest to some values of a column."""
+        """Return the largest values that the forest cannot tell from some values of a column."""
         return values
 
     @property
@@ -73,7 +267,7 @@ class ProjectionTable(TableView):
         return self.decoded.steps
 
     def extras(self, top: UpperTree) -> DirectionExtras:
-        """Further data of the nodes of the upper part of a tree, with thresholds for all."""
+        """Return directions and thresholds of the nodes of the upper part of a tree."""
         nodes = [top.nodes[entry] for entry in top.preorder()]
         below, above = np.array([node.below for node in nodes], float), np.array([node.above for node in nodes], float)
         for at, node in enumerate(nodes):
@@ -88,7 +282,6 @@ class ProjectionTable(TableView):
         return DirectionExtras(Ends(below, above).middle(), size, feature, weight, used)
 
     def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
-        """See TableView; all thresholds are in the further data."""
         nodes, pool = (top.skeleton(), self.extras(top)) if path is None else read_subtree(path)
         assert isinstance(pool, DirectionExtras)
         dictionaries, scale = self.store.dictionaries, self.store.spec.target.scale
@@ -108,10 +301,10 @@ class ProjectionFamily(Family):
             )
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
-        """See Family; shared has `scratch`, which gives what the kernels need for a tree."""
+        # `shared.scratch` makes what kernels need for a tree.
         store = call.sampler.store
-        scratch = shared.scratch(store, call.by_row, call.items, call.first)
-        nodes, pool = grow(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
+        scratch = shared.scratch(store, call.by_row, call.rows.items, call.first)
+        nodes, pool = grow(store.codes, call.by_row, *call.rows, scratch)
         criterion, scale = criterion_of(call.sampler.config), store.spec.target.scale
         return with_defaults(tree_arrays(nodes, store.dictionaries, criterion, pool, scale=scale), store.spec)
 
@@ -119,31 +312,30 @@ class ProjectionFamily(Family):
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> ProjectionTable:
-        """The table as passes go over it, from its decoded values."""
+        """Return the table for passes, from its decoded values."""
 
     def passed_table(
         self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
     ) -> ProjectionTable:
-        """See Family: the values, written to `folder`."""
         context = GrowContext.of(store, config, rules, limits, PROJECTIONS)
         decoded = decode_table(store, block_ranges(store, executor.size), folder, executor, limits.values)
         return self.projection_table(store, Sampler(store, config), context, decoded)
 
     def grown_terms(self, shape: Shape, config: TrainConfig, splits: int) -> int:
-        """Bytes of the terms of a tree with `splits` splits."""
+        """Return the bytes of the terms of a tree with `splits` splits."""
         terms = math.ceil(splits * self.max_terms(shape.features, config))
         return terms * _TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
 
     def node_terms(self, shape: Shape, config: TrainConfig) -> int:
-        """Bytes of the terms of a node."""
+        """Return the bytes of the terms of a node."""
         return math.ceil(_TERM * self.max_terms(shape.features, config))
 
 
 def random_access_bytes(shape: Shape) -> int:
-    """Bytes of all codes, targets and values of a table, which growing in memory reads at random."""
+    """Return the bytes of all codes, targets and values of a table, which growing in memory reads at random."""
     return code_bytes(shape) + 8 * shape.codes
 
 
 def decoded_bytes(shape: Shape) -> int:
-    """Bytes of a value of the table in scratch (out_of_core/decoded_table.py), as far as known."""
+    """Return the bytes of a value of the table in scratch, as far as known."""
     return 1 if shape.bits else 8

@@ -1,20 +1,21 @@
-"""The family of rotation trees. Families with other axes override how these are drawn.
+"""The family `rotation`: splits on the coordinates of a table that is rotated for every tree.
 
-Rotation trees: splits on the coordinates of a table that is rotated for every tree.
+For each tree:
 
-Columns are divided by their standard deviation. The projections on each axis are presorted into codes, and the tree
-is grown on these as on features; its nodes are then written as terms in the units of the table.
+1. Divide the columns by their standard deviation, and draw axes: random directions, or principal components.
+2. Project the rows of the bag on the axes, and presort the projections on each axis into codes (`rotate`).
+3. Grow the tree on these codes as on features.
+4. Write its nodes as terms in the units of the table (`in_terms`).
 
-Rotation trees that do not fit in memory: the table for passes (projection.py).
+By passes a block of values is projected on the axes of each tree (`RotationTable.view`). Families with other axes
+override `RotationFamily.axes`.
 
-Axes of principal components (Rodriguez, Kuncheva and Alonso 2006).
-
-The features of a tree are divided at random into disjoint subsets. The components of a subset are computed from a
-sample of the rows; all of them are kept, so a tree has as many axes as features. With rotation "pca" the sample is
-three quarters of all rows. With "pca-classes" it is three quarters of the rows of the tree's bag that are of some
-classes, which are drawn again for each subset; a row counts as often as it is in the bag.
-
-Values are counted in whole steps, so that sums do not depend on batches of rows.
+Principal components (Rodriguez, Kuncheva and Alonso 2006): the features of a tree are divided at random into disjoint
+subsets. The components of a subset are computed from a sample of the rows. All components are kept, so a tree has as
+many axes as features. With rotation "pca" the sample is three quarters of all rows. With "pca-classes" it is three
+quarters of the rows of the tree's bag with some classes, which are drawn again for each subset; a row counts as often
+as it is in the bag. Values are counted in whole steps, so sums do not depend on batches of rows, and the sums of
+blocks are added, in memory and by passes alike.
 """
 
 from __future__ import annotations
@@ -32,28 +33,31 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.execution.buffer_pool import BufferPool
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
-from bigforest.grow.encode_values import code_columns, places, with_thresholds
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.projection import (
     MEASURED,
+    DecodedTable,
     ProjectionFamily,
     ProjectionTable,
+    code_columns,
+    column_of,
     decoded_bytes,
+    places,
     random_access_bytes,
+    tree_columns,
+    with_thresholds,
 )
 from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory_model import PassMemory, TreeMemory, target_bytes
 from bigforest.grow.out_of_core.context import Counts, GrowContext
-from bigforest.grow.out_of_core.feature_search import FeatureSearch
-from bigforest.grow.out_of_core.node_search import NodeSplit
+from bigforest.grow.out_of_core.node_search import FeatureSearch, NodeSplit, SplitScorer
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, feature_direction
 from bigforest.grow.out_of_core.requests import root_request
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import DecodedTable, Passes, SubtreeScratch, column_of, tree_columns
+from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
 from bigforest.grow.row_cache import RowCache
-from bigforest.grow.trees import tree_arrays
+from bigforest.grow.trees import TreeRows, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, draw_rows, stream_key
@@ -73,7 +77,7 @@ _BLOCK = 4096
 
 
 def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
-    """Positions of the features that axes are made of, ascending. Raises ConfigError where the table lacks one."""
+    """Return the positions of the features that axes are made of, ascending. Raise ConfigError for a missing one."""
     if not config.axes_from:
         return np.arange(len(spec.features))
     places = {feature.name: place for place, feature in enumerate(spec.features)}
@@ -84,9 +88,9 @@ def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
 def with_others(
     axes: NDArray[np.float64], rotated: NDArray[np.intp], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Axes of some features, float64 [axes, rotated], as axes of all. The others follow, an axis each.
+    """Extend axes of some features, float64 [axes, rotated], to axes of all. The other features follow, an axis each.
 
-    scale  float64 [features], see RotationFamily.tree_axes.
+    scale  float64 [features], see RotationFamily.tree_axes
     """
     if rotated.size == scale.size:
         return axes
@@ -98,7 +102,7 @@ def with_others(
 
 
 def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Axes of random directions."""
+    """Return random directions, float64 [axes, features]."""
     axes = np.empty((config.axes or scale.size, scale.size))
     with np.errstate(over="ignore"):
         draw_axes(axes_key(config.seed, tree, 0), config.orthogonal, axes)
@@ -106,7 +110,7 @@ def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> N
 
 
 def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> tuple[Codes, Dictionaries]:
-    """The projections of these rows (ascending) on the axes, as codes of all rows and the values of these.
+    """Return the projections of some rows (ascending) on axes: codes of all rows, and the values of the codes.
 
     An axis with a projection that is not finite has a single code. The codes of other rows are 0.
     """
@@ -126,7 +130,10 @@ def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> 
 def project_rows_on(
     axes: NDArray[np.float64], rows: int, values_of: Callable[[int], NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """The projections of some rows on axes, float64 [axes, rows]; values_of: those of a feature in these rows."""
+    """Return the projections of some rows on axes, float64 [axes, rows].
+
+    values_of  returns the values of a feature in these rows
+    """
     used = np.flatnonzero(axes.any(axis=0))
     values, projections = np.empty((used.size, rows)), np.empty((len(axes), rows))
     for place, feature in enumerate(used.tolist()):
@@ -136,7 +143,7 @@ def project_rows_on(
 
 
 def in_terms(tree: TreeArrays, axes: NDArray[np.float64]) -> TreeArrays:
-    """The tree with the terms of axes in the place of their numbers."""
+    """Replace the numbers of axes in a tree by their terms."""
     inner = tree.feature != LEAF
     size = np.zeros(inner.size, np.int64)
     lengths = np.count_nonzero(axes, axis=1)
@@ -152,7 +159,7 @@ def in_terms(tree: TreeArrays, axes: NDArray[np.float64]) -> TreeArrays:
 
 
 def axes_key(seed: int, tree: int, stream: int) -> np.uint64:
-    """Key of a stream of random numbers for the axes of a tree."""
+    """Return the key of a stream of random numbers for the axes of a tree."""
     with np.errstate(over="ignore"):
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_AXES, np.uint64(tree), np.uint64(stream)))
 
@@ -161,7 +168,7 @@ def axes_key(seed: int, tree: int, stream: int) -> np.uint64:
 _SAMPLE = 0.75
 # Values are counted in this many steps of their column's range, so that sums of products are exact in 64 bits.
 _STEPS = 2.0**15
-_MOST_SWEEPS = 60
+_MAX_SWEEPS = 60
 # Streams of a tree: 0 divides the features, 1 + subset samples rows, and from here on they draw classes.
 _CLASSES = 2**32
 
@@ -173,15 +180,15 @@ class Grid(NamedTuple):
     high: NDArray[np.float64]
 
     def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Values of a feature in whole steps from the smallest on; 0 if the size of a step is 0."""
-        if not self.worth(feature):
+        """Return values of a feature in whole steps from the smallest on; 0 if the size of a step is 0."""
+        if not self.step(feature):
             return np.zeros(values.size, np.int64)
         low = self.low[feature]
         steps: NDArray[np.int64] = np.rint((values - low) / (self.high[feature] - low) * _STEPS).astype(np.int64)
         return steps
 
-    def worth(self, feature: int) -> float:
-        """The size of a step of a feature; 0 without a range."""
+    def step(self, feature: int) -> float:
+        """Return the size of a step of a feature; 0 without a finite range."""
         span = float(self.high[feature]) - float(self.low[feature])
         return span / _STEPS if 0.0 < span < math.inf else 0.0
 
@@ -189,9 +196,9 @@ class Grid(NamedTuple):
 def principal_axes_of(
     sampler: Sampler, tree: int, rotated: NDArray[np.intp], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Axes of principal components of the rows of a store.
+    """Return the principal components of the rows of a store as axes.
 
-    rotated, scale  positions of the features that they are made of, and the scale of each of these.
+    rotated, scale  positions of the features that the axes are made of, and the scale of each
     """
     store, features = sampler.store, rotated.tolist()
     ends = [store.ends(feature) for feature in features]
@@ -210,21 +217,21 @@ def principal_axes_of(
 
 
 def moments_shape(config: TrainConfig, features: int) -> tuple[int, int, int]:
-    """The shape of `moments`: [subsets, 1 + features of a subset, the same again]."""
+    """Return the shape of `moments`: [subsets, 1 + features of a subset, the same again]."""
     size = min(config.subset_features, features)
     return -(-features // size), 1 + size, 1 + size
 
 
 def subsets(config: TrainConfig, tree: int, features: int) -> list[NDArray[np.int64]]:
-    """The disjoint random subsets of the features that have principal components of their own."""
+    """Divide the features into disjoint random subsets, each with principal components of its own."""
     order = np.argsort(_random(axes_key(config.seed, tree, 0), 0, features), kind="stable")
     size = config.subset_features
     return [np.sort(order[start : start + size]) for start in range(0, features, size)]
 
 
 def drawn_classes(config: TrainConfig, tree: int, subset: int, classes: int) -> NDArray[np.bool_]:
-    """The classes whose rows the components of a subset use: each with probability 1/2, drawn again if there is
-    none."""
+    """Draw the classes whose rows the components of a subset use: each with probability 1/2, again if none was
+    drawn."""
     key, begin = axes_key(config.seed, tree, _CLASSES + subset), 0
     while True:
         drawn: NDArray[np.bool_] = _random(key, begin, begin + classes) < np.uint64(2**63)
@@ -236,12 +243,15 @@ def drawn_classes(config: TrainConfig, tree: int, subset: int, classes: int) -> 
 def moments(
     sampler: Sampler, tree: int, rows: range, grid: Grid, values: Callable[[int], NDArray[np.float64]]
 ) -> NDArray[np.int64]:
-    """For each subset the sums of products of its features, in steps, over its sample of the rows of a block.
+    """Sum the products of the features of each subset, in steps, over its sample of the rows of a block.
 
-    values  of a feature in these rows.
+        rows    sum a     sum b             first row and column: products with the constant 1
+        sum a   sum a*a   sum a*b
+        sum b   sum a*b   sum b*b
 
-    Returns `moments_shape`: the first row and column are of the constant 1, so they hold the number of rows and the
-    sums of the features. Those of all blocks can be added.
+    values  returns the values of a feature in these rows
+
+    Returns int64 `moments_shape`. The moments of blocks can be added.
     """
     config, features = sampler.config, grid.low.size
     sums = np.zeros(moments_shape(config, features), np.int64)
@@ -264,14 +274,14 @@ def moments(
 def principal_axes(
     config: TrainConfig, tree: int, scale: NDArray[np.float64], grid: Grid, sums: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Principal components of the subsets, from the `moments` of all rows, as axes.
+    """Return the principal components of the subsets as axes, from the `moments` of all rows.
 
     A subset without rows in its sample keeps its features as they are.
     """
     axes = np.zeros((scale.size, scale.size))
     start = 0
     for members, total in zip(subsets(config, tree, scale.size), sums, strict=True):
-        unit = np.array([grid.worth(int(feature)) for feature in members]) * scale[members]
+        unit = np.array([grid.step(int(feature)) for feature in members]) * scale[members]
         axes[start : start + members.size][:, members] = _eigenvectors(
             _covariance(total, members.size) * np.outer(unit, unit)
         )
@@ -280,7 +290,7 @@ def principal_axes(
 
 
 def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
-    """The numbers of a stream from `begin` to before `end`."""
+    """Return the numbers of a stream from `begin` to before `end`."""
     random = np.empty(end - begin, np.uint64)
     with np.errstate(over="ignore"):
         draw_rows(key, np.arange(begin, end, dtype=np.uint64), random)
@@ -288,7 +298,7 @@ def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
 
 
 def _covariance(total: NDArray[np.int64], size: int) -> NDArray[np.float64]:
-    """Covariances from exact sums, see `moments`."""
+    """Return covariances from exact sums, see `moments`."""
     (rows, *sums), *products = total.tolist()
     rows = max(rows, 1)
     return np.array(
@@ -297,11 +307,11 @@ def _covariance(total: NDArray[np.int64], size: int) -> NDArray[np.float64]:
 
 
 def _eigenvectors(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Eigenvectors of a small symmetric matrix as rows: Jacobi's rotations, in a fixed order."""
+    """Return the eigenvectors of a small symmetric matrix as rows, by Jacobi's rotations in a fixed order."""
     rest, vectors = matrix.copy(), np.eye(len(matrix))
     pairs = [(j, i) for i in range(len(matrix)) for j in range(i)]
     with np.errstate(all="ignore"):
-        for _ in range(_MOST_SWEEPS):
+        for _ in range(_MAX_SWEEPS):
             sizes = np.diag(rest)
             if (np.tril(np.abs(rest), -1) <= 1e-14 * np.sqrt(np.abs(np.outer(sizes, sizes)))).all():
                 break
@@ -323,11 +333,11 @@ def _rotate_pair(rest: NDArray[np.float64], vectors: NDArray[np.float64], p: int
 
 
 class TreeAxes(NamedTuple):
-    """The data of a tree.
+    """The axes of a tree.
 
     weight  float64 [axes, features], in units of the table
-    spans   of the projections on them
-    lost    bool [axes], those on which some row of the bag has no finite projection; they are not used
+    spans   range of the projections on each axis
+    lost    bool [axes], axes that are not used: some row of the bag has no finite projection
     """
 
     weight: NDArray[np.float64]
@@ -351,9 +361,11 @@ class AxisSearch(FeatureSearch):
 
 @dataclass(frozen=True)
 class RotationTable(ProjectionTable):
-    """See ProjectionTable; the features of its context are the axes.
+    """A ProjectionTable whose columns are the axes of a tree.
 
-    scale: float64 [features], and axes: see RotationFamily; rotated: positions of the features that axes are made of.
+    scale    float64 [features], see RotationFamily.tree_axes
+    rotated  positions of the features that axes are made of
+    axes     RotationFamily.axes
     """
 
     scale: NDArray[np.float64]
@@ -362,11 +374,11 @@ class RotationTable(ProjectionTable):
 
     @property
     def columns(self) -> int:
-        """How many axes there are."""
+        """Number of axes."""
         return self.sampler.config.axis_count(self.scale.size)
 
     def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[TreeAxes]:
-        """See TableView; an axis is lost if not all projections of the bag on it are finite."""
+        """Return the axes of each tree. An axis is lost if not all projections of the bag on it are finite."""
         sums: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
         if self.sampler.config.has_components:
             sums = [*passes.executor.reduce(RotationTable.sum_moments, passes.ranges, np.add, (self, trees))]
@@ -381,7 +393,7 @@ class RotationTable(ProjectionTable):
         return tree_data.lost
 
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
-        """Task: the moments of each subset of features over some blocks for each of the trees, [trees, ...]."""
+        """Task: return the moments of the subsets of each tree over some blocks, [trees, *moments_shape]."""
         sums = np.zeros(1, np.int64)
         with self.reader(blocks, range(self.scale.size), False) as reader:
             for block in blocks:
@@ -395,7 +407,7 @@ class RotationTable(ProjectionTable):
         return sums
 
     def _axes(self, tree: int, sums: NDArray[np.int64] | None) -> TreeAxes:
-        """The axes of a tree, from its moments if they are components."""
+        """Return the axes of a tree, from its moments if they are principal components."""
         scale, table = self.scale[self.rotated], self.decoded.spans
         if sums is None:
             axes = self.axes(self.sampler.config, tree, scale)
@@ -427,11 +439,10 @@ class RotationTable(ProjectionTable):
         return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
     def place(self, tree_data: TreeAxes) -> NDArray[np.uint32]:
-        """See TableView: of the axes."""
         return places(8, self.columns)
 
     def grow_below(
-        self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
+        self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool
     ) -> Subtree:
         columns = tree_columns(cells, self.place(tree_data))
         fit = (np.zeros_like(column) if tree_data.lost[axis] else column for axis, column in enumerate(columns))
@@ -456,14 +467,16 @@ class RotationFamily(ProjectionFamily):
     variants = ({"rotation": "pca"}, {"rotation": "pca-classes"})
 
     def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The axes of a tree if they do not depend on the rows, float64 [axes, features], see tree_axes; only over
-        features that axes are made of."""
+        """Return the axes of a tree, float64 [axes, features], if they do not depend on the rows.
+
+        scale  float64 [features], see `tree_axes`; here of the features that axes are made of
+        """
         return random_axes(config, tree, scale)
 
     def tree_axes(self, sampler: Sampler, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The axes of a tree in units of the table, float64 [axes, features]; 0 if a feature is not used.
+        """Return the axes of a tree in units of the table, float64 [axes, features]; 0 if a feature is not used.
 
-        scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
+        scale  float64 [features], 1 / deviation of each feature, 0 if it has none
         """
         config = sampler.config
         rotated = rotated_features(sampler.store.spec, config)
@@ -474,7 +487,6 @@ class RotationFamily(ProjectionFamily):
         return with_others(axes, rotated, scale)
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
-        """See Family: the axes of a rotated table."""
         return config.axis_count(features)
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
@@ -508,14 +520,14 @@ class RotationFamily(ProjectionFamily):
         )
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> NDArray[np.float64]:
-        """See Family: the scale of the features, see tree_axes."""
+        """Return the scale of the features, see `tree_axes`."""
         return feature_scale(store, "zscore")
 
     def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> TreeArrays:
         store, config = call.sampler.store, call.sampler.config
         axes = self.tree_axes(call.sampler, call.first, shared)
-        codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
-        nodes, _ = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
+        codes, dictionaries = rotate(store, axes, (call.rows.items >> np.uint64(32)).astype(np.intp))
+        nodes, _ = grow(codes, by_rows(codes), *call.rows)
         scale = store.spec.target.scale
         return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config), scale=scale), axes)
 
@@ -531,8 +543,8 @@ class RotationFamily(ProjectionFamily):
 
 
 def _component_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Bytes of the sums that principal components follow from, twice while those of blocks are added; and of a block of
-    rows while its sums are taken: the values of a subset twice, and what tells the sample."""
+    """Return the bytes of the moments, twice while the moments of blocks are added, and of a block of rows while its
+    moments are computed: the values of a subset twice, and the sample."""
     if not config.has_components:
         return 0, 0
     sums = 2 * 8 * math.prod(moments_shape(config, config.rotated_count(shape.features)))

@@ -1,8 +1,11 @@
-"""The family of trees that split on sparse random projections.
+"""The family `sparse-oblique`: splits on sparse random projections of features.
 
-Sparse random projections, prepared for the kernels from a configuration and a store.
+Each node draws some directions: columns of a sparse random matrix (`Sparse`) and, with `mean_difference`, differences
+of class means, of the tree or of the node. Kernels do so in memory (kernels/oblique/search.py). By passes a large node
+draws the same directions here (`DirectionSearch`), and passes project its rows on them; sums for class means are
+requested first. If all directions are constant, features are tried one by one.
 
-Sparse-oblique trees that do not fit in memory: the table for passes (projection.py).
+`SparseDraws` is what both need: the random matrix, the scale of features, and the steps in which features are summed.
 """
 
 from __future__ import annotations
@@ -20,17 +23,21 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError
 from bigforest.execution.buffer_pool import BufferPool
-from bigforest.grow.encode_values import are_whole, code_columns, with_thresholds
 from bigforest.grow.families.projection import (
     MEASURED,
+    DecodedTable,
     ProjectionFamily,
     ProjectionTable,
+    are_whole,
+    code_columns,
     decoded_bytes,
     random_access_bytes,
+    tree_columns,
+    with_thresholds,
 )
 from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.out_of_core.context import Counts, GrowContext
-from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
+from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit, SplitScorer
 from bigforest.grow.out_of_core.probes import (
     Answer,
     Direction,
@@ -42,10 +49,10 @@ from bigforest.grow.out_of_core.probes import (
     feature_direction,
 )
 from bigforest.grow.out_of_core.requests import root_request
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import DecodedTable, Passes, SubtreeScratch, tree_columns
+from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree
 from bigforest.grow.row_cache import RowCache, row_cache_of
+from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.decoded import WIDE_CODE, DecodedColumns, no_decoded_columns
 from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
 from bigforest.kernels.columns.row_major import by_rows
@@ -76,7 +83,7 @@ from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Dictionaries, Store
 
 # Most cells of a random matrix that are listed while a node is split.
-_MOST_CELLS = 2**28
+_MAX_CELLS = 2**28
 # Codes counted at a time.
 _CHUNK = 1 << 16
 # Larger scales would overflow weights; such features are practically constant.
@@ -90,7 +97,7 @@ class SparseDraws(NamedTuple):
     """The directions that nodes draw.
 
     pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
-    span  float64 [features], the range of each that has STEPS steps, see `step_of`
+    span                    float64 [features], range of each that has STEPS steps, see `step_of`
     """
 
     sparse: Sparse
@@ -101,25 +108,27 @@ class SparseDraws(NamedTuple):
 
     @property
     def of_tree(self) -> bool:
-        """Whether class means are those of the tree."""
+        """True if class means are those of the tree, not of the node."""
         return self.pairing != NO_PAIRS and not self.by_node
 
     def steps_of(self, columns: Sequence[NDArray[np.float64]], least: Sequence[float]) -> NDArray[np.uint32]:
-        """The values of all features in steps, one feature after the other; empty where no differences of means are
-        wanted. least: the smallest value of each in the table."""
+        """Return the values of all features in steps, one feature after the other; empty without differences of means.
+
+        least  smallest value of each feature in the table
+        """
         if self.pairing == NO_PAIRS:
             return np.zeros(0, np.uint32)
         return np.concatenate([in_steps(*each) for each in zip(columns, least, self.span.tolist(), strict=True)])
 
     def means(self, step: NDArray[np.uint32], classes: int, rows: int) -> Means:
-        """Scratch for class means; step, rows: see Means."""
+        """Return scratch for class means; step, rows: see Means."""
         return make_means(self.pairing, self.by_node, step, self.unit, classes, rows)
 
 
 class SparseObliqueTrees(NamedTuple):
     """Data that all trees of a sparse-oblique forest share.
 
-    step  see kernels/oblique/mean_difference.py Means; empty where no differences of means are wanted
+    step  see kernels/oblique/mean_difference.py Means; empty without differences of means
     """
 
     draws: SparseDraws
@@ -127,7 +136,7 @@ class SparseObliqueTrees(NamedTuple):
     step: NDArray[np.uint32]
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Oblique:
-        """Scratch for growing tree number `tree` from the root `items`."""
+        """Return scratch for growing tree number `tree` from the root `items`."""
         classes = len(store.spec.target.classes)
         means = self.draws.means(self.step, classes, store.rows)
         oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size, not classes)
@@ -142,12 +151,10 @@ class SparseObliqueTrees(NamedTuple):
 def sparse_trees(
     store: Store, config: TrainConfig, wide: DecodedColumns, most: int | None = None
 ) -> SparseObliqueTrees:
-    """Data that all trees of a sparse-oblique forest share. Raises ConfigError where its matrices would not fit in
-    memory.
+    """Return the data that all trees share. Raise ConfigError if the random matrices would not fit in memory.
 
-    wide  of the store
     most  codes of a feature that may be counted at once, for growing by passes, which does not need the steps of all
-          codes; None for all.
+          codes; None for all
     """
     features = len(store.spec.features)
     offsets, low, _ = store.dictionaries
@@ -164,10 +171,11 @@ def sparse_trees(
 
 
 def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
-    """The range of a feature that has STEPS steps, and the size of a step, from its smallest and largest value.
+    """Return the range of a feature that has STEPS steps, and the size of a step, from its smallest and largest value.
 
-    whole  whether all values are whole numbers. The range is 0 where each unit is a step; -1, and size 0, without a
-           range.
+    whole  whether all values are whole numbers
+
+    The range is 0 where each unit is a step; it is -1, and the size 0, for a feature without a finite range.
     """
     span = greatest - least
     if whole and span <= STEPS:
@@ -178,8 +186,10 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
 
 
 def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
-    """Values of a feature in steps from the smallest on, as kernels/out_of_core/blocks.py sum_rows counts them; span as
-    `step_of` gives it."""
+    """Return values of a feature in steps from the smallest on, as kernels/out_of_core/blocks.py sum_rows counts them.
+
+    span  range as of `step_of`
+    """
     if span < 0.0:
         return np.zeros(values.size, np.uint32)
     steps = values - least if span == 0.0 else np.rint((values - least) / span * STEPS)
@@ -195,7 +205,7 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
     elif kind != "rerf":
         way, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
         chance = density or (1.0 if kind == "gaussian" else 1.0 / math.sqrt(features))
-    if cells > min(_MOST_CELLS, features * columns):
+    if cells > min(_MAX_CELLS, features * columns):
         raise ConfigError(
             f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
             "lower projections or density"
@@ -204,16 +214,16 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
 
 
 def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
-    """The values of all codes and rows, for the kernels."""
+    """Return the values of all codes and rows for the kernels."""
     columns = [low[start:end] for start, end in pairwise(offsets)]
     whole = [are_whole(values, MOST_WHOLE) for values in columns]
     return CodeValues(offsets, low, np.array(whole), wide)
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
-    """The factor of each feature's weight: 1, or 1 / deviation, or 1 / range; 0 if that is not a finite number.
+    """Return the factor of each feature's weight: 1, 1 / deviation, or 1 / range; 0 if that is not a finite number.
 
-    most  codes of a feature that may be counted at once; None for all.
+    most  codes of a feature that may be counted at once; None for all
     """
     features = len(store.spec.features)
     spread = np.ones(features)
@@ -229,7 +239,7 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
 
 
 def _deviation(store: Store, feature: int, most: int | None) -> float:
-    """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
+    """Return the standard deviation of a column. Sums are rounded once, so the order of the rows does not matter."""
     low = store.low(feature)
     if not np.isfinite(store.ends(feature)).all():
         return math.nan
@@ -248,8 +258,10 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
 
 
 def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Rows of each code of a feature in pieces of at most `most` codes, a sweep over the codes for each, cut so that
-    what is worked out of them is small: the first code of a piece, and the counts."""
+    """Yield the number of rows of each code of a feature in small pieces: the first code of a piece, and the counts.
+
+    most  codes that may be counted at once, each time by a sweep over the codes of all rows; None for all
+    """
     size = store.low(feature).size
     for start in range(0, size, most or size):
         counts = store.counts(feature) if most is None else _count_some(store, feature, start, min(most, size - start))
@@ -258,7 +270,7 @@ def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int,
 
 
 def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np.int64]:
-    """Rows of `size` codes from `start` on."""
+    """Return the number of rows of each of `size` codes from `start` on."""
     counts = np.zeros(size, np.int64)
     column = store.feature_codes(feature)
     for first in range(0, store.rows, _CHUNK):
@@ -270,13 +282,13 @@ def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np
 
 @dataclass(slots=True)
 class DirectionSearch(HistogramSearch):
-    """The search for a split on a direction; nodes draw those that kernels/oblique/search.py draws.
+    """The search for a split on a direction; nodes draw the directions that kernels/oblique/search.py draws.
 
-    spans           of the features
-    directions      by number, that are not requested yet
-    max_directions  most directions that a node draws; features have the numbers after them
+    spans           ranges of the features
+    directions      by number, not requested yet
+    max_directions  most directions that a node draws; features have the numbers after these
     fallback        features in the order in which they are drawn if all directions are constant
-    means           gives directions of class means from the sums of the node; None without such directions
+    means           returns directions of class means from the sums of the node; None without these directions
     """
 
     spans: Spans
@@ -284,7 +296,7 @@ class DirectionSearch(HistogramSearch):
     max_directions: int
     fallback: list[int]
     means: Callable[[NDArray[np.int64]], dict[int, Direction]] | None
-    _known: dict[int, Direction] = field(default_factory=dict, init=False)  # those that were requested
+    _known: dict[int, Direction] = field(default_factory=dict, init=False)  # directions that were requested
     _usable: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -304,7 +316,7 @@ class DirectionSearch(HistogramSearch):
             HistogramSearch._take(self, probe, answer)
 
     def _draw(self) -> None:
-        """Request all directions and, if none of them is usable, features one by one, until one is."""
+        """Request all directions and, if none of them is usable, features one by one, until one is usable."""
         self._ask(self.directions)
         self.directions = {}
         while not self.pending and not self._usable and self.fallback:
@@ -312,7 +324,7 @@ class DirectionSearch(HistogramSearch):
             self._ask({self.max_directions + feature: feature_direction(feature)})
 
     def _ask(self, directions: dict[int, Direction]) -> None:
-        most = self._most(self.scorer.rows)
+        most = self._max_buckets(self.scorer.rows)
         for number, direction in directions.items():
             if not (direction.is_feature and self.constant[direction.feature[0]]):
                 self.pending.append(Histogram.on(number, direction, self.spans, most))
@@ -331,8 +343,8 @@ class DirectionSearch(HistogramSearch):
 
 @dataclass(frozen=True)
 class SparseObliqueTable(ProjectionTable):
-    """See ProjectionTable. The data of a tree are the sums of steps of its bag, int64 [features, classes], and its
-    class weights, if class means are those of the tree."""
+    """A ProjectionTable. If class means are those of the tree, its data are the sums of steps of its bag, int64
+    [features, classes], and its class weights."""
 
     draws: SparseDraws
 
@@ -374,9 +386,7 @@ class SparseObliqueTable(ProjectionTable):
         largest: NDArray[np.float64] = store.high(column)[order][store.low(column)[order].searchsorted(values)]
         return largest
 
-    def grow_below(
-        self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
-    ) -> Subtree:
+    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool) -> Subtree:
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes, room.arrays)
@@ -398,7 +408,7 @@ class SparseObliqueTable(ProjectionTable):
 
 
 def drawn_directions(sparse: Sparse, key: np.uint64) -> dict[int, Direction]:
-    """The directions that the node `key` draws, by number."""
+    """Return the directions that the node `key` draws, by number."""
     drawn, directions = make_drawn(sparse), {}
     at = np.uint64(0)
     for column in range(int(sparse.columns)):
@@ -411,8 +421,10 @@ def drawn_directions(sparse: Sparse, key: np.uint64) -> dict[int, Direction]:
 def mean_differences(
     draws: SparseDraws, offered: list[int], total: Counts, sums: NDArray[np.int64]
 ) -> dict[int, Direction]:
-    """The `offered` differences of class means by number, from class weights and sums of steps, int64 [features,
-    classes]."""
+    """Return the `offered` differences of class means, by number.
+
+    total, sums  class weights, int64 [classes], and sums of steps, int64 [features, classes]
+    """
     means = draws._replace(by_node=False).means(np.zeros(0, np.uint32), total.size, 0)
     means.sums[:] = sums
     find_differences(means, draws.sparse.scale, total)
@@ -498,7 +510,6 @@ class SparseObliqueFamily(ProjectionFamily):
         )
 
     def row_cache(self, store: Store) -> RowCache:
-        """See Family: with values."""
         return row_cache_of(store, wide=True)
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SparseObliqueTrees:
@@ -507,7 +518,6 @@ class SparseObliqueFamily(ProjectionFamily):
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> SparseObliqueTable:
-        """See ProjectionFamily; see sparse_trees for how many values are held."""
         spans = decoded.spans
         wide = no_decoded_columns(spans.low.size)
         draws = sparse_trees(store, sampler.config, wide, context.limits.values).draws
@@ -516,7 +526,7 @@ class SparseObliqueFamily(ProjectionFamily):
 
 
 def _max_pairs(shape: Shape, config: TrainConfig) -> int:
-    """Differences of class means at most."""
+    """Return the most differences of class means of a node."""
     pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
     return 0 if config.mean_difference == "none" else pairs
 

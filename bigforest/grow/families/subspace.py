@@ -1,16 +1,17 @@
-"""The families of trees in random subspaces.
+"""The families `subspace-cap` and `subspace-perceptron`: trees in random subspaces (Ho 1995).
 
-Trees in random subspaces (Ho 1995), prepared for the kernels: the features of a tree, and their columns.
+Each tree, or each node, has a random subset of the features, and each node tries one split: the best of several points
+between two class means ("cap"), or a perceptron. A tree has a copy of its columns row by row, stored as bits if all
+are zeros and ones (`SubspaceColumns`).
 
-The subspaces of a size are numbered, and the trees of this size take them in the order of a keyed permutation of the
-numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
+Subspaces. The subsets of a size are numbered. The trees of this size take them in the order of a keyed permutation of
+the numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
 
-Trees in subspaces that do not fit in memory: the table for passes (projection.py).
-
-Perceptrons of nodes too large for memory (kernels/subspace/perceptron.py): their rows come block by block, in order.
-
-A pass over the rows trains, and counts the errors of the previous pass; so n training passes read the rows n + 1 times.
-If the rows of a node in its columns fit into memory, all passes run there, with zeros and ones as bits.
+By passes a large node (`SubspaceSearch`) requests the sums for its class means, then the counts between the points
+from mean to mean, or a perceptron. A perceptron needs the rows of a node in order, so one task reads all blocks, with
+the weights of the perceptron so far (`train_perceptrons`). A pass over the rows trains, and counts the errors of the
+previous pass: n training passes read the rows n + 1 times. If the rows of a node fit in memory, all its training
+passes run there (kernels/subspace/perceptron.py).
 """
 
 from __future__ import annotations
@@ -29,17 +30,26 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
 from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
-from bigforest.grow.encode_values import are_whole, places
-from bigforest.grow.families.projection import ProjectionFamily, ProjectionTable, decoded_bytes
+from bigforest.grow.families.projection import (
+    DecodedTable,
+    ProjectionFamily,
+    ProjectionTable,
+    are_whole,
+    column_of,
+    decoded_bytes,
+    places,
+    tree_columns,
+)
 from bigforest.grow.memory_model import PassMemory, TreeMemory
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, Probe, StepSums
 from bigforest.grow.out_of_core.requests import SplitRequest, request
 from bigforest.grow.out_of_core.row_file import NodeItems, numbered
-from bigforest.grow.out_of_core.table import DecodedTable, Passes, SubtreeScratch, column_of, tree_columns
+from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
 from bigforest.grow.row_cache import RowCache
+from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.columns.row_major import NO_ROWS
@@ -59,7 +69,7 @@ from bigforest.store.store import Store
 
 # Limits of the values and the range of a column that is used: their squares must neither overflow nor vanish.
 _LARGEST_VALUE = 2.0**400
-_LEAST_SPAN = 2.0**-400
+_MIN_SPAN = 2.0**-400
 # Rounds of the permutation (Luby and Rackoff 1988: four are enough).
 _ROUNDS = 4
 
@@ -67,9 +77,9 @@ _ROUNDS = 4
 class SubspaceTrees(NamedTuple):
     """Data that all trees of a forest in subspaces share.
 
-    epochs   most passes of a perceptron; 0 without perceptrons
-    columns  all features, of no rows
-    shared   the columns, if they are the same for all trees; else None.
+    epochs   most training passes of a perceptron; 0 without perceptrons
+    columns  all features, without rows
+    shared   columns with rows, if they are the same for all trees; else None
     """
 
     config: TrainConfig
@@ -78,23 +88,23 @@ class SubspaceTrees(NamedTuple):
     shared: SubspaceColumns | None
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
-        """Scratch for growing tree number `tree` from the root `items`."""
+        """Return scratch for growing tree number `tree` from the root `items`."""
         config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
         return self.of(space, config.subspace_size(features, tree), classes, items.size)
 
     def of(self, space: SubspaceColumns, drawn: int, classes: int, rows: int) -> Subspace:
-        """Scratch for nodes of up to this many rows, which draw `drawn` of the columns of `space`."""
+        """Return scratch for nodes of up to this many rows, which draw `drawn` of the columns of `space`."""
         return make_subspace(space, drawn, self.config.steps, self.epochs, classes, rows)
 
 
 def is_shared(config: TrainConfig, features: int) -> bool:
-    """Whether all trees have the same columns, those of all features."""
+    """Return whether all trees have the same columns, all features."""
     return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
 
 
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
-    """The features of a tree, ascending, int64: all of them if nodes draw subspaces.
+    """Return the features of a tree, ascending, int64: all features if nodes draw subspaces.
 
     Trees take the sizes in turn. Each size has its own permutation.
     """
@@ -109,7 +119,7 @@ def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.i
 
 
 def _permuted(number: int, count: int, key: str) -> int:
-    """Place of `number` in a permutation of 0 .. count - 1 with this key.
+    """Return the place of `number` in a permutation of 0 .. count - 1 with this key.
 
     A Feistel network on as many bits as the largest number has, rounded up to an even number, iterated until the
     result is one of the numbers (Black and Rogaway 2002).
@@ -128,7 +138,7 @@ def _permuted(number: int, count: int, key: str) -> int:
 
 
 def _combination(number: int, features: int, size: int, known: int) -> NDArray[np.int64]:
-    """Combination `number`, in lexicographic order, of `size` out of `features`, of which there are `known`."""
+    """Return combination `number`, in lexicographic order, of `size` out of `features`; known: number of all."""
     chosen: list[int] = []
     for feature in range(features):
         if len(chosen) == size:
@@ -145,7 +155,7 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
 
 
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
-    """Whether trees use the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
+    """Return whether trees use the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
 
     Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
     one included, with every mistake (Novikoff 1962).
@@ -154,13 +164,13 @@ def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
 
 
 def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumns:
-    """The features of a store for the kernels, of no rows; epochs: see SubspaceTrees."""
+    """Return the features of a store for the kernels, without rows; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
     low, per_step, unit, scale = (np.zeros(features) for _ in range(4))
     for feature in range(features):
         least, most = store.ends(feature)
         span = most - least
-        if not (max(-least, most) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
+        if not (max(-least, most) <= _LARGEST_VALUE and span >= _MIN_SPAN):
             continue
         low[feature] = least
         whole = span <= STEPS and are_whole(store.low(feature))
@@ -171,7 +181,7 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumn
 
 
 def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
-    """The columns of the features `chosen`, for all rows of the store; columns: `columns_of`."""
+    """Return the columns of the features `chosen` with all rows of the store; columns: of `columns_of`."""
     space = _with_room(some_columns(columns, chosen), store.rows)
     if space.bits.shape[1]:
         slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
@@ -184,7 +194,7 @@ def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]
 
 
 def some_columns(space: SubspaceColumns, place: NDArray[np.int64]) -> SubspaceColumns:
-    """Some columns of a space of no rows."""
+    """Return some columns of a space without rows."""
     feature, _, _, *steps = space
     return _without_rows(space.bits.shape[1] > 0, feature[place], *(array[place] for array in steps))
 
@@ -195,7 +205,7 @@ def _without_rows(bits: bool, feature: NDArray[np.int32], *steps: NDArray[np.flo
 
 
 def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int) -> SubspaceColumns:
-    """The same columns for rows whose values are given, an array per column."""
+    """Return the columns with rows; cells: their values, an array per column."""
     space = _with_room(space, rows)
     used = np.flatnonzero(space.unit).tolist()
     if space.bits.shape[1]:
@@ -210,7 +220,7 @@ def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int)
 
 
 def _with_room(space: SubspaceColumns, rows: int) -> SubspaceColumns:
-    """The same columns for this many rows, whose values are still to be filled in."""
+    """Return the columns with room for the values of this many rows."""
     if words := space.bits.shape[1]:
         return space._replace(bits=np.empty((rows, words), np.uint64))
     return space._replace(value=np.zeros((rows, space.feature.size)))
@@ -223,14 +233,14 @@ def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: SubspaceCo
 
 # Rows of a block that are trained on at a time.
 _ROWS = 4096
-# Bytes of a row in memory, besides its columns.
+# Bytes of a row in memory in addition to its columns.
 TRAINED_ROW = 8
 
 
 class PerceptronRequest(NamedTuple):
-    """The request of a node for a perceptron, see probes.py Probe.
+    """A probe (probes.py) for a perceptron.
 
-    space   the columns of the node, of no rows
+    space   the columns of the node, without rows
     far     bool [classes], whether a class belongs on the right
     total   int64 [classes]
     epochs  most passes of training
@@ -241,9 +251,8 @@ class PerceptronRequest(NamedTuple):
     total: Counts
     epochs: int
 
-    def cells(self, parts: int) -> int:
-        """See Probe; nothing is counted in histograms."""
-        return 0
+    def cells(self, slots: int) -> int:
+        return 0  # no histogram
 
     @property
     def bytes(self) -> int:
@@ -253,10 +262,11 @@ class PerceptronRequest(NamedTuple):
 
 
 class TrainedPerceptron(NamedTuple):
-    """The best perceptron of a PerceptronRequest.
+    """The answer to a PerceptronRequest: the best perceptron.
 
     weight  float64 [columns of the node]
-    cut     rows with a projection of at most this go left; `left`, int64 [classes], are their class weights
+    cut     largest projection that goes left
+    left    int64 [classes], class weights of the left side
     """
 
     weight: NDArray[np.float64]
@@ -269,8 +279,7 @@ RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
 
 
 class PerceptronTrainer:
-    """A perceptron in training: call `see` for all rows and `end` for the pass, until `end` says that `best` is
-    final."""
+    """A perceptron in training: call `see` for all rows and `end` after each pass, until `end` returns True."""
 
     best: TrainedPerceptron
 
@@ -293,7 +302,7 @@ class PerceptronTrainer:
         self._cut = learn_rows(before, now, items, self._cut_before, self._cut, self._left)
 
     def end(self) -> bool:
-        """End a pass; returns whether training is over. Same rules as perceptron.train_perceptron."""
+        """End a pass; return whether training is over and `best` final. Rules as in perceptron.train_perceptron."""
         request, before = self._request, self._before
         over = False
         if self._passes:
@@ -315,7 +324,7 @@ def train_by_passes(
 ) -> dict[int, TrainedPerceptron]:
     """Train the requested perceptrons of some nodes.
 
-    rows  gives the rows of some nodes, in order
+    rows  yields the rows of some nodes, in order
     most  bytes of rows that may be held
     """
     trainers = {entry: PerceptronTrainer(request) for entry, request in wanted.items()}
@@ -346,7 +355,7 @@ def train_by_passes(
 def row_pieces(
     cells: BlockValues, node_items: NodeItems, wanted: dict[int, PerceptronRequest]
 ) -> Iterator[tuple[int, RowPiece]]:
-    """The rows of a block that are in these nodes; cells: as the tree sees them."""
+    """Yield the rows of a block that are in the wanted nodes; cells: as the tree sees them."""
     items, begin, end = node_items
     for entry, wish in wanted.items():
         for first in range(int(begin[entry]), int(end[entry]), _ROWS):
@@ -357,10 +366,10 @@ def row_pieces(
 
 
 class TreeSpace(NamedTuple):
-    """The data of a tree.
+    """The subspace of a tree.
 
-    feature  int64, ascending, the features of its subspace
-    drawn    how many of them each node draws
+    feature  int64, ascending
+    drawn    number of these features that each node draws
     """
 
     feature: NDArray[np.int64]
@@ -368,10 +377,10 @@ class TreeSpace(NamedTuple):
 
 
 class SubspaceSearch(NodeSearch):
-    """The search for the cut of one node: in the columns that the node draws, then in all.
+    """The search for the split of one node: in the columns that the node draws, then in all.
 
     It requests the sums for its class means, then a perceptron, or the class counts between the stops from mean to
-    mean, and takes the same cut as kernels/subspace/split.py.
+    mean, and takes the same split as kernels/subspace/split.py.
     """
 
     def __init__(
@@ -382,8 +391,8 @@ class SubspaceSearch(NodeSearch):
         min_leaf: int,
         constant: NDArray[np.bool_],
     ) -> None:
-        """scratch: gives a Subspace without rows for the tree, whose content is not kept between requests; total: int64
-        [classes]."""
+        """scratch: returns a Subspace without rows for the tree, whose content is not kept between requests; total:
+        int64 [classes]."""
         self.constant = constant
         self._given = scratch, key, total, min_leaf, constant
         self._received: list[Answer] = []
@@ -392,8 +401,8 @@ class SubspaceSearch(NodeSearch):
         self.pending: list[Probe] = [next(self._finding)]
 
     def __reduce__(self) -> tuple[Callable[..., SubspaceSearch], tuple[Any, ...]]:
-        """Sent as its answers, which are few and small, and which the other process replays."""
-        return search_again, (self._given, self._received)
+        """Pickle the answers, which are few and small: a generator cannot be sent, so it is run again with these."""
+        return _search_again, (self._given, self._received)
 
     def receive(self, answers: Sequence[Answer]) -> None:
         [answer] = answers
@@ -410,7 +419,7 @@ class SubspaceSearch(NodeSearch):
     def _find(
         scratch: Callable[[], Subspace], key: np.uint64, total: Counts, min_leaf: int
     ) -> Generator[Probe, Answer, NodeSplit | None]:
-        """Yields requests; see kernels/subspace/split.py find_cut."""
+        """Yield the requests one after the other; see kernels/subspace/split.py find_cut."""
         subspace = scratch()
         epochs = subspace.epochs
         for wanted in sorted({int(subspace.drawn), subspace.column.size}):
@@ -442,8 +451,8 @@ class SubspaceSearch(NodeSearch):
         return None
 
 
-def search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
-    """A search that has had these answers."""
+def _search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
+    """Return a search that has received some answers."""
     search = SubspaceSearch(*given)
     for answer in received:
         search.receive([answer])
@@ -457,7 +466,7 @@ def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> Direction:
 
 @dataclass(frozen=True)
 class SubspaceTable(ProjectionTable):
-    """See ProjectionTable."""
+    """A ProjectionTable whose trees have subspaces."""
 
     trees: SubspaceTrees
 
@@ -476,7 +485,7 @@ class SubspaceTable(ProjectionTable):
         return self.decoded.place[tree_data.feature]
 
     def grow_below(
-        self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
+        self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool
     ) -> Subtree:
         rows = subtree.items.size
         space = with_cells(
@@ -486,7 +495,7 @@ class SubspaceTable(ProjectionTable):
         return grow(_no_codes(tree_data.feature.size), NO_ROWS, *subtree, subspace)
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
-        """See TableView: by perceptrons, a task for each tree, or several where there are few."""
+        """Train the requested perceptrons, a task for each tree, or several if there are few trees."""
         wanted = []
         for top in tops:
             pending = [(entry, probe) for entry, search in top.searching() for probe in search.pending]
@@ -511,7 +520,7 @@ class SubspaceTable(ProjectionTable):
 def train_perceptrons(
     table: SubspaceTable, asked: SplitRequest, wanted: dict[int, PerceptronRequest]
 ) -> dict[tuple[int, int], TrainedPerceptron]:
-    """Task: train the perceptrons of nodes of a tree; returns them by tree and node. asked: without probes."""
+    """Task: train the perceptrons of nodes of a tree; return them by tree and node. asked: without probes."""
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
         chosen = {entry: wanted[entry] for entry in entries}
@@ -524,18 +533,20 @@ def train_perceptrons(
 
 
 def _no_codes(columns: int) -> Codes:
-    """The codes of this many columns, without rows: trees in subspaces use values."""
+    """Return codes of this many columns, without rows: trees in subspaces use values."""
     u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
     return Codes._make([read_only(array) for array in (u8, u16, u32, places(1, columns))])
 
 
-# Bytes of a row of a growing tree besides: the row by class 4, its projection 8.
+# Further bytes of a row of a growing tree: the row by class 4, its projection 8.
 _WEIGHED = 12
 
 
 class SubspaceFamily(ProjectionFamily):
-    """Each tree, or node, has a subspace: nodes split between two class means, or by a perceptron of `epochs`
-    passes."""
+    """A family of trees in subspaces.
+
+    learns  nodes train perceptrons; else they split between two class means
+    """
 
     oracle = "tests/naive/subspace.py"
     compiling = (80, 10.0)
@@ -554,24 +565,21 @@ class SubspaceFamily(ProjectionFamily):
             raise ConfigError(f"the family {self.name} has no weights of rows; use the family axis for weighted rows")
 
     def epochs(self, config: TrainConfig) -> int:
-        """Most passes of a perceptron over the rows of a node; 0 without perceptrons."""
+        """Return the most training passes of a perceptron; 0 without perceptrons."""
         return config.max_epochs if self.learns else 0
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
-        """See Family: the most features of a subspace."""
         return max(config.subspace_sizes(features)) if config.subspace_per == "tree" else features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """See Family: those of the largest subspace."""
         return max(config.subspace_sizes(features))
 
     def expected_reads(self, features: int, config: TrainConfig) -> float:
-        """See Family: the mean over the sizes of trees."""
         sizes = config.subspace_sizes(features)
         return 2 * (self.epochs(config) or 1) * sum(sizes) / len(sizes)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """See Family; the store is read in order, column by column, once per tree."""
+        # The store is read in order, column by column, once per tree.
         seen = self.drawn_from(shape.features, config)
         columns = shape.rows * self._space_row(shape, config)
         tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
@@ -601,7 +609,7 @@ class SubspaceFamily(ProjectionFamily):
         )
 
     def row_cache(self, store: Store) -> RowCache:
-        """See Family: nothing, trees have copies of their own."""
+        # Trees have copies of their own.
         return RowCache(NO_ROWS, no_decoded_columns(0), store)
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
@@ -613,14 +621,13 @@ class SubspaceFamily(ProjectionFamily):
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> SubspaceTable:
-        """See ProjectionFamily; dictionaries are read in order."""
         config, epochs = sampler.config, self.epochs(sampler.config)
         seen = columns_of(store, config, epochs)
         decoded = decoded._replace(steps=Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step))
         return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, seen, None))
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:
-        """Bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""
+        """Return the bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""
         seen = self.drawn_from(shape.features, config)
         bits = seen_as_bits(shape, config, self.epochs(config))
         return -(-seen // WORD) * WORD // 8 if bits else 8 * seen

@@ -1,5 +1,12 @@
-"""What all nodes of a forest share while it grows by passes: the kind of its columns, the limits of memory, and the
-parts of the statistics of the rows of a node, of a side of a split or of a bucket."""
+"""Data that all nodes of a forest share while it grows by passes: statistics, kind of columns, limits of memory.
+
+The statistics of some rows (of a node, of one side of a split, of a bucket) are int64 [slots]:
+
+    classes      [weight of class 0, weight of class 1, ..., (rows)]
+    regression   [weight, weighted sum of targets, sum of the targets above 0, (rows)]
+
+The number of rows is there only where rows have weights. The third slot of regression is filled for buckets alone.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +23,18 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.store.store import Store
 
-# int64 [parts], or one such row for each of some buckets.
+# Statistics, int64 [slots], or [buckets, slots].
 Counts = NDArray[np.int64]
 
-# Parts of the statistics for regression.
+# Slots of regression.
 WEIGHT, SUM, ABOVE = range(3)
 
 
 class NodeStats(NamedTuple):
-    """The layout of the statistics of a node, a bag or a bucket, int64 [parts]; see Counts.
+    """Layout of statistics. Targets of regression are relative to a centre, the mean of the node.
 
-    classes   for classification the weight of each class comes first. 0 for regression: first come the weight, the
-              weighted sum of the targets and, for a bucket, the sum of those above 0; targets are relative to a centre
-    weighted  whether rows have weights; the number of rows then comes last
+    classes   number of classes; 0 for regression
+    weighted  whether rows have weights
     """
 
     classes: int
@@ -36,7 +42,7 @@ class NodeStats(NamedTuple):
 
     @classmethod
     def of(cls, shape: Shape) -> NodeStats:
-        """The statistics for a table."""
+        """Return the layout for a table."""
         return cls(0 if shape.extras.regression else shape.classes, shape.extras.weighted)
 
     @property
@@ -45,34 +51,34 @@ class NodeStats(NamedTuple):
         return self.classes == 0
 
     @property
-    def parts(self) -> int:
-        """How many parts there are."""
+    def slots(self) -> int:
+        """Number of slots."""
         return (self.classes or ABOVE + 1) + self.weighted
 
     @property
     def scored(self) -> int:
-        """How many parts of a side, the first ones, enter the score of a split."""
+        """Number of slots, the first ones, that the score of a split depends on."""
         return self.classes or SUM + 1
 
     @property
     def cell(self) -> Any:
-        """Type of a count. The weight of a bag has 32 bits; sums of numbers have 62."""
+        """Type of a slot in the histograms of passes: the weight of a bag has 32 bits, a sum of targets 62."""
         return np.int64 if self.regression else np.uint32
 
     def weight(self, total: Counts) -> Any:
-        """The weight in `total` [..., parts]: an int64, or an array [...]."""
+        """Return the weight in `total` [..., slots]: an int64, or an array [...]."""
         return total[..., WEIGHT] if self.regression else total[..., : self.classes].sum(axis=-1)
 
     def rows(self, total: Counts) -> Any:
-        """The number of rows in `total`, like `weight`; without weights repeats count."""
+        """Return the number of rows in `total`, like `weight`. Without weights a repeated row counts repeatedly."""
         return total[..., -1] if self.weighted else self.weight(total)
 
     def centre(self, total: Counts) -> int:
-        """The mean of the targets of a node, rounded down; 0 for classes."""
+        """Return the mean of the targets of a node, rounded down; 0 for classes."""
         return int(total[SUM] // total[WEIGHT]) if self.regression else 0
 
     def moved(self, total: Counts, by: int) -> Counts:
-        """`total` [parts] with all targets increased by `by`; the sum above zero is dropped."""
+        """Return `total` [slots] with all targets increased by `by`, and without the sum above zero."""
         total = total.copy()
         if self.regression:
             total[SUM] += by * total[WEIGHT]
@@ -81,8 +87,8 @@ class NodeStats(NamedTuple):
 
 
 def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats) -> Counts:
-    """The statistics of rows with these targets and weights, int64 [parts]."""
-    total = np.zeros(stats.parts, np.int64)
+    """Return the statistics of rows with these targets and weights, int64 [slots]."""
+    total = np.zeros(stats.slots, np.int64)
     if stats.regression:
         total[WEIGHT] = weight.sum(dtype=np.int64)
         total[SUM] = (target * weight.astype(np.int64)).sum()
@@ -94,7 +100,8 @@ def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats)
 
 
 class ColumnKind(NamedTuple):
-    """The type of a column, its smallest and largest possible value, and the types of the cells of a block."""
+    """Kind of columns that nodes are split on: type of a value, smallest and largest possible value, and types of the
+    cells of a block."""
 
     dtype: Any
     least: float
@@ -107,14 +114,14 @@ PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"))
 
 
 class MemoryLimits(NamedTuple):
-    """Limits of memory.
+    """Limits of memory of growing by passes.
 
-    rows   rows of a node that is grown in memory, see NodeStats.rows; larger ones are split by passes
-    keys   rows of a node that are collected at once, to open buckets
-    cells  counts of the histogram of one feature
-    room   counts of all histograms of a pass, and keys
-    nodes  nodes whose thresholds are looked up together
-    values of a dictionary in memory at a time, float64
+    rows      most rows of a node that is grown in memory, see NodeStats.rows; larger nodes are split by passes
+    keys      most rows of a node that are collected in a pass, to open buckets
+    cells     most counts of the histogram of one column
+    room      most counts of all histograms of a pass, and collected rows
+    nodes     most nodes whose thresholds are looked up together
+    values    most values of a dictionary in memory at a time, float64
     training  bytes of rows that perceptrons are trained on together
     """
 
@@ -130,9 +137,9 @@ class MemoryLimits(NamedTuple):
 class GrowContext(NamedTuple):
     """Data that all nodes of a forest share.
 
-    zero    the number of a target of zero, where the criterion asks for it, else 0
-    kind    of the columns that nodes split on
-    values  the store between whose values random splits are drawn; None for the best splits
+    zero    number of a target of zero, if the criterion needs it, else 0
+    kind    kind of the columns that nodes split on
+    values  the store between whose values random splits are drawn; None for best splits
     """
 
     rules: Rules
@@ -146,7 +153,7 @@ class GrowContext(NamedTuple):
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, kind: ColumnKind) -> GrowContext:
-        """What the nodes of a forest on a store share."""
+        """Return the data that the nodes of a forest on a store share."""
         stats, features, criterion = NodeStats.of(store.shape), Features.of(store, config), criterion_of(config)
         zero = criterion.zero(store.spec.target) or 0.0
         values = store if config.splitter == "random" else None

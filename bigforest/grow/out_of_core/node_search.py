@@ -1,10 +1,18 @@
-"""The search of a node too large for memory for its split: requests to the next pass, and what follows from the
-responses.
+"""Search for the split of a node too large for memory, by requests to passes over its rows.
 
-A node draws columns: features (feature_search.py), or directions (families/), and requests a histogram of each. Every
-edge of a bucket is a split and is offered. A bucket that could contain a better one is opened: its rows are collected
-(`Collect`) or, if they are too many, counted again in narrower buckets. When no request is left, the best split is the
-one that growing in memory finds.
+1. Draw columns: features (`FeatureSearch`) or directions (families/). Request a histogram of each.
+2. Offer the edge of every bucket as a split; `SplitScorer` keeps the best.
+3. Bound the scores of all splits inside each bucket. Drop the buckets whose bound is below the best score.
+4. Open the others: collect their rows (`Collect`) or, if they are too many, count them again in narrower buckets.
+5. Continue with the responses of the next pass until no request is left. The best split is then the one that growing
+   in memory finds.
+
+    pass 1   buckets   [ 0..249 ][ 250..499 ][ 500..749 ][ 750..999 ]    codes of one feature
+             edges             .31         .55         .40                scores of the splits between buckets
+             bounds     .42         .61         .58         .30           buckets 1 and 2 may hold a better split
+    pass 2   rows of buckets 1 and 2, every distinct code is offered      best: .57 after code 317
+
+Most nodes take two passes.
 """
 
 from __future__ import annotations
@@ -12,54 +20,58 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.context import Counts, GrowContext
-from bigforest.grow.out_of_core.probes import Answer, Collect, Direction, Histogram, HistogramCounts, Probe, boundaries
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.kernels.out_of_core.blocks import BY_CODE, DIFFERS
-from bigforest.kernels.scan.categorical_missing import UNSEEN
+from bigforest.grow.out_of_core.probes import (
+    Answer,
+    Collect,
+    CollectedRows,
+    Direction,
+    Histogram,
+    HistogramCounts,
+    Probe,
+    boundaries,
+)
+from bigforest.kernels.categories.order_from_counts import order_counted
+from bigforest.kernels.categories.ordering import make_levels
+from bigforest.kernels.out_of_core.blocks import (
+    AFTER_ALL,
+    BY_CODE,
+    DIFFERS,
+    LISTED_LEFT,
+    LISTED_RIGHT,
+    MISSING_RIGHT,
+)
+from bigforest.kernels.out_of_core.draws import draw_order
+from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
+from bigforest.kernels.scan.draw import make_feature_draw
 
 # A histogram of a node of n bag rows has about one bucket for this many times n**(1/4) rows, within these limits. With
-# b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes
-# cannot be separated: then the bound of a bucket exceeds its edges by about b / n**(1/2) of the differences of splits.
-# The sum is minimal for b**2 proportional to n**(1/2).
+# b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes cannot be
+# separated: the bound of a bucket then exceeds its edges by about b / n**(1/2) of the differences between splits. The
+# sum is minimal for b**2 proportional to n**(1/2).
 ROWS_PER_BUCKET = 6
-LEAST_BUCKETS = 64
-MOST_BUCKETS = 1 << 16
-
-
-@dataclass(slots=True)
-class UnopenedBuckets:
-    """The buckets of a histogram that are not opened yet.
-
-    bucket          int64 [waiting], their numbers
-    before, counts  int64 [waiting, parts], statistics before and in each of them
-    """
-
-    probe: Histogram
-    bucket: NDArray[np.int64]
-    before: Counts
-    counts: Counts
-
-    def keep(self, these: NDArray[np.bool_]) -> None:
-        """Drop all others; bool [waiting]."""
-        self.bucket, self.before, self.counts = self.bucket[these], self.before[these], self.counts[these]
+MIN_BUCKETS = 64
+MAX_BUCKETS = 1 << 16
+# A float score this far below the best, relatively, cannot be equal to it: rounding is about 1e-15.
+_NEAR = 1e-12
 
 
 class NodeSplit(NamedTuple):
-    """How the rows of a node are split.
+    """The split of a node.
 
-    feature  or direction
-    code     largest code, or projection, that goes left
-    left     int64 [parts], statistics of the left side
-    way      see kernels/out_of_core/blocks.py Splits
-    missing  see kernels/scan/categorical_missing.py Subsets
-    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py Splits)
-    direction  that is split on, None for a feature
+    feature    number of the feature or direction
+    code       largest code, or projection, that goes left
+    left       int64 [slots], statistics of the left side
+    way        rule for rows, see kernels/out_of_core/blocks.py Splits
+    missing    see kernels/scan/categorical_missing.py Subsets
+    listed     levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py Splits); None for numbers
+    direction  None for a feature
     """
 
     feature: int
@@ -74,8 +86,8 @@ class NodeSplit(NamedTuple):
 class NodeSearch(ABC):
     """The search for the split of one node.
 
-    pending    requests to the next pass; none once the search is over
-    constant  bool [features], known to be constant in the node
+    pending   requests to the next pass; none once the search is over
+    constant  bool [columns], known to be constant in the node
     """
 
     pending: list[Probe]
@@ -87,15 +99,115 @@ class NodeSearch(ABC):
 
     @abstractmethod
     def cut(self) -> NodeSplit | None:
-        """The split, once no request is pending; None if there is none."""
+        """Return the split, once no request is pending; None for a leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSplit:
+    """A split that was offered: values up to `code` go left; `left` int64 [slots] are the statistics of these rows.
+
+    number  of the order of codes (FeatureSearch), or of the direction
+    rank    place of the number in the draw
+    """
+
+    number: int
+    rank: int
+    code: float
+    left: Counts
+    score: Fraction | float
+
+    @property
+    def key(self) -> tuple[Fraction | float, int, float]:
+        """Key of the comparison, larger for a better split. Ties go to the column drawn first, then to the lower
+        code."""
+        return self.score, -self.rank, -self.code
+
+
+class SplitScorer:
+    """Comparison of the splits of one node, exact for weights of any size. Oracle: tests/naive/split.py.
+
+    Counts are sums over many blocks and may exceed what kernels hold. Floats therefore find the few splits that could
+    be best, and integers of Python decide.
+
+    stats   layout of the statistics
+    centre  regression targets are relative to it
+    total   int64 [slots], of the node
+    rows    number of rows of the node
+    best    best split offered so far
+    limit   no split or bucket with a float score below this can be as good as the best
+    drawn   int64 [features], place of each feature in the draw; None for directions, which are numbered as drawn
+    """
+
+    def __init__(self, context: GrowContext, total: Counts) -> None:
+        """total: int64 [slots], of the node, with regression targets not centred."""
+        self.stats = stats = context.stats
+        self.centre = stats.centre(total)
+        self.total = stats.moved(total, -self.centre)
+        self.rows = int(stats.rows(total))
+        self.best: ScoredSplit | None = None
+        self.limit = -np.inf
+        self.drawn: NDArray[np.int64] | None = None
+        self._origin = float(self.centre) - context.zero
+        self._criterion = context.criterion
+        self._min_leaf = context.rules.min_leaf
+        self._scored = self.total[: stats.scored]
+
+    def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
+        """Offer splits after `codes` [n >= 1], ascending, with `left` [n, slots] on the left."""
+        scores = self._criterion.scores(left, self._scored, self._origin, max(self._min_leaf, 1))
+        best = float(scores.max())
+        if best == -np.inf:
+            return
+        self.limit = max(self.limit, best - abs(best) * _NEAR)
+        rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
+        for place in np.flatnonzero(scores >= self.limit):
+            here = left[place].copy()  # not a view: it is kept
+            score = self._criterion.exact(here[: self.stats.scored], self._scored, self._origin)
+            split = ScoredSplit(number, rank, codes[place].item(), here, score)
+            if self.best is None or split.key > self.best.key:
+                self.best = split
+
+    def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
+        """Return upper bounds of the scores of the splits inside buckets, float64 [buckets].
+
+        before, counts  int64 [buckets, slots]: statistics before each bucket, and in it
+        """
+        return self._criterion.bounds(before, counts, self._scored, self._origin)
+
+    def places(self, counts: Counts, min_level: np.int64) -> NDArray[np.uint32]:
+        """Return the place of each level of a category in the order in which levels are split, uint32 [levels].
+
+        counts     int64 [levels, slots], statistics of the rows of each level; no weight is 0
+        min_level  levels of less weight may share a place
+        """
+        cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
+        levels = make_levels(len(counts), max(len(counts), cells), self.stats.classes or 1)
+        places = np.empty(len(counts), np.uint32)
+        order_counted(counts, self._scored, self.stats.regression, min_level, levels, places)
+        return places
+
+
+@dataclass(slots=True)
+class UnopenedBuckets:
+    """Buckets of a histogram that may be opened later.
+
+    bucket          int64 [waiting], their numbers
+    before, counts  int64 [waiting, slots], statistics before each bucket, and in it
+    """
+
+    probe: Histogram
+    bucket: NDArray[np.int64]
+    before: Counts
+    counts: Counts
+
+    def keep(self, selected: NDArray[np.bool_]) -> None:
+        """Drop the buckets that are not selected, bool [waiting]."""
+        self.bucket, self.before, self.counts = self.bucket[selected], self.before[selected], self.counts[selected]
 
 
 @dataclass(slots=True)
 class HistogramSearch(NodeSearch):
-    """The search for the split of one node. `pending` has its first probes, none if there is nothing to split on.
-
-    constant  bool [features], known to be constant in the node; found ones are added
-    """
+    """A search by histograms of columns; `pending` is empty from the beginning if there is nothing to split on."""
 
     context: GrowContext
     scorer: SplitScorer
@@ -109,10 +221,10 @@ class HistogramSearch(NodeSearch):
 
     @abstractmethod
     def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
-        """Record the first answer about a feature or direction; returns whether its edges are offered."""
+        """Record the first answer about a column; return whether its edges are offered."""
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
-        """The orders in which a feature or direction is split: their numbers, and the statistics before all buckets."""
+        """Return the orders in which a column is split: the number of each, and the statistics before all buckets."""
         return [(number, 0)]
 
     def cut(self) -> NodeSplit | None:
@@ -139,16 +251,16 @@ class HistogramSearch(NodeSearch):
         elif isinstance(probe, Histogram):
             self._offer_edges(probe, answer)
 
-    def _most(self, rows: int) -> int:
-        """Buckets for a histogram of this many rows."""
-        return histogram_buckets(rows, self.scorer.stats.parts, self.context.limits.cells)
+    def _max_buckets(self, rows: int) -> int:
+        """Return the number of buckets for a histogram of this many rows."""
+        return histogram_buckets(rows, self.scorer.stats.slots, self.context.limits.cells)
 
     def _offer_edges(self, probe: Histogram, answer: HistogramCounts) -> None:
         left = probe.left
         if left is None:
             if not self._is_usable(probe, answer):
                 return
-            left = np.zeros(self.scorer.stats.parts, np.int64)
+            left = np.zeros(self.scorer.stats.slots, np.int64)
         after = left + np.cumsum(answer.counts, axis=0)
         for number, ahead in self._orders(probe.number):
             self.scorer.offer(number, probe.ends(), ahead + after)
@@ -159,7 +271,7 @@ class HistogramSearch(NodeSearch):
             self._unopened.append(UnopenedBuckets(probe, waiting, after[waiting] - counts, counts))
 
     def _prune(self) -> NDArray[np.float64]:
-        """Drop the buckets that cannot contain a better split than the best; returns the bounds of the others."""
+        """Drop the buckets that cannot contain a better split than the best; return the bounds of the others."""
         bounds = [np.zeros(0)]
         for unopened in self._unopened:
             orders = self._orders(unopened.probe.number)
@@ -171,9 +283,9 @@ class HistogramSearch(NodeSearch):
         return np.concatenate(bounds)
 
     def _open_buckets(self, bounds: NDArray[np.float64]) -> None:
-        """Request the buckets that could contain a better split than the best, those with the highest bounds first.
+        """Request the waiting buckets with the highest bounds, as many as the limits allow.
 
-        Buckets beyond the limits wait, and are often pruned before they are opened.
+        The others wait, and are often pruned before they are opened.
         """
         first = np.cumsum([0, *(unopened.bucket.size for unopened in self._unopened)])
         rows = self.scorer.stats.rows(np.concatenate([unopened.counts for unopened in self._unopened]))
@@ -181,8 +293,8 @@ class HistogramSearch(NodeSearch):
         keys = self.context.limits.keys
         few = order[rows[order] <= keys]
         few = few[np.cumsum(rows[few]) <= keys]
-        looked = self._count_again(order[rows[order] > keys], first)
-        looked[few] = True
+        requested = self._count_again(order[rows[order] > keys], first)
+        requested[few] = True
         collected = np.zeros(bounds.size, np.bool_)
         collected[few] = True
         for unopened, start, stop in zip(self._unopened, first[:-1], first[1:], strict=True):
@@ -193,33 +305,39 @@ class HistogramSearch(NodeSearch):
                 self.pending.append(
                     Collect(unopened.probe, wanted, unopened.before[chosen], int(rows[start:stop][chosen].sum()))
                 )
-            unopened.keep(~looked[start:stop])
+            unopened.keep(~requested[start:stop])
 
     def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Request narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
+        """Request narrower counts of buckets with too many rows to collect, as many as fit.
 
-        buckets  numbers among all that wait; first: where those of each histogram begin, and the last ones end
+        buckets  numbers among all that wait
+        first    where the buckets of each histogram begin among these, and the last ones end
 
-        Returns which are requested, bool [all that wait].
+        Return which buckets are requested, bool [all that wait].
         """
         cells, stats = self.context.limits.cells, self.scorer.stats
-        asked = np.zeros(int(first[-1]), np.bool_)
+        requested = np.zeros(int(first[-1]), np.bool_)
         for number in buckets.tolist():
             at = int(first.searchsorted(number, side="right")) - 1
             unopened, place = self._unopened[at], number - int(first[at])
-            most = self._most(int(stats.rows(unopened.counts[place])))
+            most = self._max_buckets(int(stats.rows(unopened.counts[place])))
             narrower = unopened.probe.within(int(unopened.bucket[place]), most, unopened.before[place])
-            if cells < self.context.limits.cells and narrower.buckets * stats.parts > cells:
+            if cells < self.context.limits.cells and narrower.buckets * stats.slots > cells:
                 continue
-            cells -= narrower.buckets * stats.parts
+            cells -= narrower.buckets * stats.slots
             self.pending.append(narrower)
-            asked[number] = True
-        return asked
+            requested[number] = True
+        return requested
 
-    def _offer_rows(self, probe: Collect, answer: Any) -> None:
+    def _offer_rows(self, probe: Collect, answer: CollectedRows) -> None:
+        """Offer the split after each distinct value of the collected rows.
+
+        The statistics of the collected rows up to a value lack the rows of the buckets that were not collected.
+        `bases` holds the difference for each collected bucket.
+        """
         count = probe.count
         buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
-        passed = np.zeros(self.scorer.stats.parts, np.int64)
+        passed = np.zeros(self.scorer.stats.slots, np.int64)
         bases = np.zeros_like(probe.left)
         last = -1
         for values, upto in boundaries(answer, self.scorer.stats):
@@ -232,7 +350,143 @@ class HistogramSearch(NodeSearch):
             passed, last = upto[-1], int(number[-1])
 
 
-def histogram_buckets(rows: int, parts: int, max_cells: int) -> int:
-    """Buckets of the histogram of a feature in a node of this many rows, each of this many counts; at least 2."""
-    wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), LEAST_BUCKETS), MOST_BUCKETS)
-    return max(min(wanted, max_cells // parts), 2)
+def histogram_buckets(rows: int, slots: int, max_cells: int) -> int:
+    """Return the buckets of the histogram of a column in a node of this many rows, each of `slots` counts; at least
+    2."""
+    wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), MIN_BUCKETS), MAX_BUCKETS)
+    return max(min(wanted, max_cells // slots), 2)
+
+
+@dataclass(slots=True)
+class FeatureSearch(HistogramSearch):
+    """The search for a split on a feature of the node `key`.
+
+    It draws the features that kernels/scan/features.py draws. A feature has two orders of its codes, numbered
+    2 * feature and 2 * feature + 1: missing values, of code 0, on the left of all others, and on the right. Missing
+    values are in no bucket: their statistics are the rest of the node. A category has a bucket for each level, so no
+    bucket needs opening. `pending` is empty if every feature is known to be constant.
+
+    order   int64 [features], in which they are drawn
+    wanted  how many are drawn
+    """
+
+    key: np.uint64
+    order: NDArray[np.int64] = field(init=False)
+    wanted: int = field(init=False)
+    _drawn: int = field(default=0, init=False)
+    _usable: int = field(default=0, init=False)
+    _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with missing values in the node
+    # If the best split is on a category: the levels of the node, and their places in the order.
+    _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        draw = make_feature_draw(self.constant.size)
+        self.wanted, self.order = int(draw_order(self.key, self.context.rules, draw)), draw.perm
+        self.scorer.drawn = np.argsort(self.order)
+        self._draw()
+
+    def _draw(self) -> None:
+        """Request features until enough are drawn, if none of them turns out constant.
+
+        Features found constant are replaced in the next round. Features for which there is no room wait for it.
+        """
+        hoped, room, redraw = self._usable, self.context.limits.room, self.context.rules.redraw
+        while self._drawn < self.order.size and (
+            hoped < self.wanted if redraw else (self._drawn < self.wanted or hoped == 0)
+        ):
+            feature = int(self.order[self._drawn])
+            if not self.constant[feature]:
+                probe = self._histogram(feature, self._max_buckets(self.scorer.rows))
+                room -= probe.cells(self.scorer.stats.slots)
+                if room < 0 and self.pending:
+                    return
+                hoped += 1
+                self.pending.append(probe)
+            self._drawn += 1
+
+    def _histogram(self, feature: int, most: int) -> Histogram:
+        """Return the first request about a feature, in at most `most` buckets unless it is a category."""
+        codes, kind = self.context.features.codes[feature], self.context.features.kinds[feature]
+        return Histogram.ranges(feature, None, int(kind == MISSING), codes - 1, codes if kind == CATEGORY else most)
+
+    def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
+        feature = probe.number
+        if not self._is_number(feature, answer):
+            return False
+        if feature in self._missing:
+            self._offer_missing(feature)
+        return True
+
+    def _is_number(self, feature: int, answer: HistogramCounts) -> bool:
+        """Record the counts of a feature, and offer the splits of a category; return whether it is a number to
+        split."""
+        gone = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
+        missing = self.context.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
+        if answer.low > answer.high or (answer.low == answer.high and not missing):
+            self.constant[feature] = True
+            return False
+        if self.context.features.kinds[feature] == CATEGORY:
+            self._usable += self._offer_levels(feature, answer.counts)
+            return False
+        self._usable += 1
+        if missing:
+            self._missing[feature] = gone
+        return True
+
+    def _offer_missing(self, feature: int) -> None:
+        """Offer the split between the rows without a value and all others."""
+        self.scorer.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
+
+    def _offer_levels(self, feature: int, counts: Counts) -> bool:
+        """Offer the splits of a category, in the order of its levels; return whether there are any."""
+        scorer = self.scorer
+        present = np.flatnonzero(scorer.stats.weight(counts))
+        places, cuts = self._arrange(feature, present, counts[present])
+        group_counts = np.zeros((int(places.max()) + 1, scorer.stats.slots), np.int64)
+        np.add.at(group_counts, places, counts[present])
+        if len(group_counts) == 1:  # all levels are grouped into one
+            return False
+        scorer.offer(2 * feature, cuts, np.cumsum(group_counts, axis=0)[cuts])
+        if scorer.best is not None and scorer.best.number == 2 * feature:
+            self._levels = present, places
+        return True
+
+    def _arrange(
+        self, feature: int, levels: NDArray[np.int64], counts: Counts
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the place of each level of a node with these `counts`, and the places after which they are cut."""
+        places = self.scorer.places(counts, self.context.features.min_level[feature])
+        return places, np.arange(int(places.max()))
+
+    def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
+        if number not in self._missing:
+            return [(2 * number, 0)]
+        return [(2 * number, self._missing[number]), (2 * number + 1, 0)]
+
+    def cut(self) -> NodeSplit | None:
+        cut = HistogramSearch.cut(self)
+        if cut is None:
+            return None
+        feature, missing_last = divmod(cut.feature, 2)
+        cut = cut._replace(feature=feature)
+        if self.context.features.kinds[feature] == CATEGORY:
+            return self._cut_levels(cut)
+        if feature not in self._missing:
+            return cut
+        if cut.code == 0:  # missing values alone, which go right
+            whole = self.scorer.stats.moved(self.scorer.total, self.scorer.centre)
+            return NodeSplit(feature, AFTER_ALL - 1, whole - cut.left, MISSING_RIGHT, SEEN_RIGHT)
+        if missing_last:
+            return cut._replace(way=MISSING_RIGHT, missing=SEEN_RIGHT)
+        return cut._replace(missing=SEEN_LEFT)
+
+    def _cut_levels(self, cut: NodeSplit) -> NodeSplit:
+        """Return the cut of the order of levels after place `cut.code`, with the levels of the lighter side listed."""
+        assert self._levels is not None
+        levels, places = self._levels
+        scorer = self.scorer
+        right = 2 * scorer.stats.weight(cut.left) >= scorer.stats.weight(scorer.total)
+        listed = np.zeros(self.context.features.codes[cut.feature], np.bool_)
+        listed[levels[(places > cut.code) == right]] = True
+        bits = np.packbits(listed, bitorder="little")
+        return cut._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)

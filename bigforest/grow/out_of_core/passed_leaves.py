@@ -1,8 +1,11 @@
-"""Where rows that are not in the bag of a tree end in it, of trees that were grown by passes: block by block.
+"""Leaves of out-of-bag rows in trees that were grown by passes.
 
-What nodes split on is kept in scratch while the part of a tree is written, in arrays that are mapped: the system has
-their pages in memory as long as there is room, and threads share them. So a tree need not fit into the budget. A task
-for each run of blocks sends the rows down the trees of a group, and what all have found is put together by parts.
+1. While a part of the forest is written, the splits of its trees are copied to scratch (`keeping_splits`), as arrays
+   that are mapped: the system keeps their pages in memory as long as there is room, and threads share them. So a tree
+   need not fit into the budget.
+2. `cut_exactly` converts thresholds to codes: a threshold may lie between codes that no row of its node had.
+3. A task for each run of blocks routes the out-of-bag rows down the trees of some parts (`send_blocks`).
+4. A task for each part joins the runs into the file of leaves of the part (`join_runs`), the same as in memory.
 """
 
 from __future__ import annotations
@@ -47,21 +50,21 @@ from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.store import Store
 
-# Types of what nodes split on, see tree_splits.py split_arrays: in all trees, on features, with categories among them,
-# and on projections.
+# Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of trees that split on features, with
+# categories among these, and on projections.
 _NODES = {"feature": "<i4", "right": "<u4", "threshold": "<f8"}
 _CUTS = {"below": "<u4", "above": "<u4"}
 _ON_FEATURES = _NODES | _CUTS | {"default_left": "|b1"}
 _ON_LEVELS = _ON_FEATURES | {"lists": "<i8", "level": "<u4"}
 _ON_PROJECTIONS = _NODES | {"parts": "<i8", "term": "<i4", "weight": "<f8"}
-# Nodes whose cuts are looked at together.
+# Nodes whose cuts are converted at a time.
 _STRETCH = 1 << 15
 # Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
 _PLACE, _ONE = np.uint64(32), np.uint64(1)
 
 
 class ScratchArray(NamedTuple):
-    """An array in a file: its type, entries and CRC-32."""
+    """An array in a file: type, number of entries, and CRC-32."""
 
     path: Path
     kind: str
@@ -69,7 +72,7 @@ class ScratchArray(NamedTuple):
     check: int
 
     def load(self) -> NDArray[Any]:
-        """The array, mapped. Raises FormatError for a damaged file."""
+        """Map the array. Raise FormatError for a damaged file."""
         here = local_path(self.path)
         if here.stat().st_size != self.size * np.dtype(self.kind).itemsize:
             raise damaged(self.path)
@@ -80,14 +83,14 @@ class ScratchArray(NamedTuple):
 
 
 class SplitFiles(NamedTuple):
-    """What the nodes of a tree split on, by the names of split_types; depth: of the deepest one."""
+    """The splits of a tree: arrays by the names of `split_types`, and the depth of the deepest node."""
 
     arrays: dict[str, ScratchArray]
     depth: int
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Number of nodes."""
         return self.arrays["feature"].size
 
 
@@ -95,7 +98,7 @@ class SplitFiles(NamedTuple):
 def appending(
     folder: Path, stem: str, types: Mapping[str, str]
 ) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
-    """Write arrays into files of their own: gives them, as far as they are written, and what adds to some of them."""
+    """Write arrays piece by piece, each to a file; yield the arrays as written so far, and a function that appends."""
     with ExitStack() as stack:
         arrays: dict[str, ScratchArray] = {}
         files: dict[str, BinaryIO] = {}
@@ -115,13 +118,13 @@ def appending(
 
 
 def split_types(spec: DataSpec, *, projected: bool) -> dict[str, str]:
-    """The types of what nodes split on, of what is needed to send rows down them; projected: on projections."""
+    """Return the types of the arrays of splits; projected: nodes split on projections."""
     if projected:
         return _ON_PROJECTIONS
     return _ON_LEVELS if has_levels(spec) else _ON_FEATURES
 
 
-# Takes a tree and its pieces, and hands them on.
+# Copies the splits of a tree while its pieces pass through.
 KeepTree = Callable[[int, Iterator[TreeArrays]], Iterator[TreeArrays]]
 
 
@@ -129,9 +132,10 @@ KeepTree = Callable[[int, Iterator[TreeArrays]], Iterator[TreeArrays]]
 def keeping_splits(
     spec: DataSpec, directory: Path, folder: Path, part: range, split: Mapping[str, str]
 ) -> Iterator[tuple[KeepTree, dict[int, SplitFiles]]]:
-    """Keep what is needed of the trees of a part, whose nodes go through; split: its types (split_types).
+    """Copy the splits of the trees of a part while they are written; split: types of the arrays (`split_types`).
 
-    Gives what they go through, and what they split on by tree. What the leaves cast is written when the block ends.
+    Yields the function that the pieces of each tree must pass through, and the splits by tree. The ballots of the
+    leaves are written when the context ends.
     """
     classes = spec.target.answer_width
     splits: dict[int, SplitFiles] = {}
@@ -139,8 +143,8 @@ def keeping_splits(
     nodes = mixed = 0
     types = ballot_types(spec)
     del types["first"]
-    # A name per attempt: it is removed before the task has ended, and another attempt may not have read its own.
-    with appending(folder, f"cast-{part.start}-{secrets.token_hex(8)}", types) as (cast, add_cast):
+    # A name per attempt: the files are removed before the task has ended, while another attempt may still read its own.
+    with appending(folder, f"ballots-{part.start}-{secrets.token_hex(8)}", types) as (written_ballots, add_ballots):
 
         def through(tree: int, pieces: Iterator[TreeArrays]) -> Iterator[TreeArrays]:
             nonlocal nodes, mixed
@@ -155,7 +159,7 @@ def keeping_splits(
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
                     votes = ballots_of_trees(piece, spec.wide_weights)
                     ballot = shifted(votes.ballot, classes, mixed)
-                    add_cast(ballot=ballot, weight=votes.weight, mixed=votes.mixed.reshape(-1))
+                    add_ballots(ballot=ballot, weight=votes.weight, mixed=votes.mixed.reshape(-1))
                     first.append(votes.first[:-1] + nodes)
                     nodes, mixed = nodes + ballot.size, mixed + len(votes.mixed)
                     yield piece
@@ -164,11 +168,11 @@ def keeping_splits(
             splits[tree] = SplitFiles(arrays, depth)
 
         yield through, splits
-    loaded = {name: array.load() for name, array in cast.items()}
+    loaded = {name: array.load() for name, array in written_ballots.items()}
     loaded["mixed"] = loaded["mixed"].reshape(-1, classes)
     ballots = Ballots(np.concatenate([*first, [nodes]]), **loaded)
     write_ballots(leaves_path(directory, part.start), ballots)
-    for array in cast.values():
+    for array in written_ballots.values():
         array.path.unlink()
 
 
@@ -179,14 +183,14 @@ def write_left_out(
     directory: Path,
     on_trees: Callable[[int], None],
 ) -> None:
-    """Write the leaves of out-of-bag rows in the trees of these parts."""
+    """Write the leaves of out-of-bag rows in the trees of some parts."""
     table, ranges, folder, executor = passes
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
     for some in fitting(parts, sizes, table.context.limits.nodes):
         trees = {tree: splits[tree] for part in some for tree in part}
         if table.context.kind != PROJECTIONS:
             [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))
-        # A task for each worker, which has the blocks of its passes.
+        # The same runs of blocks as in the passes: a worker has read its blocks before.
         runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
         read = {array.path for tree in trees for each in (splits, trees) for array in each[tree].arrays.values()}
         executor.discard(list(read))
@@ -196,17 +200,20 @@ def write_left_out(
 
 
 def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFiles]:
-    """Task: make `below` the largest code that goes left of every node, also of rows that are not in the bag of its
-    tree, and `above` the one after it.
+    """Task: set `below` to the largest code of the table that goes left of each node, and `above` to the next one.
 
-    Some of these have codes between those that the node was split by. A dictionary may be larger than memory, so their
-    values are not looked up one by one: each dictionary is walked over once for all trees. Memory: 20 bytes a node.
+        codes of the node's rows      12        40         below = 12, above = 40 after growing
+        values                        1.0       8.0        threshold 4.5
+        codes of the table            12 .. 29 | 30 .. 40  below = 29, above = 30 for rows out of bag
+
+    A dictionary may be larger than memory, so values are not looked up one by one: each dictionary is read once, in
+    order, for all trees. Memory: 20 bytes a node.
     """
     words = np.zeros((sum(files.nodes for files in trees.values()), 2), np.uint64)
     firsts = np.cumsum([0, *(files.nodes for files in trees.values())]).tolist()
 
     def stretches(files: SplitFiles, first: int, other: str) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Some nodes at a time: their words, thresholds, and another array."""
+        """Yield some nodes at a time: words, thresholds, and another array."""
         threshold, array = files.arrays["threshold"].load(), files.arrays[other].load()
         for begin in range(0, files.nodes, _STRETCH):
             some = slice(begin, begin + _STRETCH)
@@ -238,8 +245,8 @@ def send_blocks(
     folder: Path,
     blocks: range,
 ) -> dict[int, Path]:
-    """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part, by the first
-    block."""
+    """Task: find the leaves of the out-of-bag rows of some blocks. Return, by the first block, the name that the files
+    of leaves, one for each part, begin with."""
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
@@ -265,7 +272,7 @@ def send_blocks(
 
 
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
-    """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has."""
+    """Task: write the leaves of a part that were found in some runs of blocks; return its number of trees."""
     chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), LEAF_TYPES).each())
     classes = store.spec.target.answer_width
     write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)
@@ -277,7 +284,7 @@ def _piece(run: Path, part: range) -> Path:
 
 
 def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
-    """The cells of a block of this many rows as rows are sent by them; codes by rows, too, once for all trees."""
+    """Return the cells of a block of this many rows for routing; codes by rows are made once for all trees."""
     if isinstance(cells, BlockValues):
         place = cells.place.copy()
         place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)

@@ -1,10 +1,31 @@
-"""Grow trees whose rows do not fit in memory: split large nodes by passes, write the rows of small ones to disk by
-node, and grow each of those in memory. Oracle: grow/forest.py grow_tree, which has all in memory.
+"""Grow trees whose rows do not fit in memory by passes over the store. Oracle: grow/forest.py grow_tree, which holds
+all rows in memory; the trees are equal.
 
-Large nodes are split breadth first. A pass reads the blocks once, in order. For every tree it takes the rows of the
-block at their nodes (row_nodes.py), routes them through the newest splits, and answers the requests of nodes
-(node_search.py). Many nodes and many trees share a pass. Runs of blocks are divided among tasks. The responses of tasks
-are added up per tree (requests.py), and scored by one worker for each tree.
+Some trees share the passes. `grow_by_passes`:
+
+1. Count the bag of each tree, and make the data of the tree (`TableView.tree_data`: axes, class means).
+2. Split large nodes, breadth first, by passes (`split_large`). A node counts the columns that it draws and opens some
+   buckets (node_search.py). Nodes that fit in memory wait.
+3. Spill: a last pass writes the rows of the waiting nodes, sorted by node, to scratch (row_file.py).
+4. Load the rows of each waiting node, the largest first, and grow its subtree in memory (`grow_subtree_task`).
+5. Put upper part and subtrees together in preorder, and write the parts of the forest (`write_assemblies`).
+6. Route the out-of-bag rows down the finished trees, block by block (passed_leaves.py).
+
+A pass reads the blocks of the store in order; a task reads one run of blocks. For each block and tree
+(`TableView.answer`, with the kernels of kernels/out_of_core/blocks.py):
+
+    rows of the block at their nodes       written by the last pass     0: [r0 r1 r2 r3 r4 r5]
+          | route_rows, through the newest splits                       1: [r0 r3 r4]   2: [r1 r2 r5]
+          | written for the next pass
+          | count_rows, collect_rows, sum_rows, for the probes of nodes 1 and 2
+          v
+    SplitResponse: histograms, collected rows, sums     added up over all tasks, in integers
+          | score_responses, one task for each tree
+          v
+    searches of nodes 1 and 2: a split, a leaf, or probes for the next pass (SplitRequest)
+
+The responses are integers and sets of rows, so the division of the blocks among tasks does not change a tree. Scratch
+files are removed once the results of the tasks that read them have arrived, because a task may be done twice.
 """
 
 from __future__ import annotations
@@ -25,8 +46,9 @@ from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, split_types, write_left_out
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, request
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
-from bigforest.grow.out_of_core.table import Passes, SubtreeScratch, TableView
+from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, files_of_subtree, root_key, write_subtree
+from bigforest.grow.trees import TreeRows
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
 from bigforest.planning.memory import release_freed
@@ -35,53 +57,39 @@ from bigforest.store.format import block_span
 
 
 def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, on_trees: Callable[[int], None]) -> None:
-    """Write the parts of some trees, which share the passes; on_trees is called with the number of finished trees."""
-    table, ranges, folder, executor = passes
-    trees = [tree for part in parts for tree in part]
-    stats = table.context.stats
-    totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
-    if stats.weighted:
-        check_bag(int(stats.weight(totals).max()))
-    config, context = table.sampler.config, table.context
-    tree_data = table.tree_data(trees, totals, passes)
-    tops = [
-        UpperTree(tree, root_key(config, tree), total, context, table.search, data, table.constant(data))
-        for tree, total, data in zip(trees, totals, tree_data, strict=True)
-    ]
+    """Write the parts of some trees, which share the passes; on_trees is called with numbers of finished trees."""
+    tops = _start_trees(passes, [tree for part in parts for tree in part])
     split_large(passes, tops)
-    written = passes.responses(spill, [request(top, {}, top.small()) for top in tops])
-    past: list[Path] = []
-    for top, response in zip(tops, written, strict=True):
-        past += [*top.sent(response.below, response.above, {}), *top.row_nodes.values()]
-    executor.discard(past)
-    _grow_all(passes, tops, written)
-    subtrees = {top.subtree(folder, entry): nodes for top in tops for entry, nodes in top.sizes.items()}
-    table.finish(subtrees, executor)
-    executor.discard([path for response in written for path in response.row_nodes.values()])
-
-    by_tree, splits = {top.tree: top for top in tops}, {}
-    tasks = [([by_tree[tree] for tree in part],) for part in parts]
-
-    def end(index: int, kept: dict[int, SplitFiles]) -> None:
-        splits.update(kept)
-        if not kept:
-            on_trees(len(parts[index]))
-
-    executor.run(write_assemblies, tasks, end, (table, directory, folder), even=True)
-    executor.discard([file for path in subtrees for file in files_of_subtree(path)])
+    spilled = _spill_small(passes, tops)
+    _grow_small(passes, tops, spilled)
+    splits = _write_parts(passes, parts, tops, directory, on_trees)
     if splits:
         write_left_out(passes, parts, splits, directory, on_trees)
 
 
+def _start_trees(passes: Passes, trees: Sequence[int]) -> list[UpperTree]:
+    """Count the bags of trees, and start the search of each root."""
+    table, ranges, _, executor = passes
+    stats, config = table.context.stats, table.sampler.config
+    totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
+    if stats.weighted:
+        check_bag(int(stats.weight(totals).max()))
+    tree_data = table.tree_data(trees, totals, passes)
+    return [
+        UpperTree(tree, root_key(config, tree), total, table.context, table.search, data, table.constant(data))
+        for tree, total, data in zip(trees, totals, tree_data, strict=True)
+    ]
+
+
 def split_large(passes: Passes, tops: Sequence[UpperTree]) -> None:
-    """Make passes over the store until no node of `tops` searches."""
+    """Make passes over the store until no node searches."""
     while chosen := choose_nodes(tops, passes.table.context.limits.room):
         _ask(passes, chosen)
         passes.table.train_nodes(tops, passes.executor)
 
 
 def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]]]) -> None:
-    """One pass, for these nodes of these trees."""
+    """Make one pass, for some nodes of some trees, and settle the searches that end."""
     table, ranges, folder, executor = passes
     requests = [request(top, searches) for top, searches in chosen]
     tasks = [(number, searches) for number, (_, searches) in enumerate(chosen)]
@@ -105,9 +113,9 @@ def score_responses(
     searches: dict[int, NodeSearch],
     response: SplitResponse,
 ) -> tuple[dict[int, NodeSearch], NDArray[Any], NDArray[Any], dict[int, Path]]:
-    """Task: give the searches of request `number` the responses of all blocks; gives them back, and the arguments of
-    UpperTree.sent."""
-    answers = requests[number].answers(response, table.context.stats.parts)
+    """Task: hand the response of all blocks to the searches of request `number`. Return the searches, and the arguments
+    of UpperTree.sent."""
+    answers = requests[number].answers(response, table.context.stats.slots)
     for search in searches.values():
         search.receive([next(answers[type(probe)]) for probe in search.pending])
     release_freed()
@@ -115,9 +123,9 @@ def score_responses(
 
 
 def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks: range) -> Counts:
-    """Task: the statistics of the bags of the trees in some blocks, int64 [trees, parts]."""
+    """Task: return the statistics of the bags of the trees in some blocks, int64 [trees, slots]."""
     store = sampler.store
-    totals = np.zeros((len(trees), stats.parts), np.int64)
+    totals = np.zeros((len(trees), stats.slots), np.int64)
     store.fetch([], blocks)
     for block in blocks:
         span = block_span(store.rows, block)
@@ -128,7 +136,7 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
 
 
 def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
-    """Task: write the rows of small nodes, see TableView.answer; by name another task, for those who watch."""
+    """Task: write the rows of small nodes. It has a name of its own in the dashboard of a cluster."""
     return table.answer(requests, folder, blocks)
 
 
@@ -141,9 +149,10 @@ def grow_subtree_task(
     rows: NodeRows,
     path: Path,
 ) -> int:
-    """Task: grow the subtree below a small node from its rows into the file `path`; gives its nodes.
+    """Task: grow the subtree below a small node from its rows, and write it to `path`. Return its number of nodes.
 
-    tree_data: of all trees, by tree; rooms: for the rows, and for a copy of them.
+    tree_data  TableView.tree_data, by tree
+    rooms      buffers for the rows, and for a copy of them
     """
     data, context = tree_data[tree], table.context
     widths, regression = table.place(data)[:, 0].tolist(), context.stats.regression
@@ -154,7 +163,7 @@ def grow_subtree_task(
     zero = context.criterion.zero(table.store.spec.target)
     target = RegressionTarget(cells.pop(0)[0], zero) if regression else classes
     roots = Roots.one(items.size, node.key, node.depth, node.constant)
-    subtree = SubtreeScratch(items, target, roots, context.rules)
+    subtree = TreeRows(items, target, roots, context.rules)
     nodes = write_subtree(path, *table.grow_below(data, cells, subtree, rooms[1]))
     del cells, items, target, subtree  # before freed memory is given back
     release_freed()
@@ -162,7 +171,8 @@ def grow_subtree_task(
 
 
 def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list[UpperTree]) -> dict[int, SplitFiles]:
-    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag."""
+    """Task: write consecutive trees as one part. Return the files of their splits, by tree; none without out-of-bag
+    rows."""
     store, config = table.store, table.sampler.config
     part = range(tops[0].tree, tops[0].tree + len(tops))
     split = split_types(store.spec, projected=table.context.kind == PROJECTIONS)
@@ -174,10 +184,20 @@ def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list
     return {} if kept is None else kept[1]
 
 
-def _grow_all(passes: Passes, tops: Sequence[UpperTree], written: Sequence[SplitResponse]) -> None:
-    """Grow the subtrees below all small nodes, the largest first, so that tasks end together, and note their sizes."""
-    work: list[tuple[UpperTree, int, NodeRows]] = []
+def _spill_small(passes: Passes, tops: Sequence[UpperTree]) -> list[SplitResponse]:
+    """Route the rows through the last splits and write the rows of small nodes; return the responses with the files."""
+    written = passes.responses(spill, [request(top, {}, top.small()) for top in tops])
+    past: list[Path] = []
     for top, response in zip(tops, written, strict=True):
+        past += [*top.sent(response.below, response.above, {}), *top.row_nodes.values()]
+    passes.executor.discard(past)
+    return written
+
+
+def _grow_small(passes: Passes, tops: Sequence[UpperTree], spilled: Sequence[SplitResponse]) -> None:
+    """Grow the subtrees below all small nodes, the largest first, so that tasks end together; record their sizes."""
+    work: list[tuple[UpperTree, int, NodeRows]] = []
+    for top, response in zip(tops, spilled, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]
         work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
     work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
@@ -187,3 +207,33 @@ def _grow_all(passes: Passes, tops: Sequence[UpperTree], written: Sequence[Split
     sizes = passes.executor.gather(grow_subtree_task, tasks, shared=shared, costs=costs)
     for (top, entry, _), nodes in zip(work, sizes, strict=True):
         top.sizes[entry] = nodes
+    passes.table.finish(_subtrees(passes, tops), passes.executor)
+    passes.executor.discard([path for response in spilled for path in response.row_nodes.values()])
+
+
+def _subtrees(passes: Passes, tops: Sequence[UpperTree]) -> dict[Path, int]:
+    """Return the number of nodes of each subtree by its file."""
+    return {top.subtree(passes.folder, entry): nodes for top in tops for entry, nodes in top.sizes.items()}
+
+
+def _write_parts(
+    passes: Passes,
+    parts: Sequence[range],
+    tops: Sequence[UpperTree],
+    directory: Path,
+    on_trees: Callable[[int], None],
+) -> dict[int, SplitFiles]:
+    """Write the parts of the forest, and remove the subtrees. Return the files of splits, by tree."""
+    by_tree = {top.tree: top for top in tops}
+    splits: dict[int, SplitFiles] = {}
+
+    def end(index: int, kept: dict[int, SplitFiles]) -> None:
+        splits.update(kept)
+        if not kept:
+            on_trees(len(parts[index]))
+
+    tasks = [([by_tree[tree] for tree in part],) for part in parts]
+    passes.executor.run(write_assemblies, tasks, end, (passes.table, directory, passes.folder), even=True)
+    subtrees = _subtrees(passes, tops)
+    passes.executor.discard([file for path in subtrees for file in files_of_subtree(path)])
+    return splits

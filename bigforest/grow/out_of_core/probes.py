@@ -1,8 +1,12 @@
-"""Requests of a node that is too large for memory to a pass over the rows, and their answers. Rows that are collected
-come from the kernels, over blocks and tasks, and become the cumulative statistics at each value.
+"""Probes: what a node asks of a pass over its rows, and the answers.
 
-A column is a feature, with codes, or a direction, with projections, float64. All differences of the two outside of
-kernels are how a histogram divides them into buckets, here, and their types (context.py ColumnKind).
+    Histogram   statistics of the rows by bucket of a column    -> HistogramCounts
+    Collect     the rows in some buckets of a histogram         -> CollectedRows, sorted, turned into cumulative
+                                                                   statistics at each value by `boundaries`
+    StepSums    sums of features by class                       -> int64 [features, classes]
+
+A column is a feature, with codes, or a direction, with projections, float64. Outside of kernels the two differ in how
+a histogram divides values into buckets, here, and in their types (context.py ColumnKind).
 """
 
 from __future__ import annotations
@@ -28,17 +32,18 @@ _CELLS = 1 << 20
 
 
 class Spans(NamedTuple):
-    """Smallest and largest value of every feature, float64 [features]."""
+    """Smallest and largest value of every column, float64 [columns]."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
 
 class Direction(NamedTuple):
-    """Terms of a direction: feature uint32, ascending, and weight float64. One of a single feature is that feature, and
-    its weight is dropped.
+    """Terms of a direction. A direction with a single term is that feature, without the weight.
 
-    line  whether it is no feature even with a single term, and its cut is the threshold itself
+    feature  uint32 [terms], ascending
+    weight   float64 [terms]
+    line     the direction is no feature even with a single term, and its cut is the threshold itself
     """
 
     feature: NDArray[np.uint32]
@@ -47,11 +52,11 @@ class Direction(NamedTuple):
 
     @property
     def is_feature(self) -> bool:
-        """Whether it is a feature."""
+        """True for a direction that is a feature."""
         return self.feature.size == 1 and not self.line
 
     def range(self, spans: Spans) -> tuple[float, float]:
-        """Bounds of all its finite projections."""
+        """Return bounds of all finite projections, from the smallest and largest value of each feature."""
         low, high = spans.low[self.feature], spans.high[self.feature]
         if self.is_feature:
             return float(low[0]), float(high[0])
@@ -65,12 +70,12 @@ class Direction(NamedTuple):
 
 
 def feature_direction(feature: int) -> Direction:
-    """A feature as a direction."""
+    """Return a feature as a direction."""
     return Direction(np.array([feature], np.uint32), np.ones(1))
 
 
 def terms_of(directions: Sequence[Direction]) -> Terms:
-    """The terms of all directions; the weight of a feature that stands alone is 1."""
+    """Return the terms of all directions; the weight of a single feature is 1."""
     weights = [np.ones(1) if direction.is_feature else direction.weight for direction in directions]
     return Terms(
         np.cumsum([0, *(direction.feature.size for direction in directions)]).astype(np.int64),
@@ -80,21 +85,22 @@ def terms_of(directions: Sequence[Direction]) -> Terms:
 
 
 class Probe(Protocol):
-    """A request of a node: one of those below, or one of its family."""
+    """A request of a node: a class of this module, or of a family."""
 
-    def cells(self, parts: int) -> int:
-        """Size of the answer, in counts of a histogram; parts: of NodeStats."""
+    def cells(self, slots: int) -> int:
+        """Return the size of the answer, in counts of a histogram; slots: of NodeStats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Request the statistics of the rows with low..high in a column, by bucket.
+    """A request for the statistics of the rows with values low..high in a column, by bucket.
+
+        codes         bucket = (code - low) >> scale
+        projections   bucket b has the values from edge[b] to before edge[b + 1], the last one up to high
 
     number     of the feature or direction; decides ties
-    direction  of projections; None of codes
-    scale, buckets, edge  of kernels/out_of_core/blocks.py Probes
-    left       int64 [parts] (context.py), statistics of the rows below the range; None for the first request of a
-               column
+    direction  None for codes
+    left       int64 [slots], statistics of the rows below the range; None for the first request of a column
     """
 
     number: int
@@ -110,7 +116,7 @@ class Histogram:
     def ranges(
         cls, number: int, direction: Direction | None, low: float, high: float, most: int, left: Counts | None = None
     ) -> Histogram:
-        """In at most `most` ranges of equally many values: codes, or float64."""
+        """Return a histogram of at most `most` buckets with equally many possible values: codes, or float64."""
         codes = direction is None
         first, last = (int(low), int(high)) if codes else _keys(np.array([low, high])).tolist()
         shift = 0
@@ -125,7 +131,7 @@ class Histogram:
 
     @classmethod
     def on(cls, number: int, direction: Direction, spans: Spans, most: int) -> Histogram:
-        """All projections on a direction, in at most `most` buckets of equal width, if possible.
+        """Return a histogram of all projections on a direction, in at most `most` buckets, of equal width if possible.
 
         The buckets cover all values that the direction can have on this table, so no earlier pass is needed.
         """
@@ -136,35 +142,35 @@ class Histogram:
             return cls(number, direction, low, high, min(most / (high * 0.5 - low * 0.5), LARGEST), most, edge)
         return cls.ranges(number, direction, low, high, most)
 
-    def cells(self, parts: int) -> int:
-        """See Probe; an edge takes 8 bytes, in the search and in the request."""
-        return self.buckets * parts + self.edge.size
+    def cells(self, slots: int) -> int:
+        # An edge takes 8 bytes, in the search and in the request.
+        return self.buckets * slots + self.edge.size
 
     def starts(self) -> NDArray[Any]:
-        """Smallest value of each bucket, [buckets]."""
+        """Return the smallest value of each bucket, [buckets]."""
         return self.edge if self.edge.size else int(self.low) + (np.arange(self.buckets) << int(self.scale))
 
     def ends(self) -> NDArray[Any]:
-        """Largest value of each bucket, [buckets]."""
+        """Return the largest value of each bucket, [buckets]."""
         following = self.starts()[1:]
         with np.errstate(over="ignore"):  # below the lowest number is -inf
             before = following - 1 if self.direction is None else np.nextafter(following, -np.inf)
         return np.append(before, self.high)
 
     def bucket(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """The buckets of values of the range."""
+        """Return the buckets of values of the range, int64."""
         if self.direction is None:
             return (values.astype(np.int64) - int(self.low)) >> int(self.scale)
         return self.edge.searchsorted(values, side="right") - 1
 
     def within(self, bucket: int, most: int, left: Counts) -> Histogram:
-        """The same for one bucket, in `most` buckets or fewer."""
+        """Return a histogram of the values of one bucket, in at most `most` buckets."""
         low, high = self.starts()[bucket].item(), self.ends()[bucket].item()
         return Histogram.ranges(self.number, self.direction, low, high, most, left)
 
 
 def _keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Integers in the order of float64, consecutive for adjacent numbers."""
+    """Return integers in the order of float64, consecutive for adjacent numbers."""
     bits = values.view(np.int64)
     return np.where(bits < 0, _LOWEST - bits, bits)
 
@@ -175,9 +181,11 @@ def _values(keys: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Request the rows in the buckets that are `wanted`, bool [buckets], of `count`.
+    """A request for the rows in some buckets of a histogram.
 
-    left int64 [wanted buckets, parts]: statistics before each of them. rows: the most rows there can be.
+    wanted  bool [buckets] of `count`
+    left    int64 [wanted buckets, slots], statistics before each wanted bucket
+    rows    upper bound of the number of rows
     """
 
     count: Histogram
@@ -185,29 +193,29 @@ class Collect:
     left: Counts
     rows: int
 
-    def cells(self, parts: int) -> int:
-        """See Probe."""
+    def cells(self, slots: int) -> int:
         return self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class StepSums:
-    """Request the steps of features, uint32, in the node by class, int64 [features, classes]
-    (kernels/oblique/mean_difference.py)."""
+    """A request for the sums of features, counted in steps (kernels/oblique/mean_difference.py), by class.
+
+    features  uint32 [features]
+    """
 
     features: NDArray[np.uint32]
 
-    def cells(self, parts: int) -> int:
-        """See Probe."""
-        return 2 * self.features.size * parts
+    def cells(self, slots: int) -> int:
+        return 2 * self.features.size * slots
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramCounts:
     """The answer to a Histogram.
 
-    counts     int64 [buckets, parts]
-    low, high  smallest value in the node, of codes that is not below the range, and largest
+    counts     int64 [buckets, slots]
+    low, high  smallest and largest value in the node; smallest code that is not below the range
     mark       DIFFERS, NOT_FINITE of kernels/out_of_core/blocks.py
     """
 
@@ -220,10 +228,10 @@ class HistogramCounts:
 class CollectedRows(NamedTuple):
     """The rows of some Collects, one Collect after the other.
 
-    value   [n], uint32 codes or float64 projections
-    tag     uint32 [n], class << 16 | multiplicity
-    number  int64 [n], their regression targets, from the node's centre and by weight; empty for classes
-    ends    uint64 [collects], where the rows of each end
+    value   [rows], uint32 codes or float64 projections
+    tag     uint32 [rows], class << 16 | multiplicity
+    number  int64 [rows], regression targets relative to the centre of the node, times weight; empty for classes
+    ends    uint64 [collects], where the rows of each Collect end
     """
 
     value: NDArray[Any]
@@ -233,16 +241,16 @@ class CollectedRows(NamedTuple):
 
     @classmethod
     def empty(cls, kind: ColumnKind, rows: int, regression: bool) -> CollectedRows:
-        """Room for some rows of no Collect."""
+        """Return buffers for some rows."""
         room = np.empty(rows, kind.dtype), np.empty(rows, np.uint32), np.empty(rows if regression else 0, np.int64)
         return cls(*room, np.empty(0, np.uint64))
 
     def copied(self, ends: NDArray[np.uint64]) -> CollectedRows:
-        """A copy of what kernels have written up to the last of `ends`."""
+        """Return a copy of the rows that kernels have written, up to the last of `ends`."""
         return CollectedRows._make([*(array[: int(ends[-1])].copy() for array in self[:3]), ends])
 
     def each(self) -> Iterator[CollectedRows]:
-        """The rows of one Collect after the other, by ascending values."""
+        """Yield the rows of one Collect after the other, by ascending values."""
         begin = 0
         for end in self.ends.tolist():
             value, tag, number = self.value[begin:end], self.tag[begin:end], self.number[begin:end]
@@ -257,10 +265,10 @@ class CollectedRows(NamedTuple):
 
 
 def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
-    """The rows of all pieces, one at least, of the same Collects.
+    """Join pieces, at least one, with rows of the same Collects.
 
-    A Collect has few rows in a block, so all of a piece are placed together. Memory: the rows twice, and 16 bytes for
-    each of the largest piece; nothing for a single one.
+    A Collect has few rows in a block, so all rows of a piece are placed by one assignment. Memory: the rows twice, and
+    16 bytes for each row of the largest piece; nothing for a single piece.
     """
     if len(pieces) == 1:
         return pieces[0]
@@ -280,16 +288,18 @@ def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
 
 
 def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[Any], Counts]]:
-    """The distinct values of the rows of a Collect, which are sorted, in pieces, and the statistics of the rows up to
-    each.
+    """Yield the distinct values of the sorted rows of a Collect, in pieces, and the statistics of the rows up to each.
 
-    Yields values [n] and totals [n, parts] of all rows up to and with that value.
+        value    3  3  5  8  8            values   [3, 5, 8]
+        class    0  1  1  0  0            totals   [[1, 1], [1, 2], [3, 2]]
+
+    Yields values [n] and totals int64 [n, slots] of all rows up to and with each value.
     """
     value, tag, number, _ = rows
     first = np.append(True, value[1:] != value[:-1])[: value.size]
     starts = np.append(np.flatnonzero(first), value.size)
-    step = max(1, _CELLS // stats.parts)
-    carried = np.zeros(stats.parts, np.int64)
+    step = max(1, _CELLS // stats.slots)
+    carried = np.zeros(stats.slots, np.int64)
     for begin in range(0, starts.size - 1, step):
         here = starts[begin : begin + step + 1]
         piece = slice(int(here[0]), int(here[-1]))
@@ -302,10 +312,10 @@ def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[
 def _counts(
     tags: NDArray[np.uint32], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats
 ) -> Counts:
-    """The statistics of the rows of each run, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
+    """Return the statistics of each run of rows, [runs, slots]; run r is starts[r] to before starts[r + 1]."""
     runs = np.diff(starts)
     multiplicity = (tags & np.uint32(0xFFFF)).astype(np.int64)
-    counts = np.zeros((runs.size, stats.parts), np.int64)
+    counts = np.zeros((runs.size, stats.slots), np.int64)
     if stats.regression:
         counts[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
         counts[:, SUM] = np.add.reduceat(numbers, starts[:-1])
@@ -316,5 +326,5 @@ def _counts(
     return counts
 
 
-# HistogramCounts to a Histogram, CollectedRows to a Collect, the sums to StepSums, and what a family says to its own.
+# HistogramCounts, CollectedRows, sums int64 [features, classes], or the answer of a family to a probe of its own.
 Answer = Any

@@ -1,6 +1,8 @@
-"""The request of a pass about a tree, for its searching nodes (node_search.py), and the response.
+"""Request of a pass about one tree, packed into arrays for kernels, and the response.
 
-Responses of runs of blocks are added up in integers, so the division of the blocks does not matter.
+A request has the newest splits of the tree, through which rows are routed, and the probes of all searching nodes. The
+responses of runs of blocks are added up (`SplitResponse.merged`), and `SplitRequest.answers` unpacks the sum into the
+answers to the probes.
 """
 
 from __future__ import annotations
@@ -36,16 +38,17 @@ _CODEC = "zstd"
 
 
 class SplitRequest(NamedTuple):
-    """The request of a pass about one tree; see kernels/out_of_core/blocks.py.
+    """The request of a pass about one tree; arrays are described in kernels/out_of_core/blocks.py.
 
-    nodes     number of nodes, and its newest splits, on the directions `ways`
-    row_nodes  as of UpperTree
-    tree_data UpperTree.tree_data
-    asked     the directions that counts and collects are about. `ways` and `asked` are None where they are features
-    wanted    bool, the wanted buckets of all collects
-    sums      nodes that want sums, and of which features
-    small     after the last splits: nodes whose rows are written, with all columns that the tree grows on. None
-              before; then the nodes of rows are kept for the next pass
+    nodes      number of nodes
+    splits     newest splits, on the directions `ways`
+    row_nodes  see UpperTree
+    tree_data  see UpperTree
+    asked      directions of counts and collects. `ways` and `asked` are None where nodes split on features
+    wanted     bool, wanted buckets of all collects
+    sums       nodes that request sums, and the features of these
+    small      nodes whose rows the last pass writes, with all columns that the tree grows on. None in earlier passes,
+               which write the nodes of all rows for the next pass
     """
 
     tree: int
@@ -62,11 +65,11 @@ class SplitRequest(NamedTuple):
     small: list[int] | None
 
     def no_response(self, context: GrowContext) -> SplitResponse:
-        """The response of no blocks."""
+        """Return the response of no blocks."""
         kind, stats = context.kind, context.stats
         probes, splits = self.counts.node.size, self.splits.node.size
         return SplitResponse(
-            counts=np.zeros(int(self.counts.buckets.sum()) * stats.parts, stats.cell),
+            counts=np.zeros(int(self.counts.buckets.sum()) * stats.slots, stats.cell),
             low=np.full(probes, kind.greatest, kind.dtype),
             high=np.full(probes, kind.least, kind.dtype),
             mark=np.zeros(probes, np.int64),
@@ -78,24 +81,24 @@ class SplitRequest(NamedTuple):
         )
 
     def features(self) -> set[int] | None:
-        """The features, of the table as trees see it (table.py TableView.view), that are needed to answer; None for
+        """Return the columns, of the table as the tree sees it (TableView.view), that are needed to answer; None for
         all."""
         if self.small is not None:
             return None
         if self.ways is None or self.asked is None:
-            parts: list[NDArray[Any]] = [self.counts.column, self.collects.column, self.splits.column]
+            arrays: list[NDArray[Any]] = [self.counts.column, self.collects.column, self.splits.column]
         else:
-            parts = [self.ways.feature, self.asked.feature, self.sums.feature]
-        return {int(feature) for part in parts for feature in np.unique(part)}
+            arrays = [self.ways.feature, self.asked.feature, self.sums.feature]
+        return {int(feature) for array in arrays for feature in np.unique(array)}
 
     def max_probes(self) -> int:
-        """Most columns on which rows of one node are collected: no row is collected more often."""
+        """Return the most columns on which rows of one node are collected: no row is collected more often."""
         of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
         return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
-    def answers(self, response: SplitResponse, parts: int) -> dict[type, Iterator[Answer]]:
-        """The answers to the probes of each kind, in their order; parts: of NodeStats."""
-        cells = np.split(response.counts.reshape(-1, parts), self.counts.offset[1:].astype(np.int64))
+    def answers(self, response: SplitResponse, slots: int) -> dict[type, Iterator[Answer]]:
+        """Return the answers to the probes of each kind, in their order; slots: of NodeStats."""
+        cells = np.split(response.counts.reshape(-1, slots), self.counts.offset[1:].astype(np.int64))
         counted = zip(cells, response.low.tolist(), response.high.tolist(), response.mark.tolist(), strict=False)
         return {
             Histogram: (HistogramCounts(counts.astype(np.int64), *rest) for counts, *rest in counted),
@@ -105,13 +108,13 @@ class SplitRequest(NamedTuple):
 
 
 class SplitResponse(NamedTuple):
-    """The response of the blocks of one task about one tree; see kernels/out_of_core/blocks.py.
+    """The response of some blocks about one tree; arrays are described in kernels/out_of_core/blocks.py.
 
-    collected       rows, of each block
-    sums            int64 [sums.feature, classes]
-    below, above    of the newest splits
-    row_nodes       by the first block, files of the new nodes of rows, for UpperTree.sent, none without splits; or of
-                    the rows of small nodes
+    collected     collected rows, a piece for each block
+    sums          int64 [sums.feature, classes]
+    below, above  largest value that went left, and smallest that went right, of the newest splits
+    row_nodes     by the first block of the run, the file of the new nodes of rows, none without splits; in the last
+                  pass the file of the rows of small nodes
     """
 
     counts: NDArray[Any]
@@ -125,12 +128,12 @@ class SplitResponse(NamedTuple):
     row_nodes: dict[int, Path]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to other processes with counts in the narrowest type, and collected rows in one piece."""
+        """Pickle counts in the narrowest type, compressed, and collected rows in one piece."""
         collected = [joined_pieces(self.collected)] if self.collected else []
         return _response, (packed_counts(self.counts), *self._replace(collected=collected)[1:])
 
     def merged(self, other: SplitResponse) -> SplitResponse:
-        """The response of the blocks of both."""
+        """Return the response of the blocks of both."""
         return SplitResponse(
             counts=self.counts + other.counts,
             low=np.minimum(self.low, other.low),
@@ -148,14 +151,14 @@ def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
     return SplitResponse(unpacked_counts(counts), *others)
 
 
-# Counts as they go from one process to another. A bucket holds few rows of those that one of many workers has, so that
-# counts are alike: compressed they take about as many bits as chance does. The type of the counts, the narrowest type
-# for them, how many there are, and compressed: the lowest byte of all narrow ones, then the next of all, and so on.
+# Counts as they are sent to another process: their type, the narrowest type that holds them, their number and, as
+# compressed bytes, the lowest byte of all narrow counts, then the next byte of all, and so on. Most counts of one of
+# many workers are small.
 PackedCounts = tuple[str, str, int, bytes]
 
 
 def packed_counts(counts: NDArray[Any]) -> PackedCounts:
-    """Integers [n]."""
+    """Pack integers [n]."""
     least = np.result_type(*map(np.min_scalar_type, (counts.min(initial=0), counts.max(initial=0))))
     kind = least if least.kind in "iu" else counts.dtype
     narrow = counts.astype(kind.newbyteorder("<"), copy=False)
@@ -164,7 +167,7 @@ def packed_counts(counts: NDArray[Any]) -> PackedCounts:
 
 
 def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
-    """Inverse of `packed_counts`."""
+    """Invert `packed_counts`."""
     kind, narrow, size, planes = packed
     width = np.dtype(narrow).itemsize
     by_plane = np.frombuffer(pa.decompress(planes, size * width, _CODEC), np.uint8).reshape(width, size)
@@ -172,13 +175,16 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
 
 
 def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
-    """Trees and the searches of those of their nodes whose histograms fit, by entry and in order; at least one if any
-    node searches."""
+    """Choose searching nodes, in order, as many as have room for their histograms, but at least one if any node
+    searches.
+
+    Return trees, and the searches of the chosen nodes of each by entry.
+    """
     chosen: list[tuple[UpperTree, dict[int, NodeSearch]]] = []
     left = room
     waiting = [(top, *node_search) for top in tops for node_search in top.searching()]
     for top, entry, search in waiting:
-        size = sum(probe.cells(top.stats.parts) for probe in search.pending)
+        size = sum(probe.cells(top.stats.slots) for probe in search.pending)
         if size > left and chosen:
             break
         left -= size
@@ -189,7 +195,7 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, 
 
 
 def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int] | None = None) -> SplitRequest:
-    """The request of some nodes of a tree, by entry; small: see SplitRequest."""
+    """Return the request of some searches of a tree, by entry of the node; small: see SplitRequest."""
     split = [(entry, top.nodes[entry]) for entry in top.newest]
     probes = [
         (entry, top.stats.centre(top.nodes[entry].total), probe)
@@ -201,13 +207,13 @@ def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int]
 
 
 def root_request(tree: int, tree_data: Any, *probes: Probe) -> SplitRequest:
-    """The request about the bag of a tree that splits on directions, before it grows."""
+    """Return a request about the whole bag of a tree that splits on directions, before it grows."""
     asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
     return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, tree_data, *asked, None))
 
 
 def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
-    """The splits of some nodes, given with their entries, and their directions; None for features."""
+    """Pack the splits of nodes, given with their entries; return their directions too, None for features."""
     nodes = [node for _, node in split]
     cuts = [node.cut for node in nodes if node.cut is not None]
     lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
@@ -228,7 +234,7 @@ def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[S
 def _asked(
     asked: Sequence[tuple[int, int, Probe]], kind: ColumnKind
 ) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
-    """The last fields of a request, from these probes of nodes, by entry, with these centres (context.py)."""
+    """Pack probes, each given with the entry of its node and the node's centre, into the last fields of a request."""
     counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
     collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
@@ -265,5 +271,5 @@ def _probes(
     )
 
 
-# The responses of the blocks of two tasks, request by request.
+# Merges the responses of two tasks, request by request.
 merged_all = partial(merge_lists, SplitResponse.merged)

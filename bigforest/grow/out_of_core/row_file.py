@@ -1,28 +1,25 @@
-"""Rows of small nodes, written to scratch in one pass over the store, and read again node by node.
+"""Scratch files of rows. Each pass, and each attempt of a task, writes files of its own: an attempt of a worker taken
+for dead does no harm.
 
-Each attempt of a task writes its own files, so an attempt of a worker taken for dead does no harm. A file holds
-the rows of some nodes of one tree from one run of blocks, as pieces in the order of the blocks:
+**Nodes of rows** between two passes (`row_nodes`): the rows of the bag of one tree in one run of blocks, sorted by
+node, so a pass routes rows through the newest splits alone and a bag is drawn once or twice. A file of
+storage/array_file.py, with a block for each block of the run:
 
-    piece  uint64 [nodes, 3]  index: where the rows of each node begin in the file, how many they are, and a checksum
-                              of these two and of the rows (kernels/out_of_core/row_files.py)
-           of each node       its rows as matrices, each filled up to words of 64 bits:
-           uint32 [rows]            class << 16 | multiplicity, times weight
-           int64 [1, rows]          regression targets; not there for classes
-           any [columns, rows]      cells of each type: codes, or values
-    end    uint64 [pieces]    where each piece begins
-           uint64 pieces, uint64 checksum of what the end holds before it
-
-little-endian, each in C order. So a block is written at once, however many nodes share it, and a node is read alone.
-
-The nodes of the rows of a bag between passes: on disk, block by block, rows sorted by node.
-
-So a pass routes rows through the newest splits alone, and a bag is drawn once or twice. A file (storage/array_file.py)
-has the rows of one tree in one run of blocks, a block of it for each:
-
-    begin, end  uint32 [nodes]  where the rows of each node begin and end; of an inner node, all that passed it
+    begin, end  uint32 [nodes]  where the rows of each node begin and end; of an inner node, all rows that passed it
     places      uint32 [rows]   row of the block << 16 | multiplicity, times weight
 
-Each pass that routes rows writes a new file, and each attempt of a task its own.
+**Rows of small nodes** after the last pass (`writing_rows`, `load_rows`): the cells of the rows of some nodes of one
+tree from one run of blocks, as pieces in the order of the blocks. A block is written at once, however many nodes share
+it, and a node is read alone. Little-endian, in C order:
+
+    piece  uint64 [nodes, 3]  index: place in the file and number of the rows of each node, and a checksum of these two
+                              and of the rows (kernels/out_of_core/row_files.py)
+           for each node      its rows as matrices, each filled up to words of 64 bits:
+           uint32 [rows]            class << 16 | multiplicity, times weight
+           int64 [1, rows]          regression targets; absent for classes
+           any [columns, rows]      cells of each type: codes, or values
+    end    uint64 [pieces]    where each piece begins
+           uint64 pieces, uint64 checksum of the end up to here
 """
 
 from __future__ import annotations
@@ -61,7 +58,7 @@ from bigforest.store.format import BLOCK_ROWS
 ROW_NODE_BYTES = 4
 
 _TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
-# In place of a block where there is none: a block has the root at least.
+# Replaces a block that is missing: a block has at least the root.
 _NOTHING = [np.empty(0, np.uint32)] * 3
 
 # Items of a block sorted by nodes, and uint64 [nodes], where those of each node begin and end.
@@ -69,7 +66,7 @@ NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 
 
 def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
-    """The items of the rows 0, 1, ..., from their lower halves."""
+    """Return the items of the rows 0, 1, ..., from their lower halves, class << 16 | multiplicity."""
     items = np.arange(tags.size, dtype=np.uint64)
     items <<= SHIFT32
     items |= tags
@@ -80,10 +77,10 @@ def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
 def row_nodes(
     sampler: Sampler, tree: int, kept: Path | None, out: Path | None
 ) -> Iterator[tuple[Callable[..., NodeItems], Callable[..., None]]]:
-    """The rows of one tree in a run of blocks: gives what takes those of the next block, and what keeps them.
+    """Open the rows of one tree in a run of blocks; yield a function that reads the next block, and one that writes it.
 
-    kept  the file of the last pass that wrote one, None to draw the bag.
-    out   where to keep the rows, None for nowhere.
+    kept  file of the last pass that wrote one; None to draw the bag
+    out   file to write; None for none
     """
     with ExitStack() as files:
         blocks = None
@@ -95,11 +92,12 @@ def row_nodes(
         def take(
             block: int, rows: int, target: NDArray[np.uint16] | None, nodes: int, items: NDArray[np.uint64]
         ) -> NodeItems:
-            """The `rows` rows of a block; nodes that are newer than the file have none.
+            """Return the rows of a block, of `rows` rows, by node; nodes that are newer than the file have none.
 
-            target  their classes, None for regression; items: room for the items, uint64 [BLOCK_ROWS]
+            target  classes of the rows; None for regression
+            items   buffer, uint64 [BLOCK_ROWS]
 
-            Raises FormatError for a damaged file, and DataError where a row weighs too much.
+            Raises FormatError for a damaged file, and DataError for a row that weighs too much.
             """
             begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
             if kept is None or blocks is None:
@@ -117,7 +115,7 @@ def row_nodes(
             return here, begin, end
 
         def keep(items: NDArray[np.uint64], begin: NDArray[np.uint64], end: NDArray[np.uint64]) -> None:
-            """Write the rows of the block that was taken last, if they are to be kept."""
+            """Write the rows of the block that was read last, if there is a file to write."""
             if sink is not None:
                 places = np.empty(items.size, np.uint32)
                 pack_places(items, places)
@@ -128,7 +126,7 @@ def row_nodes(
 
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize
-# Bytes of the tag of a row, and the most bytes of a node in a piece besides its rows: its index, and padding.
+# Bytes of the tag of a row, and the most bytes of a node in a piece in addition to its rows: its index, and padding.
 TAG = 4
 CHUNK = _ENTRY + 5 * (_WORD.itemsize - 1)
 
@@ -138,16 +136,16 @@ _TAGS: Matrix = ("<u4", 1)
 
 
 class NodeRows(NamedTuple):
-    """The rows of a node: in these files, in order, those of node number `number`."""
+    """The rows of a node: of node number `number` in each of these files, in order."""
 
     paths: list[Path]
     number: int
 
 
 def rows_of(files: Sequence[Path], number: int) -> NodeRows:
-    """The rows of the node with this number among those that were written to each of the files.
+    """Return the rows of node `number` of the nodes that were written to each of the files.
 
-    Files are fetched whole from an object store, so there each node has its own.
+    Files are fetched whole from an object store, so there each node has a file of its own.
     """
     if any(map(is_remote, files)):
         return NodeRows([_own_file(path, number) for path in files], 0)
@@ -162,7 +160,7 @@ def _own_file(path: Path, number: int) -> Path:
 def writing_rows(
     path: Path, entries: Sequence[int], room: BufferPool
 ) -> Iterator[Callable[[Sequence[NDArray[Any]], NodeItems], None]]:
-    """Write the rows of the nodes `entries` of a tree; gives what takes a block: its cells, and its rows by node."""
+    """Write the rows of the nodes `entries` of a tree; yield a function that takes the cells and rows of a block."""
     kinds: list[Matrix] = []
     with uploads(path.parent) as folder:
         here = folder / path.name
@@ -185,7 +183,7 @@ def writing_rows(
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint64], NDArray[np.uint64]], None]]:
-    """Write a file; gives what adds a piece: the number of rows of each node, and their chunks one after the other."""
+    """Write a file; yield a function that adds a piece: types, number of rows of each node, and chunks in order."""
     starts: list[int] = []
     with path.open("xb", buffering=0) as file:
 
@@ -208,10 +206,10 @@ def _writing(path: Path) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint
 def load_rows(
     rows: NodeRows, kinds: Sequence[Matrix], most: int, rooms: tuple[BufferPool, BufferPool]
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
-    """The rows of a node: read-only matrices [columns, rows] as `kinds` says, and items, numbered from 0.
+    """Read the rows of a node: read-only matrices [columns, rows] of these types, and items, numbered from 0.
 
-    most   rows of the node at most.
-    rooms  for the matrices, and for a piece of them while they are read.
+    most   most rows of the node
+    rooms  buffers for the matrices, and for a chunk while it is read
 
     Raises FormatError for a damaged or missing file.
     """
@@ -241,7 +239,7 @@ def load_rows(
 
 
 def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
-    """The index of a node in all pieces, uint64 [pieces, 3]. Raises FormatError for a damaged file."""
+    """Read the index of a node in all pieces, uint64 [pieces, 3]. Raise FormatError for a damaged file."""
     size = os.fstat(file.fileno()).st_size
     last = np.zeros(2, _WORD)
     _read(file, size - last.nbytes, last)
@@ -260,9 +258,9 @@ def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
 def _chunks(
     file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix], room: BufferPool
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
-    """The words of each chunk of a node, valid until the next one, and its rows. Raises FormatError as above."""
+    """Yield the words of each chunk of a node, valid until the next one, and its number of rows."""
     sizes = _sizes(kinds, index[:, 1]).sum(axis=0).tolist()
-    if hasattr(os, "posix_fadvise"):  # not to wait for a cold disk at every chunk
+    if hasattr(os, "posix_fadvise"):  # avoids waiting for a cold disk at every chunk
         for place, size in zip(index[:, 0].tolist(), sizes, strict=True):
             os.posix_fadvise(file.fileno(), place, size * _WORD.itemsize, os.POSIX_FADV_WILLNEED)
     buffer = room.words(max(sizes, default=0))
@@ -283,7 +281,7 @@ def _read(file: FileIO, place: int, words: NDArray[np.uint64]) -> None:
 
 
 def _sizes(kinds: Sequence[Matrix], rows: Any) -> NDArray[np.int64]:
-    """Words of each of the matrices of chunks of this many rows, int64 [matrices, ...]."""
+    """Return the words of each matrix of chunks of this many rows, int64 [matrices, ...]."""
     cells = np.array([np.dtype(kind).itemsize * columns for kind, columns in kinds])
     words: NDArray[np.int64] = -(-np.multiply.outer(cells, np.asarray(rows, np.int64)) // _WORD.itemsize)
     return words
@@ -297,7 +295,7 @@ def _picked(
     end: NDArray[np.uint64],
     room: BufferPool,
 ) -> NDArray[np.uint64]:
-    """The chunks of nodes, one after the other."""
+    """Gather the rows of nodes from a block into chunks, one after the other."""
     sizes = _sizes(kinds, end - begin).T
     stops = np.cumsum(sizes).reshape(sizes.shape)
     words = room.words(int(sizes.sum()))

@@ -1,6 +1,14 @@
-"""The upper part of a tree, split by passes over the store: its nodes, and which of them still search.
+"""The upper part of a tree, split by passes, and the subtrees below it, which grow in memory.
 
-Assemble a tree from its upper part and the subtrees below it, piece by piece in preorder, and cut it.
+A node of the upper part (`UpperNode`) searches for its split, is split, is small (its rows fit in memory), or is a
+leaf:
+
+    0 split ─┬─ 1 split ─┬─ 3 small      grown later, in a file of its own (`write_subtree`)
+             │           └─ 4 leaf
+             └─ 2 searching              has probes for the next pass
+
+Once the subtrees are grown, `look_up_thresholds` finds the values between which their thresholds are, and
+TableView.pieces puts the tree together in preorder. `cut_pieces` cuts it on the way.
 """
 
 from __future__ import annotations
@@ -39,12 +47,13 @@ from bigforest.store.store import Store
 class UpperNode:
     """A node of the upper part.
 
-    total        int64 [parts], its statistics (context.py).
-    small        whether it is grown in memory.
-    search       while it searches; cut: once it is split. A leaf has none.
-    left, right  entries of its children.
-    below,above  largest code or projection of its rows that went left, smallest that went right; 0 for levels, and
-                 `above` also if only missing values went right.
+    total         int64 [slots], its statistics (context.py)
+    small         its subtree is grown in memory
+    search        the search for its split; None once it has ended
+    cut           its split; None for a leaf, and until it is split
+    left, right   entries of its children
+    below, above  largest code or projection of its rows that went left, and smallest that went right; 0 for levels, and
+                  `above` also if only missing values went right
     """
 
     key: np.uint64
@@ -61,30 +70,30 @@ class UpperNode:
 
     @property
     def direction(self) -> Direction | None:
-        """The direction that it is split on, if any."""
+        """Direction that it is split on; None for a feature, and for a leaf."""
         return None if self.cut is None else self.cut.direction
 
     @property
     def feature(self) -> int:
-        """The feature that it is split on, as in trees in codes; -1 if it is not split."""
+        """Feature that it is split on, as in CodeTree; -1 if it is not split."""
         if self.cut is None or self.cut.direction is None:
             return -1 if self.cut is None else self.cut.feature
         return int(self.cut.direction.feature[0]) if self.cut.direction.is_feature else OBLIQUE
 
 
-# The search for the split of a node, see table.py TableView.search.
+# TableView.search.
 StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
 
 
 class UpperTree:
     """The upper part of tree number `tree`.
 
-    tree_data  the data of the tree, see table.py TableView.tree_data.
-    nodes     parents before their children, the root first.
-    newest    entries of the newest splits, through which no rows were routed yet.
-    row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
-              blocks, none before the first splits.
-    sizes     nodes of the subtrees below small nodes, by entry, once they are grown.
+    tree_data  see TableView.tree_data
+    nodes      parents before their children, the root first; an entry is a place in this list
+    newest     entries of the newest splits, through which no rows were routed yet
+    row_nodes  by the first block of each run: file of the nodes of its rows (row_file.py), without the newest splits;
+               none before the first splits
+    sizes      number of nodes of the subtrees below small nodes, by entry, once they are grown
     """
 
     def __init__(
@@ -109,25 +118,25 @@ class UpperTree:
         self._add(key, 0, total, constant, start)
 
     def searching(self) -> list[tuple[int, NodeSearch]]:
-        """The nodes with requests to the next pass: their entries and searches."""
+        """Return the nodes with requests to the next pass: entries and searches."""
         return [(entry, node.search) for entry, node in enumerate(self.nodes) if node.search is not None]
 
     def small(self) -> list[int]:
-        """Entries of the nodes to be grown in memory."""
+        """Return the entries of the nodes whose subtrees grow in memory."""
         return [entry for entry, node in enumerate(self.nodes) if node.small]
 
     @property
     def node_count(self) -> int:
-        """Nodes of the whole tree, once its subtrees are grown."""
+        """Number of nodes of the whole tree, once its subtrees are grown."""
         return len(self.nodes) - len(self.sizes) + sum(self.sizes.values())
 
     def subtree(self, folder: Path, entry: int) -> Path:
-        """The file of the subtree below a small node."""
+        """Return the file of the subtree below a small node."""
         return folder / f"subtree-{self.tree}-{entry}.bin"
 
     def settle(self, entry: int, search: NodeSearch, start: StartSearch) -> None:
-        """Take the search of a node back, which has had its answers: split the node, or make it a leaf, if it is over;
-        children are started."""
+        """Store the search of a node after it received answers. If it is over, split the node and start its children,
+        or make it a leaf."""
         node = self.nodes[entry]
         node.search = search if search.pending else None
         node.cut = cut = None if search.pending else search.cut()
@@ -140,8 +149,11 @@ class UpperTree:
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
-        """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files; gives those
-        that are not needed any more."""
+        """Record that rows were routed through the newest splits; return the files that are not needed any more.
+
+        below, above  of the newest splits, see UpperNode
+        row_nodes     new files of the nodes of rows
+        """
         if not self.newest:
             return []
         for entry, left, right in zip(self.newest, below.tolist(), above.tolist(), strict=True):
@@ -154,7 +166,7 @@ class UpperTree:
         return list(past.values())
 
     def preorder(self) -> Iterator[int]:
-        """Entries of the nodes as they are numbered in the tree."""
+        """Yield the entries of the nodes in preorder."""
         waiting = [0]
         while waiting:
             entry = waiting.pop()
@@ -164,8 +176,8 @@ class UpperTree:
                 waiting += [node.right, node.left]
 
     def skeleton(self) -> CodeTree:
-        """The upper part as a tree whose frontier are leaves; rows were routed through all splits. Codes are 0 where it
-        splits on directions."""
+        """Return the upper part as a tree whose small nodes are leaves; rows must have been routed through all splits.
+        Codes are 0 in trees that split on directions."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
@@ -183,7 +195,7 @@ class UpperTree:
         )
 
     def subsets(self) -> Subsets | None:
-        """Further data of the nodes of the skeleton; None if features are plain."""
+        """Return the data of the skeleton for missing values and categories; None if features are plain."""
         if self.context.features.plain:
             return None
         cuts = [self.nodes[entry].cut for entry in self.preorder()]
@@ -208,24 +220,24 @@ class UpperTree:
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
-    """Whether a node may be split, by its statistics and the rules."""
+    """Return whether a node may be split, by its statistics and the rules."""
     pure = not stats.regression and np.count_nonzero(total[: stats.classes]) <= 1
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 
 
 def root_key(config: TrainConfig, tree: int) -> np.uint64:
-    """Key of the root of a tree."""
+    """Return the key of the root of a tree."""
     with np.errstate(over="ignore"):
         return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
 
 
-# Next to the file of a subtree: the values between which its thresholds are.
+# Suffix of the file with the values between which the thresholds of a subtree are.
 _ENDS = ".ends"
 # Bytes of zeros that are written at a time.
 _ZEROS = 1 << 20
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
-# The arrays of a CodeTree, and of Subsets and DirectionExtras those that nodes have; others are empty.
+# Arrays of a CodeTree, of Subsets, and of DirectionExtras. Arrays that the nodes do not have are empty.
 _TYPES = {
     "feature": "<i4",
     "right": "<u4",
@@ -244,12 +256,12 @@ _TYPES = {
 }
 _END_TYPES = {"below": "<f8", "above": "<f8"}
 
-# Nodes, and their further data.
+# A tree in codes, and its data for missing values and categories, or for directions.
 Subtree = tuple[CodeTree, Subsets | DirectionExtras | None]
 
 
 def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras | None) -> int:
-    """Keep a finished subtree in a file of its own (storage/array_file.py); gives its nodes."""
+    """Write a grown subtree to a file (storage/array_file.py); return its number of nodes."""
     subsets = extras[:-1] if isinstance(extras, Subsets) else [None] * 3
     directions = extras[:-1] if isinstance(extras, DirectionExtras) else [None] * 4
     given = (*nodes, *subsets, *directions)
@@ -258,7 +270,7 @@ def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras
 
 
 def read_subtree(path: Path) -> Subtree:
-    """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
+    """Invert `write_subtree`. Raise FormatError for a damaged file."""
     *nodes, sums, missing, size, level, threshold, terms, term, weight = read_arrays(path, _TYPES)
     extras: Subsets | DirectionExtras | None = None
     if missing.size:
@@ -269,11 +281,11 @@ def read_subtree(path: Path) -> Subtree:
 
 
 def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
-    """Task: find the values between which the thresholds of the subtrees in `paths` are, and keep each one's beside it.
+    """Task: find the values between which the thresholds of subtrees are, and write them next to each subtree.
 
-    Together, in ascending order of their places in the dictionaries: these may be larger than memory, and a cold map
-    read at random costs a page for every node. Memory: 32 bytes per split, one per node, and a subtree. Raises
-    FormatError for a damaged file.
+    The values of all subtrees are looked up in the order of their places in the dictionaries: these may be larger than
+    memory, and reading a cold map at random costs a page for every node. Memory: 32 bytes per split, one per node, and
+    a subtree. Raises FormatError for a damaged file.
     """
     dictionaries = store.dictionaries
     subtrees = [_places(path, dictionaries.offsets) for path in paths]
@@ -296,30 +308,30 @@ def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
 
 
 def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where in the dictionaries the values below and above the thresholds of a subtree are, int64 [2, splits], and
-    which of its nodes are split, bool [nodes]."""
+    """Return the places in the dictionaries of the values below and above the thresholds of a subtree, int64 [2,
+    splits], and which of its nodes are split, bool [nodes]."""
     nodes = read_subtree(path)[0]
     inner = nodes.feature >= 0
     return offsets[nodes.feature[inner]] + np.stack([nodes.left_code[inner], nodes.right_code[inner]]), inner
 
 
 def read_ends(path: Path) -> Ends:
-    """The values that `look_up_thresholds` wrote for the subtree in `path`. Raises FormatError for a damaged file."""
+    """Read the values that `look_up_thresholds` wrote for a subtree. Raise FormatError for a damaged file."""
     return Ends(*read_arrays(path.with_suffix(_ENDS), _END_TYPES))
 
 
 def files_of_subtree(path: Path) -> list[Path]:
-    """The files of a subtree, of which the second may not be there."""
+    """Return the files of a subtree; the second one may not exist."""
     return [path, path.with_suffix(_ENDS)]
 
 
 def cut_pieces(
     pieces: Callable[[], Iterator[TreeArrays]], nodes: int, rules: CutRules, folder: Path
 ) -> Iterator[TreeArrays]:
-    """The pieces of a tree of this many nodes, cut; they are read twice.
+    """Cut a tree of this many nodes; yield what remains of its pieces, which are read twice.
 
-    What is known of all nodes is in files of `folder` without a name, which are mapped: the system has their pages in
-    memory as long as there is room.
+    Numbers and decreases of all nodes are in files without a name in `folder`, which are mapped: the system keeps their
+    pages in memory as long as there is room.
     """
     with local_workdir(folder) as work:
         right, number = (_mapped_zeros(work, np.uint32, nodes) for _ in range(2))
@@ -341,7 +353,7 @@ def cut_pieces(
 
 
 def _mapped_zeros(folder: Path, kind: Any, size: int) -> NDArray[Any]:
-    """An array of zeros in a file without a name, which is gone with it."""
+    """Return an array of zeros in a file without a name, which is removed with the array."""
     left = size * np.dtype(kind).itemsize
     with tempfile.TemporaryFile(dir=folder) as file:
         while left:  # written, so that a full disk is an error here rather than the end of the process
@@ -351,7 +363,7 @@ def _mapped_zeros(folder: Path, kind: Any, size: int) -> NDArray[Any]:
 
 
 def renumbered(nodes: TreeArrays, left: NDArray[Any], right: NDArray[Any]) -> TreeArrays:
-    """The nodes with these numbers of their children; leaves have none."""
+    """Set the numbers of the children of inner nodes, and 0 in leaves."""
     inner = nodes.feature != LEAF
     left, right = (np.where(inner, side, 0).astype(np.uint32) for side in (left, right))
     return nodes._replace(left=left, right=right)
