@@ -49,7 +49,7 @@ _DEFAULT_THRESHOLD = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageConfig:
-    """What is made of an image; see `bigforest.images_to_features`. Raises ConfigError.
+    """Options of a conversion; see `bigforest.images_to_features`. Raises ConfigError.
 
     size       rows and columns, "20x20" being read as (20, 20); None for the images' own.
     threshold  128 where neighbours were requested without one.
@@ -82,7 +82,7 @@ class ImageConfig:
         object.__setattr__(self, "size", None if self.size is None else _pair(self.size))
 
     def names(self, size: tuple[int, int]) -> list[str]:
-        """The features of an image of this size. Raises ConfigError when it is too small or too large."""
+        """Return the features of an image of this size. Raises ConfigError if it is too small or too large."""
         if self.features == "neighbours" and min(size) < SMALLEST:
             raise ConfigError(
                 f"neighbours need images of at least {SMALLEST} x {SMALLEST} pixels, not {size[0]} x {size[1]}; "
@@ -213,7 +213,7 @@ def images_to_features(
 
 
 def open_images(source: Any, *, labels: Any, column: str | None, target: str | None, scratch: Path) -> ImageSet:
-    """The images a user hands over; arguments and errors as in `bigforest.images_to_features`."""
+    """Open the images that a user passes; arguments and errors as in `bigforest.images_to_features`."""
     if isinstance(source, str | Path):
         path = Path(source)
         if path.is_dir() and not _has_tables(path):
@@ -257,7 +257,7 @@ class _Conversion:
             self._resize(config.size)
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows of the file, in pieces. Raises DataError when no image is sound."""
+        """Yield the rows of the file, in pieces. Raises DataError if no image is sound."""
         most = CHUNK_CELLS // max(1, len(self.columns))
         with stage("images", self._images.count, "images", self._listener) as progress:
             for chunk in self._images.chunks(max(1, most), CHUNK_CELLS):
@@ -288,7 +288,7 @@ class _Conversion:
             self.skipped += 1
 
     def _features(self, chunk: Chunk) -> NDArray[Any]:
-        """The features of the sound images of a chunk, [features, images]."""
+        """Return the features of the sound images of a chunk, [features, images]."""
         config = self._config
         fitted = []
         at = 0
@@ -309,7 +309,7 @@ class _Conversion:
         return feature_values(np.concatenate(fitted), config.features, config.stride, config.threshold)
 
     def _table(self, chunk: Chunk) -> pa.Table:
-        """The rows of a chunk: image where wanted, the features, target where there are labels."""
+        """Return the rows of a chunk: image where wanted, the features, target where there are labels."""
         import pyarrow as pa
 
         from bigforest.columns.arrow_arrays import arrow_array
@@ -323,7 +323,7 @@ class _Conversion:
 
 
 def _pair(size: Any) -> tuple[int, int]:
-    """Rows and columns of "20x20" or a pair. Raises ConfigError."""
+    """Parse "20x20" or a pair as rows and columns. Raises ConfigError."""
     sides = size.lower().split("x") if isinstance(size, str) else size
     try:
         rows, columns = (int(side) for side in sides)

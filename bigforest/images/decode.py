@@ -30,7 +30,7 @@ def check_pillow() -> None:
 
 
 def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
-    """The first frame of an encoded image as grey values, uint8 [rows, columns], turned upright as its EXIF data says.
+    """Decode the first frame of an image to grey values, uint8 [rows, columns], turned upright as its EXIF data says.
 
     Colours are weighed as in ITU-R BT.601, transparency is ignored, of 16 bits the upper 8 are taken. Raises
     DamagedImage for everything that is not such an image.

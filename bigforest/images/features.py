@@ -29,7 +29,7 @@ class Neighbour:
     paper: tuple[int, int]
 
     def grid(self, size: tuple[int, int], stride: str) -> tuple[range, range]:
-        """Rows and columns of the places whose pixels all lie in the image."""
+        """Return rows and columns of the places whose pixels all lie in the image."""
         steps = self.paper if stride == "paper" else (1, 1)
         ranges = []
         for axis in range(2):
@@ -59,7 +59,7 @@ def feature_names(size: tuple[int, int], features: str, stride: str) -> list[str
 
 
 def feature_values(images: NDArray[np.uint8], features: str, stride: str, threshold: int | None) -> NDArray[Any]:
-    """The features of images uint8 [images, rows, columns], [features, images], in the order of `feature_names`.
+    """Compute features [features, images] of images uint8 [images, rows, columns], in the order of `feature_names`.
 
     Grey values, uint8; with a threshold bool, set where a pixel reaches it. Neighbours need one.
     """
@@ -74,7 +74,7 @@ def feature_values(images: NDArray[np.uint8], features: str, stride: str, thresh
 
 
 def _neighbours(pixels: NDArray[np.bool_], direction: Neighbour, stride: str) -> NDArray[np.bool_]:
-    """The features of one direction at its places, bool [rows, columns, images]."""
+    """Compute the features of one direction at its places, bool [rows, columns, images]."""
     rows, columns = direction.grid((pixels.shape[0], pixels.shape[1]), stride)
 
     def moved(down: int, right: int) -> NDArray[np.bool_]:

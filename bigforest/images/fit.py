@@ -12,7 +12,7 @@ _STRIP = 256
 
 
 def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: int) -> tuple[NDArray[np.uint8], int]:
-    """Every image in the middle of a black canvas.
+    """Place every image in the middle of a black canvas.
 
     images  uint8 [images, rows, columns].
     size    rows and columns of the canvas.
@@ -36,9 +36,9 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
 
 
 def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The image, uint8 [rows, columns], as large as fits into `size` with its proportions, at least one pixel each way.
+    """Resize an image, uint8 [rows, columns], to the largest that fits into `size` with its proportions.
 
-    A new pixel is the mean of the area it covers, rounded half up; the arithmetic is in integers.
+    It has at least one pixel each way. A new pixel is the mean of the area it covers, rounded half up; the arithmetic is in integers.
     """
     rows, columns = image.shape
     if rows * size[1] >= columns * size[0]:
@@ -76,7 +76,7 @@ def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _placed(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """The box of each image in the middle of a canvas; a box that does not fit is cut."""
+    """Place the box of each image in the middle of a canvas; a box that does not fit is cut."""
     taken, inside = [], []
     for axis, length in enumerate(size):
         start, stop = boxes[:, 2 * axis, None], boxes[:, 2 * axis + 1, None]

@@ -20,7 +20,7 @@ Entry = tuple[str, object, Callable[[], NDArray[np.uint8]]]
 
 
 def folder_images(folder: Path) -> ImageSet:
-    """The PNG, JPEG and TIFF files below `folder`, sorted by class and then by path; the class is the subfolder's name.
+    """PNG, JPEG and TIFF files below `folder`, sorted by class and then by path; the class is the subfolder's name.
 
     Files directly in the folder have no class, and then there must be no subfolders with images. Hidden files and
     those of other kinds are passed over; links to folders are not followed. Raises DataError when there is no image.
@@ -80,7 +80,7 @@ def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixe
 
 
 def _files(folder: Path) -> list[Path]:
-    """All image files below a folder, sorted by path."""
+    """List all image files below a folder, sorted by path."""
     found: list[Path] = []
     for path, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "."]

@@ -40,7 +40,7 @@ class Idx(NamedTuple):
 
 
 def idx_images(path: Path, labels: Path | None) -> ImageSet:
-    """The images in the IDX file `path`, with the labels in the IDX file `labels` if there are any.
+    """Images in the IDX file `path`, with the labels in the IDX file `labels` if there are any.
 
     Raises DataError when a header is wrong or the two files do not fit; reading them, when one is damaged, because
     then no image after that place can be found.
@@ -76,7 +76,7 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
 
 
 def labels_beside(path: Path) -> Path | None:
-    """The labels file that belongs to an images file by its name and is there, compressed or not; else None."""
+    """Return the existing labels file that belongs to an images file by its name, compressed or not, or None."""
     name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
     if "images" not in path.name:
         return None
@@ -109,7 +109,7 @@ def _open(path: Path, dimensions: int) -> Iterator[Idx]:
 
 
 def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
-    """The dimensions in the header of the file."""
+    """Return the dimensions in the header of the file."""
     what = _WHAT[dimensions]
     start = Idx(path, stream, ())
     magic = _bytes(start, 4)
@@ -133,7 +133,7 @@ def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
 
 
 def _values(file: Idx, count: int) -> NDArray[np.uint8]:
-    """The next `count` values of the file."""
+    """Read the next `count` values of the file."""
     content = _bytes(file, count)
     if len(content) < count:
         raise DataError(f"{file.path} ends before the {_promised(file)} it declares; it is cut off")
@@ -145,7 +145,7 @@ def _promised(file: Idx) -> str:
 
 
 def _bytes(file: Idx, count: int) -> bytes:
-    """The next `count` bytes, or fewer at the end of the file."""
+    """Read the next `count` bytes, or fewer at the end of the file."""
     try:
         return file.stream.read(count)
     except EOFError as error:

@@ -1,4 +1,4 @@
-"""What every stage sees of a set of images: grey images in order, in chunks of bounded size."""
+"""Set of grey images, read in order in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ImageSet:
 
 
 def runs(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
-    """Images [rows, columns] as arrays [images, rows, columns] of those of one shape that follow each other."""
+    """Group consecutive images of the same shape into arrays [images, rows, columns]."""
     return [np.stack(list(run)) for _, run in groupby(images, key=lambda image: image.shape)]
 
 

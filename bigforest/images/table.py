@@ -24,7 +24,7 @@ ENCODED_ROWS = 256
 
 
 def table_images(source: Source, column: str | None, target: str | None) -> ImageSet:
-    """The images in a table.
+    """Images in a table.
 
     column  the column of images: binary (encoded images), a struct with a binary field `bytes` (as Hugging Face
             writes them), or arrays of whole numbers from 0 to 255 or booleans. An array has shape (rows, columns),
@@ -50,7 +50,7 @@ def table_images(source: Source, column: str | None, target: str | None) -> Imag
 
 
 def array_images(images: Any, labels: Any) -> ImageSet:
-    """The images in a numpy array [images, rows, columns] or with channels after; `labels` [images] or None."""
+    """Images in a numpy array [images, rows, columns] or with channels after; `labels` [images] or None."""
     where = "the array of images"
     if images.ndim not in (3, 4) or images.dtype.kind not in "biuf":
         shape = "(images, rows, columns) or (images, rows, columns, channels)"
@@ -169,7 +169,7 @@ def _array_chunk(
     damaged: list[tuple[str, str]],
     first: int = 0,
 ) -> Chunk:
-    """The chunk of the images `part` with numbers `rows`; `labels` are those of the numbers from `first` on."""
+    """Return the chunk of the images `part`, numbered `rows`; `labels` begins with the label of number `first`."""
     grey, sound = grey_levels(part)
     damaged = damaged + [(str(row), "a pixel is missing or not a whole number from 0 to 255") for row in rows[~sound]]
     kept = rows[sound]

@@ -31,11 +31,14 @@ class ByCategory:
 
     @property
     def by_spread(self) -> bool:
-        """Whether some of the intervals follow the spread of the trees."""
+        """True if some of the intervals follow the spread of the trees."""
         return any(one.by_spread for one in self.calibrated)
 
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
-        """The rows of each category, ascending, and its intervals or sets; codes: place of each row in `calibrated`."""
+        """Yield the rows of each category, ascending, and its intervals or sets.
+
+        codes  int64 [rows], place of each row in `calibrated`.
+        """
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
         for one, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
@@ -50,9 +53,9 @@ def fit_by_category(
     coverage: float,
     fit: Callable[[NDArray[np.bool_]], Intervals | ClassSets],
 ) -> ByCategory:
-    """Intervals or sets for each category, calibrated on its rows.
+    """Calibrate intervals or sets for each category on its rows.
 
-    Categories with too few rows are calibrated together (`pooled_categories`), those without rows on all rows.
+    Categories with too few rows are calibrated together (`pooled_categories`), categories without rows on all rows.
 
     codes  category of each calibration row: the place of its level, or len(levels) + 1 if the value is missing.
     fit    calibrates on some of the rows.

@@ -69,12 +69,12 @@ class Metrics:
 
     @property
     def rows(self) -> int:
-        """Rows added."""
+        """Number of rows added."""
         return int(self._counts[0].sum())
 
     @property
     def accuracy(self) -> float:
-        """The share of the rows whose prediction is their class, by weight; there must be rows."""
+        """Share of the rows whose prediction is their class, by weight; there must be rows."""
         return int(self._weights[2].sum()) / int(self._weights[0].sum())
 
     def add(
@@ -84,7 +84,7 @@ class Metrics:
         proba: NDArray[np.float64],
         weight: NDArray[np.int64] | None = None,
     ) -> None:
-        """Rows with their class codes, predicted ones (-1 for none), probabilities [rows, classes] and weights."""
+        """Add rows: class codes, predicted codes (-1 for none), probabilities [rows, classes] and weights."""
         step = max(1, min(_CELLS // self._classes, 1 << 16))
         for start in range(0, len(truth), step):
             piece = slice(start, start + step)
@@ -95,7 +95,7 @@ class Metrics:
             self.scores.add(proba[:, 1], truth == 1, weight)
 
     def join(self, other: Metrics) -> None:
-        """Add the rows of the other."""
+        """Add the rows of `other`."""
         self._counts += other._counts
         if self._total is not None:
             self._weights += other._weights
@@ -105,7 +105,7 @@ class Metrics:
             self.scores.join(other.scores)
 
     def result(self) -> list[ClassMetrics]:
-        """The metrics of each class, then of all; none without rows."""
+        """Return the metrics of each class, then of all classes; an empty list without rows."""
         if not self.rows:
             return []
         if self.scores is None:
@@ -114,7 +114,7 @@ class Metrics:
         return self.result_with(None if self.scores.limit is not None else Area().add(self.scores).value)
 
     def result_with(self, auc: float | None) -> list[ClassMetrics]:
-        """`result`, with a given area under the ROC curve; there must be rows."""
+        """Return `result` with this area under the ROC curve; there must be rows."""
         rows = self.rows
         weight = rows if self._total is None else int(self._weights[0].sum()) / self._total * _WHOLE
         each = [self._of_class(code, weight, auc) for code in range(self._classes)]
@@ -140,7 +140,7 @@ class Metrics:
         proba: NDArray[np.float64],
         weight: NDArray[np.int64] | None,
     ) -> None:
-        """`add` for a piece of the rows; probabilities are [classes, rows]."""
+        """Add some of the rows; `proba` is float64 [classes, rows]."""
         codes = np.arange(self._classes)[:, np.newaxis]
         own, predicted = truth == codes, prediction == codes
         groups = (own, predicted, own & predicted)
@@ -174,7 +174,7 @@ class Metrics:
 
 
 class Scores:
-    """How often each score, 0 or more, was given to rows of the first and of the second class, by weight, ascending.
+    """Distinct scores, 0 or more, ascending, with the weight of the rows of the first and of the second class at each.
 
     At most `most` scores above `above` are kept. Beyond that the upper ones are dropped: `limit` is then the lowest
     dropped score, and another pass over the rows finds the scores above those kept.
@@ -192,7 +192,7 @@ class Scores:
     def add(
         self, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None = None
     ) -> None:
-        """Rows with their scores, whether they are of the second class, and weights."""
+        """Add rows: scores, membership of the second class, and weights."""
         wanted = scores > self._above
         if self.limit is not None:
             wanted &= scores < self.limit
@@ -226,7 +226,7 @@ class Scores:
         self._take((keys[first] >> np.uint64(1)).view(np.float64), [both - second, second])
 
     def join(self, other: Scores) -> None:
-        """Add the rows of the other, which began above the same score."""
+        """Add the rows of `other`, which has the same `above`."""
         if other.limit is not None:
             self.limit = other.limit if self.limit is None else min(self.limit, other.limit)
         if other.values.size:
@@ -237,7 +237,7 @@ class Scores:
         self._merge_many()
 
     def _merge_many(self) -> None:
-        """Merge once the waiting scores fill the room left, and are a quarter of the limit and half of those merged."""
+        """Merge once the waiting scores fill the free space, a quarter of the limit and half of the merged scores."""
         if self._size >= max(self._most - self.values.size, self._most // 4, self.values.size // 2):
             self.merge()
 
@@ -265,21 +265,21 @@ class Scores:
 
 
 def _first_of_each(ascending: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each of the different numbers begins."""
+    """Return the place of the first of each distinct number."""
     return np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: ascending.size])
 
 
 class Area:
-    """The area under the ROC curve, from counts of ascending scores, those of one pass after the other.
+    """Area under the ROC curve, from counts of ascending scores, added pass after pass.
 
-    The chance that a row of the second class has a higher score than one of the first, ties counted half.
+    It is the chance that a row of the second class has a higher score than a row of the first; ties count half.
     """
 
     def __init__(self) -> None:
         self._pairs = self._first = self._second = 0
 
     def add(self, scores: Scores) -> Area:
-        """The next scores, all above the ones before."""
+        """Add the next scores, all above the earlier ones."""
         scores.merge()
         first, second = scores.counts
         below = self._first + np.cumsum(first) - first
@@ -291,19 +291,19 @@ class Area:
         return self
 
     def join(self, other: Area) -> None:
-        """Add the scores of the other, all above the ones before."""
+        """Add the scores of `other`, all above the earlier ones."""
         self._pairs += other._pairs + 2 * self._first * other._second
         self._first += other._first
         self._second += other._second
 
     @property
     def value(self) -> float | None:
-        """The area; None where a class has no row."""
+        """Area; None if a class has no row."""
         return self._pairs / (2 * self._first * self._second) if self._first and self._second else None
 
 
 def log_losses(proba: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The log loss of rows whose own class has these probabilities, clipped to [eps, 1 - eps] of float64."""
+    """Return the log loss of rows whose true class has these probabilities, clipped to [eps, 1 - eps] of float64."""
     return -np.log(proba.clip(_EPSILON, 1 - _EPSILON))
 
 

@@ -1,4 +1,4 @@
-"""The certainty of predictions, from rows whose truth and prediction are known: intervals, sets of classes, rejection.
+"""Intervals, sets of classes and rejection, calibrated on rows whose truth and prediction are known.
 
 Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
 errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with the probability `coverage`
@@ -23,7 +23,7 @@ from bigforest.errors import ConfigError, counted
 MOST_BINS = 20
 _BIN_ROWS = 200
 _BIN_ERRORS = 10
-# Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1 it gives the narrowest intervals
+# Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1 it has the narrowest intervals
 # on one half of the data sets of benchmarks/intervals.py.
 _SENSITIVITY = 1.0
 # A risk is rounded to a multiple of 1 / _RISK_PARTS, so that rows and errors are compared as 64-bit integers.
@@ -47,11 +47,14 @@ class Intervals:
 
     @property
     def by_spread(self) -> bool:
-        """Whether they follow the spread of the trees."""
+        """True if the widths follow the spread of the trees."""
         return self.scale > 0.0
 
     def bounds(self, value: NDArray[np.float64], spread: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """The lower and upper end for each prediction, float64 [rows, 2]; spread: of the trees, if there is a scale."""
+        """Return the lower and upper end for each prediction, float64 [rows, 2].
+
+        spread  float64 [rows], standard deviation of the predictions of the trees; needed if `scale` is not 0.
+        """
         radius = np.array(self.radii)[np.searchsorted(np.array(self.edges), value)]
         if self.scale:
             assert spread is not None
@@ -60,8 +63,11 @@ class Intervals:
 
 
 def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """The difficulty of rows, from the standard deviation of the predictions of the trees (Bostrom, Linusson, Lofstrom
-    and Johansson 2017); scale: its mean."""
+    """Return the difficulty of rows (Bostrom, Linusson, Lofstrom and Johansson 2017).
+
+    spread  float64 [rows], standard deviation of the predictions of the trees.
+    scale   mean of `spread` over the calibration rows.
+    """
     return spread / scale + _SENSITIVITY
 
 
@@ -78,7 +84,7 @@ class ClassSets:
     by_spread: ClassVar[bool] = False
 
     def members(self, shares: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which classes are in the set of each row, bool [rows, classes]; shares: float64 of the same shape."""
+        """Return True where a class is in the set of a row, bool [rows, classes]; shares: float64 of this shape."""
         return shares >= np.array(self.floors)
 
 
@@ -88,11 +94,11 @@ def fit_intervals(
     coverage: float,
     spread: NDArray[np.float64] | None = None,
 ) -> Intervals:
-    """Intervals from calibration rows, by bins of the prediction with as many rows each as ties allow.
+    """Calibrate intervals on rows, in bins of the prediction with equally many rows as far as ties allow.
 
-    spread  of the trees, by which errors are divided (`difficulty`); None: all rows are as hard.
+    spread  spread of the trees; errors are divided by the `difficulty` that follows from it. None: equal difficulty.
 
-    Raises ConfigError where there are too few rows.
+    Raises ConfigError if there are too few rows.
     """
     rows = prediction.size
     check_enough_rows(rows, coverage)
@@ -119,7 +125,7 @@ def fit_intervals(
 
 
 def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes: int, coverage: float) -> ClassSets:
-    """Sets from calibration rows, by class.
+    """Calibrate sets of classes on rows, by class.
 
     Classes with too few rows are calibrated together, see `pooled_categories`.
 
@@ -139,11 +145,11 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
 
 
 class RejectCurve(NamedTuple):
-    """For each confidence, the number of rows with at least this confidence, and how many of them are wrong.
+    """Number of rows with at least some confidence, and of the wrong ones among them, for each confidence.
 
     confidence  float64, the values that occur, descending.
     predicted   int64, number of rows.
-    wrong       int64, those of them whose predicted class is not the true one.
+    wrong       int64, number of these rows whose predicted class is not the true one.
     """
 
     confidence: NDArray[np.float64]
@@ -152,10 +158,10 @@ class RejectCurve(NamedTuple):
 
 
 def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> RejectCurve:
-    """The remaining errors if the least certain rows are rejected (Chow 1970); at least one row.
+    """Count the remaining errors if the least certain rows are rejected (Chow 1970); needs at least one row.
 
     confidence  share of the votes that the predicted class of each row has.
-    wrong       whether it is another than the true one.
+    wrong       True where the predicted class is not the true one.
     """
     order = np.argsort(-confidence, kind="stable")
     values = confidence[order]
@@ -165,14 +171,14 @@ def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> R
 
 
 def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
-    """The least share of the votes for the predicted class with which a row is predicted; infinity if no row is.
+    """Choose the least share of votes for the predicted class at which a row is predicted; infinity to predict none.
 
     The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The point
     where it exceeds the risk minimises errors minus `risk` times predicted rows over all thresholds (Chow 1970); among
     ties as many rows as possible are predicted.
 
     confidence  share of the votes that the predicted class of each row has.
-    wrong       whether it is another than the true one.
+    wrong       True where the predicted class is not the true one.
 
     Raises ConfigError where there are too few rows.
     """
@@ -192,13 +198,15 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
 
 
 def fewest_rows(coverage: float) -> int:
-    """The fewest calibration rows with a quantile for this coverage: the least n with ceil(coverage * (n + 1)) <= n."""
+    """Return the least number n of calibration rows with ceil(coverage * (n + 1)) <= n."""
     exact = exact_share(coverage)
     return ceil(exact / (1 - exact))
 
 
 def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.int64]:
-    """For each category, the category with which it is calibrated; counts: rows of each, enough together.
+    """Return for each category the category with which it is calibrated.
+
+    counts  int64 [categories], rows of each; their sum is enough for a quantile.
 
     Categories with too few rows for a quantile are pooled, with as many of the next rarest as needed.
     """
@@ -213,7 +221,7 @@ def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.
 
 
 def check_enough_rows(rows: int, coverage: float) -> None:
-    """Raise ConfigError where there are too few rows for a quantile."""
+    """Raise ConfigError if there are too few rows for a quantile."""
     if rows < fewest_rows(coverage):
         raise ConfigError(
             f"the forest has {counted(rows, 'row')} out of bag, too few for a coverage of {coverage}: this needs "
@@ -222,15 +230,15 @@ def check_enough_rows(rows: int, coverage: float) -> None:
 
 
 def exact_share(share: float) -> Fraction:
-    """The number as it is written: exactly 0.9, not the nearest float64."""
+    """Return the number as written: exactly 0.9, not the nearest float64."""
     return Fraction(repr(float(share)))
 
 
 def rank_of(coverage: float, rows: int) -> int:
-    """The rank, from 1, among the errors of this many rows, of the error that bounds the error of a new row."""
+    """Return the rank, from 1, of the calibration error that bounds the error of a new row; rows: their number."""
     return ceil(exact_share(coverage) * (rows + 1))
 
 
 def _smallest(values: NDArray[np.float64], rank: int) -> float:
-    """The value of this rank, from 1."""
+    """Return the value of this rank, from 1."""
     return float(np.partition(values, rank - 1)[rank - 1])

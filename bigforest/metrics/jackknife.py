@@ -48,7 +48,7 @@ class JackknifeIntervals:
         return self.errors.nbytes + self.left.nbytes
 
     def bounds(self, values: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
-        """The lower and upper end for each row, float64 [rows, 2].
+        """Return the lower and upper end for each row, float64 [rows, 2].
 
         values  predictions of each tree as whole numbers (`whole_values`), float64 [rows, trees].
         unit    the factor of these whole numbers.
@@ -65,16 +65,16 @@ class JackknifeIntervals:
 
 
 def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], coverage: float) -> JackknifeIntervals:
-    """Intervals from calibration rows, each of which at least one tree left out. Arguments as JackknifeIntervals.
+    """Calibrate intervals on rows, each left out by at least one tree. Arguments as in JackknifeIntervals.
 
-    Raises ConfigError where there are too few rows.
+    Raises ConfigError if there are too few rows.
     """
     check_enough_rows(errors.size, coverage)
     return JackknifeIntervals(errors, left, rank_of(coverage, errors.size))
 
 
 def check_trees(trees: int) -> None:
-    """Raise ConfigError where a forest has too many trees."""
+    """Raise ConfigError if a forest has too many trees."""
     if trees > MOST_TREES:
         raise ConfigError(
             f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {trees}; drop jackknife"
@@ -82,7 +82,7 @@ def check_trees(trees: int) -> None:
 
 
 def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Values of leaves as whole numbers, and the factor of these."""
+    """Return the values of leaves as whole numbers, and the factor of these."""
     largest = float(np.abs(values).max(initial=0.0))
     unit = largest / _STEPS if largest / _STEPS > 0.0 else 1.0
     return np.rint(values / unit), unit

@@ -34,7 +34,7 @@ class NumberMetrics:
 
 
 def poisson_deviances(truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The Poisson deviance of each row, by scikit-learn's formula; NaN or infinite where it is undefined."""
+    """Return the Poisson deviance of each row, by scikit-learn's formula; NaN or infinite where it is undefined."""
     with np.errstate(all="ignore"):
         logs = truth * np.log(np.where(truth == 0.0, 1.0, truth / prediction))
         return np.where((truth >= 0.0) & (prediction > 0.0), 2.0 * (logs - truth + prediction), np.nan)
@@ -60,7 +60,7 @@ class ExactSum:
                     self._total += own << bits if bits >= 0 else own >> -bits  # no bits are lost: they are zeros
 
     def join(self, other: ExactSum) -> None:
-        """Add the other."""
+        """Add the sum of `other`."""
         self._total += other._total
 
     @property
@@ -72,9 +72,9 @@ class ExactSum:
 class NumberSums:
     """Sums of the metrics of regression over rows, which come in batches. Squares are rounded once, sums are exact.
 
-    origin  a number near the targets, which is subtracted before they are squared, so that few digits are lost.
-    total   largest sum of the weights of all rows; None without weights.
-    poisson  whether the Poisson deviance is requested.
+    origin   a number near the targets, which is subtracted before they are squared, so that few digits are lost.
+    total    largest sum of the weights of all rows; None without weights.
+    poisson  True to sum the Poisson deviance as well.
     """
 
     def __init__(self, origin: float, total: int | None = None, *, poisson: bool = False) -> None:
@@ -88,7 +88,7 @@ class NumberSums:
     def add(
         self, truth: NDArray[np.float64], prediction: NDArray[np.float64], weight: NDArray[np.int64] | None = None
     ) -> None:
-        """Rows with their targets and predictions, all finite, and weights."""
+        """Add rows: targets and predictions, all finite, and weights."""
         self.rows += truth.size
         centred, error = truth - self._origin, truth - prediction
         share: Any = 1.0
@@ -105,7 +105,7 @@ class NumberSums:
                 self._deviance = None
 
     def join(self, other: NumberSums) -> None:
-        """Add the rows of the other."""
+        """Add the rows of `other`."""
         self.rows += other.rows
         self._weight.join(other._weight)
         for own, theirs in zip(self._sums, other._sums, strict=True):
@@ -116,7 +116,7 @@ class NumberSums:
             self._deviance = None
 
     def result(self) -> NumberMetrics:
-        """The metrics; there must be rows."""
+        """Return the metrics; there must be rows."""
         total, squares, squared, absolute = (part.value for part in self._sums)
         weight = Fraction(self.rows) if self._total is None else self._weight.value
         spread = squares - total**2 / weight

@@ -1,4 +1,4 @@
-"""A grid of values: from a column to a few of its values, at equal shares of its rows."""
+"""Grid of a few values of a column, at equal shares of its rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def quantile_grid(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
-    """At most `points` different values, ascending: quantiles at equal shares, each of which occurs in the column.
+    """Return at most `points` distinct values, ascending: quantiles at equal shares, each a value of the column.
 
     values  at least one, none missing.
     """

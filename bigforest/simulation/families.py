@@ -1,4 +1,4 @@
-"""The distributions. Each gives the rows of a block and, where it is known, the Bayes error.
+"""Distributions. Each draws the rows of a block and computes the Bayes error where it has a closed form.
 
 Trunk, parity, multimodal (multimodal.py) and modified Trunk are those of Tomita, Maggioni and Vogelstein, Randomer
 Forests (arXiv 1506.03410, first version); orthant and sparse parity those of Tomita et al., Sparse Projection Oblique
@@ -39,7 +39,7 @@ class Trunk:
     classes: int = 2
 
     def rows(self, block: RandomBlock) -> DrawnRows:
-        """Classes are equally likely."""
+        """Draw a block of rows; both classes are equally likely."""
         target = block.stream(BlockDraw.CLASSES).integers(2, size=block.rows)
         values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.dims))
         values *= block.spread * np.sqrt(self._variances())
@@ -47,7 +47,7 @@ class Trunk:
         return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
-        """Phi(-d) with d the Mahalanobis distance of a mean from the origin."""
+        """Return Phi(-d), d being the Mahalanobis distance of a mean from the origin."""
         return normal_tail(math.sqrt(math.fsum(self._mean() ** 2 / self._variances())))
 
     def _mean(self) -> Floats:
@@ -66,7 +66,7 @@ class Parity:
     classes: int = 2
 
     def rows(self, block: RandomBlock) -> DrawnRows:
-        """Each coordinate of a corner is a fair coin."""
+        """Draw a block of rows; each coordinate of a corner is a fair coin."""
         corner = block.stream(BlockDraw.CLASSES).integers(2, size=(block.rows, self.dims), dtype=np.uint8)
         values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.dims))
         values *= block.spread * math.sqrt(1 / 32)
@@ -75,7 +75,7 @@ class Parity:
         return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
-        """(1 - (1 - 2q)^p) / 2 with q = Phi(-sqrt 8), the chance that a coordinate is on the wrong side of 1/2."""
+        """Return (1 - (1 - 2q)^p) / 2; q = Phi(-sqrt 8) is the chance that a coordinate is on the wrong side of 1/2."""
         return (1 - (1 - 2 * normal_tail(math.sqrt(8))) ** self.dims) / 2
 
 
@@ -87,11 +87,11 @@ class Orthant:
 
     @property
     def classes(self) -> int:
-        """All orthants."""
+        """Number of orthants."""
         return 1 << self.dims
 
     def rows(self, block: RandomBlock) -> DrawnRows:
-        """Outliers lie around the middle of their orthant, and so may leave it."""
+        """Draw a block of rows. Outliers lie around the middle of their orthant and may leave it."""
         uniform = block.stream(BlockDraw.VALUES).uniform(-1, 1, (block.rows, self.dims))
         positive = uniform > 0
         target = positive @ (1 << np.arange(self.dims))
@@ -100,7 +100,7 @@ class Orthant:
         return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
-        """The class is a function of the row."""
+        """Return 0: the class is a function of the row."""
         return 0.0
 
 
@@ -112,14 +112,14 @@ class SparseParity:
     classes: int = 2
 
     def rows(self, block: RandomBlock) -> DrawnRows:
-        """Both class means are 0, so outliers are uniform on (-2, 2)^p."""
+        """Draw a block of rows. Both class means are 0, so outliers are uniform on (-2, 2)^p."""
         values = block.stream(BlockDraw.VALUES).uniform(-1, 1, (block.rows, self.dims))
         target = (values[:, :3] > 0).sum(axis=1) % 2
         values *= block.spread
         return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
-        """The class is a function of the row."""
+        """Return 0: the class is a function of the row."""
         return 0.0
 
 
@@ -135,14 +135,14 @@ class Shapes:
     classes: int = 2
 
     def rows(self, block: RandomBlock) -> DrawnRows:
-        """Rows with the class they have and the one they should have."""
+        """Draw a block of rows, with the class as recorded and the true class."""
         values = block.stream(BlockDraw.VALUES).uniform(-1, 1, (block.rows, self.dims))
         truth = shape_class(values[:, 0], values[:, 1])
         wrong = block.stream(BlockDraw.NOISE).random(block.rows) < self.noise
         return DrawnRows(values, truth ^ wrong, truth)
 
     def bayes(self) -> float:
-        """The share of wrong labels."""
+        """Return the share of wrong labels."""
         return self.noise
 
 
@@ -152,7 +152,7 @@ WAVE_LEVEL, WAVE_HEIGHT = -0.7, 0.15
 
 
 def shape_class(x: Floats, y: Floats) -> NDArray[np.int64]:
-    """The class of points of the plane, int64, without noise: crossing any of the four curves changes it.
+    """Return the class of points of the plane, int64, without noise. Crossing any of the four curves changes it.
 
     Class 1 lies above the diagonal y = x; inside each of the circles, and below the wave y = -0.7 + 0.15 sin(2 pi x),
     the classes are exchanged.
@@ -165,5 +165,5 @@ def shape_class(x: Floats, y: Floats) -> NDArray[np.int64]:
 
 
 def normal_tail(distance: float) -> float:
-    """The probability that a standard normal variable is below -distance."""
+    """Return the probability that a standard normal variable is below -distance."""
     return math.erfc(distance / math.sqrt(2)) / 2

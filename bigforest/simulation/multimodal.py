@@ -34,7 +34,7 @@ class Multimodal:
         self._colour = np.linalg.inv(self._whiten)
 
     def rows(self, block: RandomBlock) -> DrawnRows:
-        """x = mean + z S with z standard normal and S' S the covariance."""
+        """Draw a block of rows: x = mean + z S, with z standard normal and S' S the covariance."""
         mode = block.stream(BlockDraw.CLASSES).integers(len(self.means), size=block.rows)
         values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.means.shape[1]))
         for number, colour in enumerate(self._colour):
@@ -44,12 +44,12 @@ class Multimodal:
         return DrawnRows(values, target, target)
 
     def covariance(self, mode: int) -> Floats:
-        """The covariance of one of the Gaussians, [dims, dims]; the class is mode // 2."""
+        """Return the covariance of Gaussian `mode`, float64 [dims, dims]; its class is mode // 2."""
         colour: Floats = self._colour[mode]
         return colour.T @ colour
 
     def posteriors(self, values: Floats) -> Floats:
-        """Probability of each class of each row, [rows, classes]."""
+        """Return the probability of each class for each row, float64 [rows, classes]."""
         log = np.empty((len(values), len(self.means)))
         for number, (mean, whiten) in enumerate(zip(self.means, self._whiten, strict=True)):
             distance = ((values - mean) @ whiten) ** 2
@@ -60,9 +60,9 @@ class Multimodal:
         return by_class
 
     def sampled_bayes(self, draws: int) -> tuple[float, float]:
-        """The Bayes error from `draws` random rows, at least two, and its standard error.
+        """Estimate the Bayes error and its standard error from `draws` >= 2 random rows.
 
-        The mean of 1 - max posterior: each row tells its own error, which varies less than counted mistakes.
+        The estimate is the mean of 1 - max posterior, which varies less than the share of counted mistakes.
         """
         parts: list[NDArray[np.float64]] = []
         for block in random_blocks(draws, self.means.shape[1], self._seed, 0, Purpose.BAYES):

@@ -1,4 +1,4 @@
-"""Drawing a table: blocks of rows one after the other, to a frame or to a Parquet file of any size."""
+"""Draw a table in blocks of rows, as a frame or as a Parquet file of any size."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHEAP_DIMS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationConfig:
-    """What is drawn; see `bigforest.simulate`. Raises ConfigError."""
+    """Checked arguments of `bigforest.simulate`. Raises ConfigError."""
 
     kind: str
     rows: int
@@ -79,7 +79,7 @@ class SimulationConfig:
             raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
 
     def family(self) -> Trunk | Parity | Orthant | SparseParity | Shapes | Multimodal:
-        """The distribution."""
+        """Return the distribution."""
         if self.kind == "shapes":
             return Shapes(self.dims, self.noise)
         if self.kind == "multimodal":
@@ -95,7 +95,7 @@ class SimulationConfig:
 class BayesError:
     """The Bayes error: the lowest error of any classifier.
 
-    error           a probability; of the rows without outliers.
+    error           probability of a wrong class for rows that are not outliers.
     standard_error  0 in closed form.
     how             "closed form" or "Monte Carlo".
     """
@@ -108,7 +108,7 @@ class BayesError:
 def _configured(
     kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
 ) -> SimulationConfig:
-    """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
+    """Return the SimulationConfig for the arguments of `simulate`. Raises ConfigError."""
     check_word(kind, KINDS, "kind")
     check_flag(affine, "affine")
     if dims is None and kind != "shapes":
@@ -142,8 +142,8 @@ def simulate(
 ) -> pl.DataFrame | pl.LazyFrame:
     """Draw a table from a known distribution (see simulation/families.py).
 
-    The same arguments give the same table. Its last bits may differ between versions of numpy and, if it is rotated or
-    multimodal, between processors.
+    The same arguments return the same table. Its last bits may differ between versions of numpy and, if it is rotated
+    or multimodal, between processors.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def bayes_error(
 
 
 def _tables(config: SimulationConfig, truth: bool, listener: Listener) -> Iterator[pa.Table]:
-    """The rows block by block, outliers last."""
+    """Yield the rows block by block, outliers last."""
     family = config.family()
     transform = Transform(config.dims, config.seed, rotate=config.rotate, scale=config.scale)
     key = (config.dims, config.seed, config.sample)

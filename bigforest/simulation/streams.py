@@ -1,4 +1,4 @@
-"""Random streams by purpose: a block of rows does not depend on what is drawn before it."""
+"""Random streams by purpose: a block of rows does not depend on earlier draws."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from enum import IntEnum
 
 import numpy as np
 
-# Cells of a block; with the columns it decides the rows of a block and so is part of what a seed means.
+# Cells of a block. With the number of columns it fixes the rows of a block; changing it changes the table of a seed.
 BLOCK_CELLS = 1 << 20
 BLOCK_ROWS = 1 << 16
 
 
 class Purpose(IntEnum):
-    """What a stream is for."""
+    """Purpose of a random stream."""
 
     PARAMETERS = 0
     ROTATION = 1
@@ -25,8 +25,8 @@ class Purpose(IntEnum):
 
 
 class BlockDraw(IntEnum):
-    """What is drawn of a block of rows, each from a stream of its own, so that the first rows of a larger block
-    are those of a smaller one."""
+    """Quantity drawn for a block of rows. Each has its own stream, so that a larger block begins with the rows of a
+    smaller one."""
 
     CLASSES = 0
     VALUES = 1
@@ -48,19 +48,19 @@ class RandomBlock:
     spread: float = 1.0
 
     def stream(self, draw: BlockDraw) -> np.random.Generator:
-        """The stream of one kind of draw, from its beginning."""
+        """Return the stream of one quantity, from its beginning."""
         return _generator([self.seed, self.sample], (self.purpose, self.number, draw))
 
 
 def parameters(seed: int, purpose: Purpose) -> np.random.Generator:
-    """The stream of what all rows of a seed share."""
+    """Return the stream for parameters that all rows of a seed share."""
     return _generator([seed], (purpose,))
 
 
 def random_blocks(
     rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0
 ) -> Iterator[RandomBlock]:
-    """All blocks of a table of this many rows and columns, in order; only the last may be shorter than the others."""
+    """Yield the blocks of a table of this many rows and columns, in order. Only the last may be shorter."""
     size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // dims))
     for at in range(0, rows, size):
         yield RandomBlock(seed, sample, purpose, at // size, min(size, rows - at), spread)

@@ -1,4 +1,4 @@
-"""Rotation and scaling of all rows alike."""
+"""Rotation and scaling, the same for all rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LARGEST_SCALE = 10.0
 
 
 def haar_rotation(dims: int, random: np.random.Generator) -> Floats:
-    """A rotation drawn uniformly, [dims, dims], orthogonal with determinant 1.
+    """Draw a rotation uniformly: float64 [dims, dims], orthogonal with determinant 1.
 
-    The Q of a QR decomposition of normal numbers, its columns signed so that R has a positive diagonal, without which
-    it would not be uniform (Mezzadri, 2007); one column is turned round where the determinant is -1.
+    It is the Q of a QR decomposition of normal numbers. The columns are signed so that R has a positive diagonal, which
+    makes Q uniform (Mezzadri, 2007). One column is negated where the determinant is -1.
     """
     q, r = np.linalg.qr(random.standard_normal((dims, dims)))
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
@@ -24,14 +24,14 @@ def haar_rotation(dims: int, random: np.random.Generator) -> Floats:
 
 
 class Transform:
-    """Rotate, then stretch every dimension by a factor of its own, uniform on (0, 10); each only if it is requested."""
+    """Optional rotation, then optional scaling of every dimension by its own factor, uniform on (0, 10)."""
 
     def __init__(self, dims: int, seed: int, *, rotate: bool, scale: bool) -> None:
         self.rotation = haar_rotation(dims, parameters(seed, Purpose.ROTATION)) if rotate else None
         self.scales = parameters(seed, Purpose.SCALE).uniform(0, LARGEST_SCALE, dims) if scale else None
 
     def apply(self, values: Floats) -> Floats:
-        """The transformed rows of `values` [rows, dims]; may change them in place."""
+        """Return the transformed rows of `values`, float64 [rows, dims], which may be changed in place."""
         if self.rotation is not None:
             values = values @ self.rotation.T
         if self.scales is not None:
