@@ -38,7 +38,8 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
 def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Resize an image, uint8 [rows, columns], to the largest that fits into `size` with its proportions.
 
-    It has at least one pixel each way. A new pixel is the mean of the area it covers, rounded half up; the arithmetic is in integers.
+    It has at least one pixel each way. A new pixel is the mean of the area that it covers, rounded half up; the
+    arithmetic is in integers.
     """
     rows, columns = image.shape
     if rows * size[1] >= columns * size[0]:
