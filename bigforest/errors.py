@@ -1,17 +1,40 @@
-"""The errors of bigforest. Every message says what is wrong, where, and what to do about it."""
+"""The errors of bigforest. Every message says what is wrong, where, and what to do about it.
+
+Messages mark the names of options and functions, so that each interface writes them as its users type them:
+
+    error = ConfigError(f"lower {api('mtry')}, or set it to all")
+    str(error)                                           # lower mtry, or set it to all
+    error.options                                        # ("mtry",)
+    write_names(error.text, {"mtry": "--mtry"}.get)      # lower --mtry, or set it to all
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+# Encloses a marked name: the control character "unit separator", which no option and no readable text contains.
+_MARK = "\x1f"
+
+
+def api(name: str) -> str:
+    """Mark a name of the Python API, such as that of an option, in a message."""
+    return f"{_MARK}{name}{_MARK}"
+
+
+def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str:
+    """Return the message with each marked name as `name_of` returns it; a name for which it returns None is kept."""
+    pieces = message.split(_MARK)
+    pieces[1::2] = [name_of(name) or name for name in pieces[1::2]]
+    return "".join(pieces)
 
 
 def reason(error: BaseException) -> str:
-    """What the system or a library says is wrong; lines after the first are context, and advice on its own options."""
+    """Return what the system or a library says is wrong: the first line, as others advise on options of their own."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
 
 
 def shown(value: object) -> str:
-    """A value of an option as messages show it: cut short where it is long."""
+    """Return the value of an option as messages show it: cut short where it is long."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no numbers of more than 4,300 digits
@@ -21,6 +44,19 @@ def shown(value: object) -> str:
 
 class BigForestError(Exception):
     """Base of every error that bigforest raises on purpose."""
+
+    def __str__(self) -> str:
+        return write_names(self.text)
+
+    @property
+    def text(self) -> str:
+        """The message with the marks."""
+        return super().__str__()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that the message is about, as in the Python API."""
+        return tuple(self.text.split(_MARK)[1::2])
 
 
 class ConfigError(BigForestError, ValueError):
@@ -56,22 +92,22 @@ class StorageError(BigForestError):
 
 
 def damaged_forest(what: str) -> FormatError:
-    """The error of a damaged forest; what: its file or folder, and what is wrong with it."""
+    """Return the error of a damaged forest; `what` names its file or folder and what is wrong."""
     return FormatError(f"{what}; the forest is damaged: restore its folder from a copy, or train it again")
 
 
 def damaged_store(what: str) -> FormatError:
-    """The error of a damaged store; what: its file or folder, and what is wrong with it."""
+    """Return the error of a damaged store; `what` names its file or folder and what is wrong."""
     return FormatError(f"{what}; the store is damaged: encode the table again")
 
 
 def counted(number: int, noun: str) -> str:
-    """1 tree, 12,345 trees, 2 classes, 2 leaves."""
+    """Return a number with its noun: 1 tree, 12,345 trees, 2 classes, 2 leaves."""
     plural = "leaves" if noun == "leaf" else f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Names for a message, with the number of those left out."""
+    """Return names for a message: the first `most`, and the number of the others."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bigforest.errors import write_names
+
 
 @dataclass(frozen=True, slots=True)
 class StageStarted:
@@ -39,9 +41,17 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know, such as rows that were left out."""
+    """Something the user should know, such as rows that were left out.
 
-    message: str
+    text  the message, in which names of options may be marked (bigforest.errors.api).
+    """
+
+    text: str
+
+    @property
+    def message(self) -> str:
+        """The message with the names of options as in the Python API."""
+        return write_names(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.events import Compiling, Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
 
 # Seconds between two drawings, at least: each goes to the browser.
@@ -128,7 +128,7 @@ def watching(listener: Listener | None) -> Iterator[Listener]:
     """
     if listener is not None:
         if not callable(listener):
-            raise ConfigError(f"listener must be a function of one event, not {shown(listener)}")
+            raise ConfigError(f"{api('listener')} must be a function of one event, not {shown(listener)}")
         yield listener
         return
     bars = Bars(patience=_PATIENCE, compiling=_warn) if _can_draw() else None

@@ -18,7 +18,6 @@ import typer
 from typer.core import TyperCommand
 
 from .config_file import FROM_FILE
-from .flags import in_flags
 from .options import COLUMNS, PANELS, RUN, SCHEDULER, Choice
 from .show import Facts, plain, show
 from .streams import STANDARD_INPUT, STREAM
@@ -236,10 +235,9 @@ class GuardedCommand(TyperCommand):
 
     def _refused(self, ctx: Any, error: BaseException, *, wants_json: bool) -> typer.Exit:
         """Say what an error is; returns the end of the program, with the exit code."""
-        message, code = _explain(error)
+        message, code = _explain(error, _command_line_names(ctx.command))
         # A note says how to continue with an interrupted run.
         message = "; ".join([message, *getattr(error, "__notes__", [])])
-        message = in_flags(message, ctx.command)
         message = message.replace(ctx.meta.get(STANDARD_INPUT) or STANDARD_INPUT, STANDARD_INPUT)
         if ctx.find_root().params.get("debug"):
             traceback.print_exception(error)
@@ -296,16 +294,31 @@ def _say_own_name(error: Any, command: Any) -> None:
         error.possibilities = [f"--{own.replace('_', '-')}"]
 
 
-def _explain(error: BaseException) -> tuple[str, int]:
-    """What to say about an error, and the exit code."""
-    from bigforest.errors import BigForestError
+def _command_line_names(command: Any) -> dict[str, str]:
+    """Return how users of this command type the options and functions that messages name."""
+    from .config import CONFIG
+
+    names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}
+    names |= {"validate_forest": "`bigforest validate`", "predict_file": "`bigforest predict`"}
+    for parameter in command.params:
+        longest = max(parameter.opts, key=len, default="")
+        if longest.startswith("--"):
+            names[parameter.name] = longest
+        elif parameter.name == "data":
+            names[parameter.name] = "DATA"
+    return names
+
+
+def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
+    """Return the message for an error, with the names of the command line, and the exit code."""
+    from bigforest.errors import BigForestError, write_names
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED
     if isinstance(error, SystemExit):  # by `app._stop`
         return "stopped by a signal", error.code if isinstance(error.code, int) else EXIT_UNEXPECTED
     if isinstance(error, BigForestError):
-        return str(error), EXIT_BAD_INPUT
+        return write_names(error.text, names.get), EXIT_BAD_INPUT
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{where}", EXIT_BAD_INPUT

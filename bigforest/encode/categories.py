@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.types import level_codes, level_text
-from bigforest.errors import DataError, listed
+from bigforest.errors import DataError, api, listed
 from bigforest.planning.batch_sizes import Limits
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter
@@ -74,7 +74,7 @@ def find_levels(
         if room is not None and taken > room:
             raise DataError(
                 f"the levels of {name!r} do not fit in memory: {sum(map(len, waiting))} and more take {int(taken)} "
-                f"bytes of {room}; raise memory, exclude it, or join rare levels"
+                f"bytes of {room}; raise {api('memory')}, exclude it, or join rare levels"
             )
     return FoundLevels(pl.concat(waiting).unique().sort().cast(pl.String), missing)
 

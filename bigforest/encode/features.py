@@ -17,7 +17,7 @@ from bigforest.encode.categories import append_levels, codes_of, find_levels
 from bigforest.encode.memory import BUCKET_ROWS, CELL_BITS, EncodePlan
 from bigforest.encode.targets import check_column
 from bigforest.encode.values import DictionaryWriter, KeyMaker, Keys, MissingRows, Scale, absent_cells, without
-from bigforest.errors import DataError, listed
+from bigforest.errors import DataError, api, listed
 from bigforest.kernels.common.radix_sort import sort_scratch
 from bigforest.kernels.presort.ranking import (
     Bins,
@@ -77,7 +77,9 @@ def feature_kinds(
     names = _choose_features(leaves, target, exclude)
     for name in categories:
         if name in leaves and name not in names:
-            raise DataError(f"{name!r} is not a feature, so its values cannot be categories; drop it from categories")
+            raise DataError(
+                f"{name!r} is not a feature, so its values cannot be categories; drop it from {api('categories')}"
+            )
         check_column(name, names, "categories")
         dtype = leaves[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):

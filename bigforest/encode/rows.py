@@ -34,7 +34,7 @@ from bigforest.encode.targets import (
     present_numbers,
 )
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
-from bigforest.errors import DataError, counted
+from bigforest.errors import DataError, api, counted
 from bigforest.events import Listener, Notice
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import Source
@@ -73,7 +73,7 @@ def encode_target(
             yield first, series, places
             first += len(frame)
         if not weighed:
-            raise DataError(f"weight {config.weight!r}: all weights are 0; give some rows a larger one")
+            raise DataError(f"{api('weight')} {config.weight!r}: all weights are 0; give some rows a larger one")
 
     dtype, found = source.schema[name], (series for _, series, _ in slices())
     target: FoundClasses | FoundNumbers
@@ -175,7 +175,7 @@ def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float6
 def check_group(name: str, dtype: pl.DataType) -> None:
     """Raise DataError unless a column of this type can name groups."""
     if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_numeric() or dtype.is_temporal()):
-        raise DataError(f"group {name!r} has type {dtype}; groups must be text, numbers, dates or booleans")
+        raise DataError(f"{api('group')} {name!r} has type {dtype}; groups must be text, numbers, dates or booleans")
 
 
 def encode_groups(
@@ -189,14 +189,15 @@ def encode_groups(
     for series in slices():
         if missing := series.fill_nan(None).null_count() if series.dtype.is_float() else series.null_count():
             raise DataError(
-                f"group {name!r} has {counted(missing, 'missing value')}; give every row a group; it may be one of its "
+                f"{api('group')} {name!r} has {counted(missing, 'missing value')}; give every row a group; it may be "
+                "one of its "
                 "own"
             )
         values = text_of_categories(series).unique()
         found = (values if found is None else pl.concat([found, values]).unique()).sort()
     assert found is not None
     if len(found) < 2:
-        raise DataError(f"group {name!r}: all rows are of the one group {found[0]!r}; two are needed")
+        raise DataError(f"{api('group')} {name!r}: all rows are of the one group {found[0]!r}; two are needed")
     rows = np.zeros(len(found), np.int64)
     for series in slices():
         codes = places_among(text_of_categories(series), found).to_numpy()

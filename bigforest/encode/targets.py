@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
 from bigforest.columns.labels import can_be_said
 from bigforest.columns.types import Leaf, is_text_type, level_codes, numbers, physical, places_among, type_name
-from bigforest.errors import DataError, counted, listed
+from bigforest.errors import DataError, api, counted, listed
 from bigforest.options.values import Task
 from bigforest.source import Source
 
@@ -90,7 +90,8 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> tuple[Task, 
     if not whole:
         raise DataError(
             f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
-            "too many for classes: convert it to a number, such as days since a date, or choose the task classification"
+            f"too many for classes: convert it to a number, such as days since a date, or choose the {api('task')} "
+            "classification"
         )
     return "regression", None
 
@@ -143,7 +144,8 @@ def find_target(columns: Collection[str], wanted: str | None) -> str:
     near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
-        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set target to the column to predict, "
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set {api('target')} to the column to "
+        "predict, "
         f"such as {' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
     )
 
@@ -155,7 +157,7 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
         if all(part.strip() in columns for part in name.split(",")):
             hint = "give each of these columns by itself"
-        raise DataError(f"there is no column {name!r} for {role}; {hint}{_undivided(columns)}")
+        raise DataError(f"there is no column {name!r} for {api(role)}; {hint}{_undivided(columns)}")
 
 
 def _undivided(columns: Collection[str]) -> str:
@@ -170,7 +172,7 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
     if dtype in (pl.Int128, pl.UInt128):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are integers of at most 64 bits: cast it to Int64 or String, "
-            "or choose the task regression"
+            f"or choose the {api('task')} regression"
         )
     if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
         raise DataError(
@@ -243,7 +245,8 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     """Raise DataError when there are too many classes to be ones."""
     if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
         raise DataError(
-            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop task, or make "
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop {api('task')}, or "
+            "make "
             f"it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
         )
     if classes > MAX_CLASSES:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
 from bigforest.columns.labels import known_codes, label_texts
 from bigforest.columns.types import cells, numbers
-from bigforest.errors import ConfigError, DataError, counted, listed
+from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.options.values import ClassWeight
 
 # Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
@@ -44,7 +44,7 @@ Weights = Callable[[], Iterator[NDArray[np.float64]]]
 def check_weight(name: str, dtype: pl.DataType) -> None:
     """Raise DataError unless a column of this type can hold weights."""
     if not dtype.is_numeric():
-        raise DataError(f"weight {name!r} has type {dtype}; weights are integers, floats or decimals")
+        raise DataError(f"{api('weight')} {name!r} has type {dtype}; weights are integers, floats or decimals")
 
 
 def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
@@ -53,7 +53,8 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     wrong = ~((values >= 0.0) & (values < math.inf))
     if wrong.any():
         raise DataError(
-            f"weight {name!r} has {counted(wrong.sum(), 'value')} such as {series[int(wrong.argmax())]}; weights are "
+            f"{api('weight')} {name!r} has {counted(wrong.sum(), 'value')} such as {series[int(wrong.argmax())]}; "
+            "weights are "
             "numbers from 0 on: fill or drop these rows"
         )
     return values
@@ -231,6 +232,6 @@ def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[
     unknown = [label for label, _ in given if label not in weight]
     if unknown:
         raise ConfigError(
-            f"class_weight names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
+            f"{api('class_weight')} names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
         )
     return {**weight, **dict(given)}

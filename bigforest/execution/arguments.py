@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.execution.resources import Resources
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import as_path
@@ -38,7 +38,7 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         found = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
         raise ConfigError(
-            f'class_weight must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
+            f'{api("class_weight")} must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
             f"not {shown(str(path))}: {found}"
         ) from error
     return weights
@@ -57,12 +57,12 @@ def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
     """Names of columns; a single name is one column, not a sequence of letters. Raises ConfigError."""
     names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
     if not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{option} must be names of columns, not {columns!r}")
+        raise ConfigError(f"{api(option)} must be names of columns, not {columns!r}")
     return names
 
 
 def target_of(name: str | None) -> str | None:
     """The name of the target, or None. Raises ConfigError."""
     if name is not None and not isinstance(name, str):
-        raise ConfigError(f"target must be the name of a column, not {name!r}")
+        raise ConfigError(f"{api('target')} must be the name of a column, not {name!r}")
     return name

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bigforest.errors import BigForestError, ClusterError, listed
+from bigforest.errors import BigForestError, ClusterError, api, listed
 from bigforest.execution import worker
 from bigforest.execution.worker import TaskStats
 from bigforest.storage.atomic import TemporaryFolder
@@ -95,12 +95,14 @@ class Cluster:
             for address, wrong in found.items():
                 if wrong:
                     raise ClusterError(
-                        f"the worker {address} cannot use the folder {folder} ({wrong}); give as {option} a folder on "
+                        f"the worker {address} cannot use the folder {folder} ({wrong}); give as {api(option)} a "
+                        "folder on "
                         "a disk that all machines share under the same path"
                     )
             if len(list(here.glob(f"{answer}-*"))) < len(found):
                 raise ClusterError(
-                    f"what workers write to {folder} is not visible here; give as {option} a folder on a disk that "
+                    f"what workers write to {folder} is not visible here; give as {api(option)} a folder on a disk "
+                    "that "
                     "all machines share under the same path"
                 )
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigforest.errors import ClusterError, ConfigError, reason
+from bigforest.errors import ClusterError, ConfigError, api, reason
 from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse, silent
 from bigforest.execution.resources import Resources
 from bigforest.storage.paths import is_folder
@@ -196,7 +196,7 @@ def _checked(client: Any) -> Any:
 
     if not isinstance(client, Client):
         raise ConfigError(
-            f'scheduler must be an address, a distributed.Client or "threads", not {type(client).__name__}'
+            f'{api("scheduler")} must be an address, a distributed.Client or "threads", not {type(client).__name__}'
         )
     if client.asynchronous:
         raise ConfigError('the client is asynchronous; use a synchronous one, or scheduler="threads"')

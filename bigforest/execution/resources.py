@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import can_write, is_folder
@@ -48,7 +48,7 @@ class Resources:
         if threads is not None and (
             not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MAX_THREADS
         ):
-            raise ConfigError(f"threads must be a whole number from 1 to {MAX_THREADS}, not {shown(threads)}")
+            raise ConfigError(f"{api('threads')} must be a whole number from 1 to {MAX_THREADS}, not {shown(threads)}")
         if self.scratch is not None and not is_folder(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} does not exist; create it or name another")
         if self.scratch is not None and not can_write(self.scratch):

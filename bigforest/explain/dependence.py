@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, listed
+from bigforest.errors import ConfigError, api, listed
 from bigforest.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
@@ -140,7 +140,7 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
     chosen = [several(own) for own in job.options.features]
     for own in chosen:
         if len(own) > 2:
-            raise ConfigError(f"features must be names or pairs of names, not {list(own)}")
+            raise ConfigError(f"{api('features')} must be names or pairs of names, not {list(own)}")
         if local and (categories := sorted(set(own) - numeric)):
             raise ConfigError(
                 f"effects need features with an order, and {categories[0]!r} is a category; use dependence"

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.proximity import ListedLeaves, leaf_rows, leaf_scratch, plan_near
@@ -52,7 +52,9 @@ def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     """
     options = job.options
     if options.new_rows:
-        raise ConfigError("values are filled by proximities, which are defined for training rows; drop new_rows")
+        raise ConfigError(
+            f"values are filled by proximities, which are defined for training rows; drop {api('new_rows')}"
+        )
     settings = repr((options.rows, options.sample, options.seed))
     if job.folder.has("filling", settings):
         return

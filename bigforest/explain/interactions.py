@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError, counted
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Notice, stage
 from bigforest.explain.contributions import Contributed, check_exact, chosen_classes, edges_and_points
 from bigforest.explain.importance import leaf_positions
@@ -85,7 +85,7 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
     wanted = sorted(set(job.options.rows))
     strange = [row for row in wanted if not 0 <= row < rows]
     if strange:
-        raise ConfigError(f"rows must be numbers of rows of the table, from 0 to {rows - 1}, not {strange[0]}")
+        raise ConfigError(f"{api('rows')} must be numbers of rows of the table, from 0 to {rows - 1}, not {strange[0]}")
     return np.array(wanted, np.uint32)
 
 

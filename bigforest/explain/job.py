@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_codes
-from bigforest.errors import ConfigError, DataError, counted
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
@@ -87,7 +87,7 @@ class ExplainJob:
     def described(self) -> RowTable:
         """The rows, before they are read. Raises ConfigError where no table was given, and DataError."""
         if self.source is None:
-            raise ConfigError("this needs rows: set data to a table with the features of the forest")
+            raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         used = self.stock.trees.used
         assert used is not None
         return describe_rows(self.forest, self.source, used, self.work)
@@ -128,7 +128,8 @@ class ExplainJob:
             return OutOfBagRows(table, None)
         if not self.forest.config.bootstrap:
             raise ConfigError(
-                "the forest was grown without bootstrap, so no row is out of bag; give other rows and set new_rows"
+                "the forest was grown without bootstrap, so no row is out of bag; give other rows and set "
+                f"{api('new_rows')}"
             )
         _check_training(self.forest, table)
         spec, config = self.forest.spec, self.forest.config
@@ -150,7 +151,9 @@ class ExplainJob:
         places = np.minimum(np.searchsorted(kept, wanted), kept.size - 1)
         strange = wanted[kept[places] != wanted]
         if strange.size:
-            raise ConfigError(f"rows must be numbers of rows with a target in the table; {strange[0]} is not one")
+            raise ConfigError(
+                f"{api('rows')} must be numbers of rows with a target in the table; {strange[0]} is not one"
+            )
         return places.astype(np.uint32)
 
     def seconds(self, plan: PartPlan) -> float:

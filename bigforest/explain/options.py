@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.errors import ConfigError, listed, shown
+from bigforest.errors import ConfigError, api, listed, shown
 from bigforest.options.values import check_flag, check_word, is_integer, several
 
 Loss = Literal["error", "log_loss", "mse", "poisson_deviance"]
@@ -42,17 +42,19 @@ class ExplainOptions:
         try:
             object.__setattr__(self, "rows", tuple(operator.index(row) for row in several(self.rows)))
         except TypeError as error:
-            raise ConfigError(f"rows must be numbers of rows, not {shown(self.rows)}") from error
+            raise ConfigError(f"{api('rows')} must be numbers of rows, not {shown(self.rows)}") from error
         if self.loss is not None:
             check_word(self.loss, get_args(Loss), "loss")
         check_flag(self.new_rows, "new_rows")
         if not isinstance(self.groups, Mapping):
-            raise ConfigError(f"groups must be a mapping of names to features, not {shown(self.groups)}")
+            raise ConfigError(f"{api('groups')} must be a mapping of names to features, not {shown(self.groups)}")
         for name, least in (("grid", 2), ("individual", 0), ("neighbors", 1), ("rules", 0), ("seed", 0)):
             if not is_integer(getattr(self, name), least, 2**63 - 1):
-                raise ConfigError(f"{name} must be a whole number from {least} on, not {shown(getattr(self, name))}")
+                raise ConfigError(
+                    f"{api(name)} must be a whole number from {least} on, not {shown(getattr(self, name))}"
+                )
         if self.sample is not None and not is_integer(self.sample, 1):
-            raise ConfigError(f"sample must be a number of rows from 1 on, not {shown(self.sample)}")
+            raise ConfigError(f"{api('sample')} must be a number of rows from 1 on, not {shown(self.sample)}")
 
     def loss_for(self, spec: DataSpec, impurity: str) -> str:
         """The loss that permuting raises in a forest of this impurity, by default its first. Raises ConfigError."""
@@ -65,7 +67,7 @@ class ExplainOptions:
             return losses[0]
         if self.loss not in losses:
             raise ConfigError(
-                f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind} are evaluated by "
+                f"{api('loss')} {self.loss!r} does not fit the target {spec.target.name!r}: {kind} are evaluated by "
                 f"{' or '.join(losses)}"
             )
         return self.loss
@@ -76,7 +78,8 @@ class ExplainOptions:
         if self.classes is not None:
             if spec.target.is_regression:
                 raise ConfigError(
-                    f"{class_option} does not apply to this forest, which predicts the number {spec.target.name!r}; "
+                    f"{api(class_option)} does not apply to this forest, which predicts the number "
+                    f"{spec.target.name!r}; "
                     "drop it"
                 )
             self.codes(labels)

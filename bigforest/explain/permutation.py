@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
-from bigforest.errors import DataError
+from bigforest.errors import DataError, api
 from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
@@ -156,7 +156,7 @@ def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permu
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(
             f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
-            "numbers of which none is below 0; set the loss to mse, or drop these rows"
+            f"numbers of which none is below 0; set the {api('loss')} to mse, or drop these rows"
         )
     return Permuting(job.oob, groups, loss, job.options.seed)
 

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.events import stage
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
@@ -70,7 +70,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     """
     options, spec = job.options, job.forest.spec
     if options.new_rows:
-        raise ConfigError("proximities are defined for training rows, out of bag; drop new_rows")
+        raise ConfigError(f"proximities are defined for training rows, out of bag; drop {api('new_rows')}")
     settings = repr((options.rows, options.sample, options.seed, options.neighbors))
     names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
     if job.folder.has_all(names, settings):

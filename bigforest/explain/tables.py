@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, FormatError, OutputExistsError, shown
+from bigforest.errors import ConfigError, FormatError, OutputExistsError, api, shown
 from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import file_kind, file_mark
 from bigforest.forest.tables import write_pieces
@@ -80,7 +80,7 @@ class ExplanationFolder:
             return False
         raise OutputExistsError(
             f"{path} already exists, for another forest, table or options; choose another output, or replace it with "
-            "overwrite"
+            f"{api('overwrite')}"
         )
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:

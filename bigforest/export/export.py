@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.events import Listener
 from bigforest.execution.arguments import column_names
 from bigforest.export.onnx import to_onnx
@@ -76,7 +76,7 @@ def export_forest(
         )
     check_word(dtype, ("float32", "float64"), "dtype")
     if not isinstance(table, str) or not table:
-        raise ConfigError(f"table must be the name of a table, not {shown(table)}")
+        raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     keep = column_names(keep, "keep")
     for name, changed, own in (
         ("dtype", dtype != "float32", "onnx"),
@@ -84,7 +84,7 @@ def export_forest(
         ("keep", bool(keep), "sql"),
     ):
         if changed and to != own:
-            raise ConfigError(f"{name} is an option of {own}, not of {to}; drop it")
+            raise ConfigError(f"{api(name)} is an option of {own}, not of {to}; drop it")
     forest = opened_forest(forest)
     with (
         watching(listener) as listener,

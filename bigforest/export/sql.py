@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigforest.columns.labels import proba_names
 from bigforest.columns.types import kind_of
-from bigforest.errors import ConfigError, counted, shown
+from bigforest.errors import ConfigError, api, counted, shown
 from bigforest.events import Listener, silent
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import ExportedTree, exported_trees
@@ -25,7 +25,7 @@ _NUMBERS = ("number", "boolean")
 def to_sql(forest: GrownForest, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
     """`Forest.to_sql`."""
     if not isinstance(table, str) or not table:
-        raise ConfigError(f"table must be the name of a table, not {shown(table)}")
+        raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     features = forest.spec.features
     _check(features)
     trees = list(exported_trees(forest, _TO, listener))
@@ -63,8 +63,9 @@ def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
     for name in keep:
         if name.casefold() in taken:
             raise ConfigError(
-                f"keep cannot have {name!r}: the query has this column already, if upper and lower case are the same; "
-                "rename it, or drop it from keep"
+                f"{api('keep')} cannot have {name!r}: the query has this column already, if upper and lower case are "
+                "the same; "
+                f"rename it, or drop it from {api('keep')}"
             )
         taken.add(name.casefold())
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def exported_trees(forest: GrownForest, to: str, listener: Listener) -> Iterator
             "weights; train with another sampling"
         )
     if forest.config.ranks:
-        raise ConfigError(f"{to} does not support the ranks that this forest splits on; train without ranks")
+        raise ConfigError(f"{to} does not support the ranks that this forest splits on; train without {api('ranks')}")
     if forest.config.vote not in _VOTES:
-        raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with vote soft or hard")
+        raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with {api('vote')} soft or hard")
     projected = ConfigError(
         f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; train the "
         "family axis or tree"
@@ -177,7 +177,8 @@ def refuse_power(forest: GrownForest, to: str) -> None:
     if forest.power.amount != 1.0:
         raise ConfigError(
             f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "
-            f"{forest.power.amount:g}; export forest.sharpen(1), train with power off, or export to onnx or sql"
+            f"{forest.power.amount:g}; export forest.sharpen(1), train with {api('power')} off, or export to onnx or "
+            "sql"
         )
 
 

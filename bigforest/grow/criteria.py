@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.kernels.out_of_core.split_scores import (
     bucket_bounds,
     integer_score,
@@ -120,7 +120,7 @@ class PoissonCriterion(Criterion):
             wrong = f"has the value {target.values(least)!r}" if least < zero else "is 0 in all rows"
             raise DataError(
                 f"target {target.name!r} {wrong}, and the Poisson deviance is for numbers of which none is below 0 and "
-                "some are above; choose another impurity or metric, or convert the target"
+                f"some are above; choose another {api('impurity')} or metric, or convert the target"
             )
 
     def zero(self, target: TargetSpec) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener, Notice, stage
 from bigforest.execution.arguments import resources_of
 from bigforest.forest.tables import check_table_file, write_table_file
@@ -74,7 +74,7 @@ class ImageConfig:
         for name in ("ink", "threshold"):
             value = getattr(self, name)
             if value is not None and not is_integer(value, 1, 255):
-                raise ConfigError(f"{name} must be a grey value from 1 to 255, not {value!r}")
+                raise ConfigError(f"{api(name)} must be a grey value from 1 to 255, not {value!r}")
         if self.threshold is None and self.features == "neighbours":
             object.__setattr__(self, "threshold", _DEFAULT_THRESHOLD)
         if self.ink is None:
@@ -237,7 +237,7 @@ def _has_tables(folder: Path) -> bool:
 def _refuse(options: dict[str, object], what: str) -> None:
     for name, value in options.items():
         if value is not None:
-            raise ConfigError(f"{name} does not apply to {what}; drop it")
+            raise ConfigError(f"{api(name)} does not apply to {what}; drop it")
 
 
 class _Conversion:
@@ -280,7 +280,7 @@ class _Conversion:
         for name, why in damaged:
             where = f"{self._images.name}: image {name} is damaged: {why}"
             if self._refuse:
-                raise DataError(f"{where}; repair or remove it, or have damaged images skipped (on_corrupt)")
+                raise DataError(f"{where}; repair or remove it, or have damaged images skipped ({api('on_corrupt')})")
             if self.skipped < _NAMED:
                 self._listener(Notice(f"{where}; it was left out"))
             if self.skipped < _KEPT:
@@ -330,7 +330,7 @@ def _pair(size: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         rows = columns = 0
     if rows < 1 or columns < 1:
-        raise ConfigError(f"size must be rows x columns, such as 20x20, not {size!r}")
+        raise ConfigError(f"{api('size')} must be rows x columns, such as 20x20, not {size!r}")
     return rows, columns
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, counted
+from bigforest.errors import ConfigError, api, counted
 
 # Bins of predictions, and the fewest rows of one, below which the quantile would be imprecise. High coverage needs more
 # rows, so that some are beyond the quantile.
@@ -186,7 +186,7 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
     if confidence.size * exact < 1:
         raise ConfigError(
             f"the forest has {counted(confidence.size, 'row')} out of bag, too few to say where the error exceeds "
-            f"{risk}: this needs {ceil(1 / exact)}; raise reject_above, or train on more rows"
+            f"{risk}: this needs {ceil(1 / exact)}; raise {api('reject_above')}, or train on more rows"
         )
     exact = exact.limit_denominator(_RISK_PARTS)
     curve = reject_curve(confidence, wrong)
@@ -225,7 +225,7 @@ def check_enough_rows(rows: int, coverage: float) -> None:
     if rows < fewest_rows(coverage):
         raise ConfigError(
             f"the forest has {counted(rows, 'row')} out of bag, too few for a coverage of {coverage}: this needs "
-            f"{fewest_rows(coverage)}; lower coverage, or train on more rows"
+            f"{fewest_rows(coverage)}; lower {api('coverage')}, or train on more rows"
         )
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.metrics.conformal import check_enough_rows, rank_of
 
 # Predictions of trees are rounded to whole numbers up to this size. A sum of 8,192 of them is exact in float64, so it
@@ -77,7 +77,7 @@ def check_trees(trees: int) -> None:
     """Raise ConfigError if a forest has too many trees."""
     if trees > MOST_TREES:
         raise ConfigError(
-            f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {trees}; drop jackknife"
+            f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {trees}; drop {api('jackknife')}"
         )
 
 

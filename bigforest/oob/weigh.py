@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
-from bigforest.errors import DataError
+from bigforest.errors import DataError, api
 from bigforest.execution.resources import Resources
 from bigforest.forest.ballots import ballots_of
 from bigforest.forest.files import Header
@@ -113,7 +113,7 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         weights = store.weights_of(span.start, span.stop)
         total += float((times * weights.astype(np.float64)).sum())
         if total > _MAX_WEIGHT:
-            raise DataError("a bag weighs far more than all rows: lower sample_fraction")
+            raise DataError(f"a bag weighs far more than all rows: lower {api('sample_fraction')}")
         weight = times.astype(np.int64) * weights.astype(np.int64)
         weighed = Weighed(weight, store.labels(span.start, span.stop), held)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from types import NoneType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.options.values import is_integer
 
 # The panels of --help and of the documentation, in their order.
@@ -108,7 +108,7 @@ class Declared:
         """Raise ConfigError where the option cannot have this value."""
         if not any(self._may_be(kind, value) for kind in self.types):
             written = shown(value) if isinstance(value, int) else repr(value)
-            raise ConfigError(f"{self.name} must be {self.wanted}, not {written}")
+            raise ConfigError(f"{api(self.name)} must be {self.wanted}, not {written}")
 
     @property
     def wanted(self) -> str:
@@ -163,7 +163,7 @@ def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
         one.check(value)
         if not one.of(family) and value != one.default and value not in one.option.elsewhere:
             families, named = " or ".join(one.option.families), getattr(values, "family", family)
-            raise ConfigError(f"{name} is an option of the family {families}, not of {named}")
+            raise ConfigError(f"{api(name)} is an option of the family {families}, not of {named}")
 
 
 def is_within(value: float, interval: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, get_type_hints
 
-from bigforest.errors import ConfigError, counted
+from bigforest.errors import ConfigError, api, counted
 from bigforest.options.declaration import check
 from bigforest.options.names import base_family, check_task
 from bigforest.options.rules import check_rules
@@ -121,7 +121,7 @@ class TrainConfig(TrainOptions):
         check_task(self.family, task)
         if task == "classification":
             if self.keep_targets:
-                raise ConfigError("keep_targets is for regression, and the target has classes; drop it")
+                raise ConfigError(f"{api('keep_targets')} is for regression, and the target has classes; drop it")
             if self.impurity in OF_NUMBERS:
                 raise ConfigError(
                     f"the impurity {self.impurity} is for regression, and the target has classes; use gini, entropy or "
@@ -130,7 +130,7 @@ class TrainConfig(TrainOptions):
             return self._of_task(task)
         if self.boosts:
             raise ConfigError(
-                f"sampling {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
+                f"{api('sampling')} {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
             )
         if self.impurity not in (None, *OF_NUMBERS):
             raise ConfigError(
@@ -143,11 +143,13 @@ class TrainConfig(TrainOptions):
         if self.vote != "soft":
             raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:
-            raise ConfigError("sampling and class_weight are by class, which a regression does not have; drop them")
+            raise ConfigError(
+                f"{api('sampling')} and {api('class_weight')} are by class, which a regression does not have; drop them"
+            )
         if not isinstance(self.power, str):
-            raise ConfigError("power is of class probabilities, which a regression does not have; drop it")
+            raise ConfigError(f"{api('power')} is of class probabilities, which a regression does not have; drop it")
         if self.mean_difference != "none":
-            raise ConfigError("mean_difference is of class means, which a regression does not have; drop it")
+            raise ConfigError(f"{api('mean_difference')} is of class means, which a regression does not have; drop it")
         if self.rotation == "pca-classes":
             raise ConfigError("the rotation pca-classes samples classes, which a regression does not have; use pca")
         return self._of_task(task)
@@ -168,7 +170,7 @@ class TrainConfig(TrainOptions):
         found = _POWER.fullmatch(rule)
         exponent = float(found[1]) / float(found[2] or 1) if found and float(found[2] or 1) else -1.0
         if not 0.0 <= exponent <= 2.0:
-            raise ConfigError(f"projections must be {OPTIONS['projections'].wanted}, not {rule!r}")
+            raise ConfigError(f"{api('projections')} must be {OPTIONS['projections'].wanted}, not {rule!r}")
         wanted: float = features**exponent
         near = round(wanted)  # 1000**(2/3) is not quite 100 in float64
         return min(max(1, near if abs(wanted - near) < 1e-9 * wanted else math.ceil(wanted)), MAX_PROJECTIONS)
@@ -215,7 +217,9 @@ class TrainConfig(TrainOptions):
             return least * features
         if len(least) != features:
             given = counted(len(least), "feature")
-            raise ConfigError(f"min_level is given for {given}, and the table has {features}; give one number for all")
+            raise ConfigError(
+                f"{api('min_level')} is given for {given}, and the table has {features}; give one number for all"
+            )
         return least
 
     def subspace_sizes(self, features: int) -> tuple[int, ...]:
@@ -232,7 +236,7 @@ class TrainConfig(TrainOptions):
             known = math.comb(features, size)
             if len(range(place, self.trees, len(sizes))) > known and (self.subspace_per == "tree" or size == features):
                 most = known * len(sizes) + place
-                other = "another subspace, or subspace_per node" if size < features else "or another subspace"
+                other = f"another subspace, or {api('subspace_per')} node" if size < features else "or another subspace"
                 raise ConfigError(
                     f"a table of {counted(features, 'feature')} has {counted(known, 'subspace')} of {size}, and no two "
                     f"trees may have the same: ask for at most {counted(most, 'tree')}, {other}"
@@ -306,11 +310,13 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         axes = f"a rotated table has {drawn_from} axes"
         what = f"the table has {counted(features, 'feature')}" if config.axes is None else axes
-        raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or set it to all")
+        raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower {api('mtry')}, or set it to all")
     rotated = config.rotated_count(features)
     if config.axis_features is not None and config.axis_features > rotated:
         what = f"the table has {features}" if rotated == features else f"axes are made from {rotated}"
-        raise ConfigError(f"{what} features and a set of them cannot have {config.axis_features}; lower axis_features")
+        raise ConfigError(
+            f"{what} features and a set of them cannot have {config.axis_features}; lower {api('axis_features')}"
+        )
     if config.in_subspaces:
         config.subspace_sizes(features)
 
@@ -319,4 +325,6 @@ def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
     """Raise ConfigError where axes are to be made from a name that is not a feature of the table."""
     for name in config.axes_from:
         if name not in names:
-            raise ConfigError(f"{name!r} is not a feature, so no axes can be made from it; drop it from axes_from")
+            raise ConfigError(
+                f"{name!r} is not a feature, so no axes can be made from it; drop it from {api('axes_from')}"
+            )

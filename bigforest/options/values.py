@@ -14,7 +14,7 @@ from decimal import Decimal
 from math import inf
 from typing import Any, Literal, TypeGuard
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 Task = Literal["classification", "regression"]
@@ -54,7 +54,7 @@ def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[s
     """The columns, or other texts, of an option, from one or several. Raises ConfigError."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{option} must be {what}, not {names!r}")
+        raise ConfigError(f"{api(option)} must be {what}, not {names!r}")
     return tuple(names)
 
 
@@ -62,10 +62,10 @@ def sizes_of(given: int | str) -> tuple[int, ...]:
     """Sizes of subspaces, from one of them or a text such as 50,100,200. Raises ConfigError."""
     sizes = _numbers_of(given, "subspace", MAX_PROJECTIONS)
     if len(sizes) > MAX_SIZES:
-        raise ConfigError(f"subspace must be at most {MAX_SIZES} sizes, not {len(sizes)}")
+        raise ConfigError(f"{api('subspace')} must be at most {MAX_SIZES} sizes, not {len(sizes)}")
     if len(set(sizes)) < len(sizes):
         raise ConfigError(
-            f"subspace must be different sizes, which the trees have in turn, not {given!r}: give each once"
+            f"{api('subspace')} must be different sizes, which the trees have in turn, not {given!r}: give each once"
         )
     return sizes
 
@@ -81,7 +81,7 @@ def _numbers_of(given: int | str, option: str, most: int) -> tuple[int, ...]:
     words = [word.strip() for word in given.split(",")]
     if not all(_NUMBER.fullmatch(word) and int(word) <= most for word in words):
         raise ConfigError(
-            f"{option} must be a whole number from 1 to {most}, or several of them separated by commas, such as "
+            f"{api(option)} must be a whole number from 1 to {most}, or several of them separated by commas, such as "
             f"50,100,200, not {given!r}"
         )
     return tuple(map(int, words))
@@ -103,12 +103,13 @@ def weights_of(given: Any) -> ClassWeight:
         pairs = sorted((label_text(label), weight) for label, weight in dict(given).items())
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f'class_weight must be "balanced" or a mapping of classes to weights, not {given!r}'
+            f'{api("class_weight")} must be "balanced" or a mapping of classes to weights, not {given!r}'
         ) from error
     for label, weight in pairs:
         if not is_number(weight) or not 0.0 < weight <= sys.float_info.max:
             raise ConfigError(
-                f"class_weight must be above 0 and finite, not {weight!r} of {label!r}; to leave a class out, drop its "
+                f"{api('class_weight')} must be above 0 and finite, not {weight!r} of {label!r}; to leave a class "
+                "out, drop its "
                 "rows"
             )
     return tuple((label, float(weight)) for label, weight in pairs) or None
@@ -144,19 +145,21 @@ def is_power(value: object) -> bool:
 def check_power(value: object) -> None:
     """Raise ConfigError unless `power` is one."""
     if not is_power(value):
-        raise ConfigError(f"power must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}")
+        raise ConfigError(
+            f"{api('power')} must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}"
+        )
 
 
 def check_amount(value: object) -> None:
     """Raise ConfigError unless the argument `amount` is a lambda."""
     if not is_lambda(value):
-        raise ConfigError(f"amount must be a finite number of rows, 0 or more, not {shown(value)}")
+        raise ConfigError(f"{api('amount')} must be a finite number of rows, 0 or more, not {shown(value)}")
 
 
 def check_word(value: object, words: Collection[str], name: str) -> None:
     """Raise ConfigError unless the argument of this name is one of the words."""
     if not isinstance(value, str) or value not in words:
-        raise ConfigError(f"{name} must be one of {', '.join(words)}, not {shown(value)}")
+        raise ConfigError(f"{api(name)} must be one of {', '.join(words)}, not {shown(value)}")
 
 
 def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
@@ -164,7 +167,9 @@ def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
     found = several(given)
     wrong = [word for word in found if not isinstance(word, str) or word not in words]
     if wrong or not found:
-        raise ConfigError(f"{name} must be some of {', '.join(words)}{f', not {shown(wrong[0])}' if wrong else ''}")
+        raise ConfigError(
+            f"{api(name)} must be some of {', '.join(words)}{f', not {shown(wrong[0])}' if wrong else ''}"
+        )
     return tuple(dict.fromkeys(found))
 
 
@@ -173,7 +178,7 @@ def check_flag(value: object, name: str) -> None:
     import numpy as np  # here, as importing bigforest does not load it
 
     if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{name} must be True or False, not {shown(value)}")
+        raise ConfigError(f"{api(name)} must be True or False, not {shown(value)}")
 
 
 def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard[int]:

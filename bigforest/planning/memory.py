@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.planning.sizes import megabytes
 
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
@@ -111,7 +111,8 @@ class MemoryEstimate:
         given = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
         least = megabytes(self.smallest)
         return ConfigError(
-            f"the stage {self.stage} needs at least {least} of memory and may use {given}; raise memory to that"
+            f"the stage {self.stage} needs at least {least} of memory and may use {given}; raise {api('memory')} to "
+            "that"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _MOST = 2**63 - 1
@@ -23,7 +23,7 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
         total = float(found[1]) * _UNITS[(found[2] or "").lower()]
     if not 1 <= total <= _MOST:
         raise ConfigError(
-            f"{name} must be a size such as 4GB, 512MiB or a number of bytes, at most {_MOST}, not {shown(size)}"
+            f"{api(name)} must be a size such as 4GB, 512MiB or a number of bytes, at most {_MOST}, not {shown(size)}"
         )
     return int(total)
 

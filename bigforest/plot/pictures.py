@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions
@@ -135,7 +135,9 @@ class Pictures:
         altair()
         features = None if features is None else several(features)
         if features is not None and any(not isinstance(name, str) for name in features):
-            raise ConfigError(f"features must be names, not {shown(features)}; pairs are tables of explain_forest")
+            raise ConfigError(
+                f"{api('features')} must be names, not {shown(features)}; pairs are tables of explain_forest"
+            )
         rows, _ = self._drawn(data)
         found = self.explain("dependence", rows, features=features)
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
@@ -155,7 +157,7 @@ class Pictures:
         altair()
         with self.opened(data) as source:
             if not is_integer(row, 0, source.rows - 1):
-                raise ConfigError(f"row must be a number from 0 to {source.rows - 1}, not {shown(row)}")
+                raise ConfigError(f"{api('row')} must be a number from 0 to {source.rows - 1}, not {shown(row)}")
             rows = pl.concat(list(source.batches([*source.schema], 1, row, row + 1)))
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row)
 
@@ -192,9 +194,9 @@ class Pictures:
             Levels below the root to draw.
         """
         if not is_integer(number, 0, self.forest.trees - 1):
-            raise ConfigError(f"tree must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
+            raise ConfigError(f"{api('tree')} must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
         if not is_integer(depth, 0, MOST_DEPTH):
-            raise ConfigError(f"depth must be a number of levels from 0 to {MOST_DEPTH}, not {shown(depth)}")
+            raise ConfigError(f"{api('depth')} must be a number of levels from 0 to {MOST_DEPTH}, not {shown(depth)}")
         return tree_chart(self.forest, number, depth)
 
     def time(self) -> Any:
@@ -265,7 +267,7 @@ class Pictures:
     def opened(self, data: Any) -> Iterator[Source]:
         """A table as a Source, within a `with` block. Raises ConfigError where there is none."""
         if data is None:
-            raise ConfigError("this needs rows: set data to a table with the features of the forest")
+            raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         how = self.how or {}
         resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
         with TemporaryFolder(resources.scratch) as folder:

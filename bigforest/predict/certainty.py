@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.columns.types import is_text_type, level_codes, level_text
-from bigforest.errors import ConfigError, DataError, counted, damaged_forest, listed
+from bigforest.errors import ConfigError, DataError, api, counted, damaged_forest, listed
 from bigforest.forest.format import SPREAD
 from bigforest.metrics.categories import ByCategory, fit_by_category
 from bigforest.metrics.conformal import (
@@ -87,7 +87,9 @@ class Calibration:
         try:
             forest.oob  # noqa: B018, checks the files
         except ConfigError as error:
-            raise ConfigError(f"coverage and reject_above are calibrated on out-of-bag rows: {error}") from error
+            raise ConfigError(
+                f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows: {error}"
+            ) from error
         self._classes = len(forest.spec.target.classes)
         self._most = most
         self._path = oob_rows_path(forest.directory, 0)
@@ -279,17 +281,20 @@ def check_certainty(forest: Contents, vote: str, trees: tuple[int, ...], reject_
     """Raise ConfigError for what the out-of-bag rows say nothing of."""
     if forest.config.boosts:
         raise ConfigError(
-            f"coverage and reject_above use out-of-bag rows, whose error is biased with sampling "
-            f"{forest.config.sampling!r}; drop coverage and reject_above"
+            f"{api('coverage')} and {api('reject_above')} use out-of-bag rows, whose error is biased with sampling "
+            f"{forest.config.sampling!r}; drop {api('coverage')} and {api('reject_above')}"
         )
     if trees:
-        raise ConfigError("coverage and reject_above are calibrated for all trees together; drop trees")
+        raise ConfigError(
+            f"{api('coverage')} and {api('reject_above')} are calibrated for all trees together; drop {api('trees')}"
+        )
     if vote != forest.config.vote:
         raise ConfigError(
-            f"coverage and reject_above are calibrated on out-of-bag rows, with vote {forest.config.vote}; drop vote"
+            f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows, with vote "
+            f"{forest.config.vote}; drop {api('vote')}"
         )
     if reject_above is not None and forest.is_regression:
-        raise ConfigError("reject_above is for classification; for regression, use the width of the interval")
+        raise ConfigError(f"{api('reject_above')} is for classification; for regression, use the width of the interval")
 
 
 def conformal_of(
@@ -303,13 +308,13 @@ def conformal_of(
 
 def _jackknife(forest: Contents, calibration: Calibration, coverage: float, by: Any) -> JackknifeIntervals:
     if not forest.is_regression:
-        raise ConfigError("the jackknife is for regression, and the forest predicts classes; drop jackknife")
+        raise ConfigError(f"the jackknife is for regression, and the forest predicts classes; drop {api('jackknife')}")
     if by is not None:
-        raise ConfigError("the jackknife takes all rows together; drop coverage_by or jackknife")
+        raise ConfigError(f"the jackknife takes all rows together; drop {api('coverage_by')} or {api('jackknife')}")
     if forest.config.bootstrap and forest.config.group is not None:
         raise ConfigError(
             f"the jackknife requires exchangeable rows, and the bags have whole groups of "
-            f"{forest.config.group!r}; drop jackknife"
+            f"{forest.config.group!r}; drop {api('jackknife')}"
         )
     return calibration.jackknife(tree_bags(forest, None).bag, forest.trees, coverage)
 
@@ -320,7 +325,8 @@ def _column(forest: Contents, by: Any) -> pl.Series:
     rows = forest.spec.rows + forest.spec.dropped
     if len(column) != rows:
         raise DataError(
-            f"coverage_by: column {column.name!r} has {counted(len(column), 'row')}, and the forest was trained on "
+            f"{api('coverage_by')}: column {column.name!r} has {counted(len(column), 'row')}, and the forest was "
+            "trained on "
             f"{rows:,}; give that table's column"
         )
     check_category(column.name, column.dtype)
@@ -331,7 +337,8 @@ def check_category(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a column whose values are no categories."""
     if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype == pl.Date):
         raise DataError(
-            f"coverage_by: column {name!r} is {dtype}, and must have categories: text, booleans, whole numbers or "
+            f"{api('coverage_by')}: column {name!r} is {dtype}, and must have categories: text, booleans, whole "
+            "numbers or "
             "dates; cut numbers into ranges first"
         )
 
@@ -340,8 +347,9 @@ def _given_column(by: Any) -> pl.Series:
     name = getattr(by, "name", None)
     if not isinstance(name, str) or not name:
         raise ConfigError(
-            "coverage_by must be the name of a column, or that column of the training table as a Series with a name, "
-            f"not {type(by).__name__}"
+            f"{api('coverage_by')} must be the name of a column, or that column of the training table as a Series "
+            "with a "
+            f"name, not {type(by).__name__}"
         )
     return by if isinstance(by, pl.Series) else pl.Series(name, by)
 
@@ -353,14 +361,14 @@ def _read_column(forest: Contents, name: str) -> pl.Series:
     place = None if forest.origin is None else forest.origin.data
     if place is None:
         raise ConfigError(
-            f"coverage_by: the forest was trained on a table in memory; give its column {name!r} as a Series"
+            f"{api('coverage_by')}: the forest was trained on a table in memory; give its column {name!r} as a Series"
         )
     with TemporaryFolder(None) as work:
         try:
             source = open_source(place, scratch=work, missing=forest.spec.missing_words)
         except DataError as error:
             raise DataError(
-                f"coverage_by takes a column of the table that the forest was trained on: {error}"
+                f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error}"
             ) from error
         if name not in source.schema:
             raise DataError(

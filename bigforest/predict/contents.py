@@ -12,7 +12,7 @@ import polars as pl
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_values
-from bigforest.errors import ConfigError, damaged_forest
+from bigforest.errors import ConfigError, api, damaged_forest
 from bigforest.forest import ranks as training_ranks
 from bigforest.forest.choices import Choices
 from bigforest.forest.files import Header, has_levels, read_features, read_origin, read_table, with_rows
@@ -198,7 +198,7 @@ class Contents:
         if not self.config.bootstrap:
             raise ConfigError(
                 "the forest was grown without bootstrap, so no row is out of bag; "
-                "evaluate it on a test set, or train with bootstrap"
+                f"evaluate it on a test set, or train with {api('bootstrap')}"
             )
         if self.origin and self.origin.merged:
             raise ConfigError(
@@ -225,7 +225,9 @@ class Contents:
         Raises ConfigError for a forest without them (`has_votes`), and FormatError.
         """
         if not self.has_votes:
-            raise ConfigError("the votes of the trees are not kept with this forest; train it with keep_votes")
+            raise ConfigError(
+                f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
+            )
         return read_votes(self.directory, self.identity, self._holding)
 
     @property
@@ -246,7 +248,7 @@ class Contents:
         """
         if not self.has_validation:
             raise ConfigError(
-                "the forest was trained without a validation set; evaluate it on one with validate_forest"
+                f"the forest was trained without a validation set; evaluate it on one with {api('validate_forest')}"
             )
         path = self.directory / VALIDATION_FILE
         return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity), path))
@@ -263,7 +265,7 @@ class Contents:
         Raises ConfigError for a forest that was not chosen by `tune`, and FormatError.
         """
         if not self.is_tuned:
-            raise ConfigError("the forest was not chosen among candidates; train it with tune")
+            raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
         path = self.directory / TUNING_FILE
         found = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity))
         if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.execution.resources import Resources, available_threads
 from bigforest.forest.leaf_shrinking import leaf_lambdas
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
@@ -89,15 +89,19 @@ class GrownForest(Contents):
         check_flag(jackknife, "jackknife")
         shares, some = _shares(quantiles), self._numbers(trees)
         if shares and some:
-            raise ConfigError("quantiles are computed from all trees together; drop trees or quantiles")
+            raise ConfigError(
+                f"quantiles are computed from all trees together; drop {api('trees')} or {api('quantiles')}"
+            )
         if shares and not self.is_regression:
-            raise ConfigError("the forest predicts classes, which have no quantiles; drop quantiles, use probabilities")
+            raise ConfigError(
+                f"the forest predicts classes, which have no quantiles; drop {api('quantiles')}, use probabilities"
+            )
         if shares and not self.has_targets:
             raise ConfigError(
-                "the training targets of the leaves are not kept with the forest: train it with keep_targets"
+                f"the training targets of the leaves are not kept with the forest: train it with {api('keep_targets')}"
             )
         if self.is_regression and (vote is not None or ties is not None):
-            raise ConfigError("the trees of a regression forest are averaged; drop vote and ties")
+            raise ConfigError(f"the trees of a regression forest are averaged; drop {api('vote')} and {api('ties')}")
         vote = self.config.vote if vote is None else vote
         check_word(vote, VOTES, "vote")
         conformal, least_share = None, 0.0
@@ -107,7 +111,8 @@ class GrownForest(Contents):
             conformal = conformal_of(self, self.calibration, _inner_share(coverage, "coverage"), coverage_by, jackknife)
         elif coverage_by is not None or jackknife:
             raise ConfigError(
-                f"coverage is not set; drop {'jackknife' if jackknife else 'coverage_by'} or set coverage"
+                f"{api('coverage')} is not set; drop {api('jackknife' if jackknife else 'coverage_by')} or set "
+                f"{api('coverage')}"
             )
         if reject_above is not None:
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
@@ -194,9 +199,11 @@ class GrownForest(Contents):
                 used, [range(1)], ALL_ROWS, default_batch(used.size, resources.limits), lambda _: predictor
             )
         if rule.trees:
-            raise ConfigError("predicting with some trees needs the whole forest in memory; drop memory or trees")
+            raise ConfigError(
+                f"predicting with some trees needs the whole forest in memory; drop {api('memory')} or {api('trees')}"
+            )
         if isinstance(rule.conformal, JackknifeIntervals):
-            raise ConfigError("the jackknife takes all trees at once; drop memory or jackknife")
+            raise ConfigError(f"the jackknife takes all trees at once; drop {api('memory')} or {api('jackknife')}")
         with self._lock:
             self._packed = self._last = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)
@@ -298,9 +305,9 @@ class GrownForest(Contents):
         try:
             numbers = sorted({operator.index(tree) for tree in trees})
         except TypeError as error:
-            raise ConfigError(f"trees must be numbers of trees, such as range(50), not {trees!r}") from error
+            raise ConfigError(f"{api('trees')} must be numbers of trees, such as range(50), not {trees!r}") from error
         if not numbers or numbers[0] < 0 or numbers[-1] >= self.trees:
-            raise ConfigError(f"trees must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
+            raise ConfigError(f"{api('trees')} must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
         return tuple(numbers)
 
 
@@ -315,7 +322,7 @@ def _inner_share(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         share = math.nan
     if not 0.0 < share < 1.0:
-        raise ConfigError(f"{name} must be a number above 0 and below 1, such as 0.9, not {value!r}")
+        raise ConfigError(f"{api(name)} must be a number above 0 and below 1, such as 0.9, not {value!r}")
     return share
 
 
@@ -323,4 +330,4 @@ def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
     try:
         return tuple(float(share) for share in quantiles)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {quantiles!r}") from error
+        raise ConfigError(f"{api('quantiles')} must be different numbers from 0 to 1, not {quantiles!r}") from error

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.types import columns_named
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
@@ -61,7 +61,7 @@ def predict(
     data = table_of_list(data)
     if is_matrix(data) or is_sparse(data):
         if keep:
-            raise ConfigError("an array has no columns to keep; drop keep or give a table")
+            raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
         return _predict_matrix(forest, _rows_of(data), rule, proba, resources)
     answer = _predict_frame(forest, table_in_memory(data), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
@@ -112,7 +112,7 @@ def table_in_memory(data: Any) -> pl.DataFrame:
         return frame_from_arrow(reader)
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a table of Polars, pandas or pyarrow, a mapping of columns, "
-        "an array, a list of rows or a sparse matrix, or use predict_file for files"
+        f"an array, a list of rows or a sparse matrix, or use {api('predict_file')} for files"
     )
 
 
@@ -135,9 +135,11 @@ def _predict_matrix(
 ) -> Any:
     spec, reader = forest.spec, forest.reader(rule)
     if rule.conformal is not None and rule.least_share > 0.0:
-        raise ConfigError("an array has either sets or predictions; drop coverage or reject_above, or give a table")
+        raise ConfigError(
+            f"an array has either sets or predictions; drop {api('coverage')} or {api('reject_above')}, or give a table"
+        )
     if rule.category is not None:
-        raise ConfigError("an array has no column for coverage to go by; drop coverage_by, or give a table")
+        raise ConfigError(f"an array has no column for coverage to go by; drop {api('coverage_by')}, or give a table")
     reader.check_shape(matrix.shape)  # of all rows, not of the first ones
     whole = matrix.outline() if isinstance(matrix, SparseRows) else matrix
     count = matrix.shape[0]

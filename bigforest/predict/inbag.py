@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_codes
-from bigforest.errors import ConfigError, DataError, counted
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 
@@ -124,7 +124,7 @@ def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[n
     """The code of each row's group, its rank among the names. Raises ConfigError and DataError."""
     if not config.bootstrap or config.group is None or spec.group is None:
         if given is not None:
-            raise ConfigError("the bags of this forest were not drawn by groups; drop group")
+            raise ConfigError(f"the bags of this forest were not drawn by groups; drop {api('group')}")
         return None
     if given is None:
         raise ConfigError(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type
 from bigforest.columns.types import columns_named
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
 from bigforest.predict.columns import (
@@ -49,9 +49,9 @@ def expression(
     check_polars_threads()
     check_proba(forest.spec, proba)
     if proba and rule.conformal is not None:
-        raise ConfigError("an expression gives probabilities or sets; drop proba or coverage")
+        raise ConfigError(f"an expression gives probabilities or sets; drop {api('proba')} or {api('coverage')}")
     if row is not None and not isinstance(row, str):
-        raise ConfigError(f"row must be the name of a column, not {row!r}")
+        raise ConfigError(f"{api('row')} must be the name of a column, not {row!r}")
     predictor, reader = forest.predictor(rule), forest.reader(rule)
     if rule.draws and row is None and not proba:
         raise ConfigError(

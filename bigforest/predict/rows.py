@@ -31,7 +31,7 @@ from bigforest.columns.types import (
     locate_columns,
     numbers,
 )
-from bigforest.errors import DataError, counted, listed
+from bigforest.errors import DataError, api, counted, listed
 from bigforest.source import Source, open_source
 from bigforest.source.in_memory import is_missing
 from bigforest.store.levels import Levels
@@ -430,7 +430,7 @@ class Reader:
             names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
             raise DataError(
                 f"{feature.name!r} has levels that did not occur in training, among them {names}; "
-                "set unseen to larger or missing to predict these rows"
+                f"set {api('unseen')} to larger or missing to predict these rows"
             )
         missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
         codes = np.where(missing, 0 if feature.missing else feature.codes, found)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec, TargetSpec
 from bigforest.columns.labels import label_series, label_type
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.metrics.jackknife import JackknifeIntervals
@@ -57,12 +57,12 @@ class VoteRule:
 
     def __post_init__(self) -> None:
         if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):
-            raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {list(self.quantiles)}")
+            raise ConfigError(f"{api('quantiles')} must be different numbers from 0 to 1, not {list(self.quantiles)}")
         check_word(self.vote, VOTES, "vote")
         check_word(self.ties, _TIES, "ties")
         check_word(self.unseen, _UNSEEN, "unseen")
         if self.vote == "stochastic" and self.ties != "lowest":
-            raise ConfigError("a stochastic vote has no ties to decide; drop ties or choose another vote")
+            raise ConfigError(f"a stochastic vote has no ties to decide; drop {api('ties')} or choose another vote")
 
     @property
     def quantile_names(self) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.events import Listener
 from bigforest.options.values import is_integer
 from bigforest.plot.draw import altair, converter
@@ -75,7 +75,7 @@ def report_forest(
         If `out` exists.
     """
     if not is_integer(trees, 0):
-        raise ConfigError(f"trees must be a number of trees, 0 or more, not {shown(trees)}")
+        raise ConfigError(f"{api('trees')} must be a number of trees, 0 or more, not {shown(trees)}")
     out = as_path(out)
     if out.suffix.lower() != _SUFFIX:
         raise ConfigError(f"the name of a report ends in {_SUFFIX}, not {out.name!r}; choose another output")

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import MOST_BAG_WEIGHT
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
 from bigforest.kernels.tree.bags import draw_by_weight, draw_strata, draw_with_replacement, draw_without_replacement
@@ -77,7 +77,8 @@ class Sampler:
         self._sizes, self._counts = np.array(sizes, np.int64), np.array(counts, np.int64)
         if not self._sizes.any():
             raise ConfigError(
-                f"calibration {config.calibration} leaves no row to learn from; lower it, or train on more rows"
+                f"{api('calibration')} {config.calibration} leaves no row to learn from; lower it, or train on more "
+                "rows"
             )
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
@@ -198,7 +199,7 @@ class Sampler:
             if total.max() > most:
                 raise DataError(
                     f"a row is in a bag {multiplicity.max()} times and weighs up to {total.max()} then, more than "
-                    f"{most} that are possible: lower sample_fraction"
+                    f"{most} that are possible: lower {api('sample_fraction')}"
                 )
             return total.astype(np.uint16)
         rounded = np.zeros(multiplicity.size, np.uint16)
@@ -300,7 +301,9 @@ def max_weight(store: Store, config: TrainConfig) -> int:
 def check_bag(weight: int) -> None:
     """Raise DataError if the weight of a bag is too large for the sums of kernels."""
     if weight > MOST_BAG_WEIGHT:
-        raise DataError(f"a bag weighs {weight}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
+        raise DataError(
+            f"a bag weighs {weight}, more than {MOST_BAG_WEIGHT} that are possible: lower {api('sample_fraction')}"
+        )
 
 
 def draws_bytes(shape: Shape, config: TrainConfig) -> int:

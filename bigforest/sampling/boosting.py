@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.options.train_config import TrainConfig
 
 # The approximate sum of all weights: sums of them are exact in float64.
@@ -75,6 +75,7 @@ def check_rows(rows: int, config: TrainConfig) -> None:
     if config.sampling == "arc-x4" and rows * (1 + config.trees**4) >= _MAX_SUM:
         most = math.isqrt(math.isqrt((_MAX_SUM - 1) // rows - 1))
         raise ConfigError(
-            f"the weights of arc-x4 on {rows} rows are exact for at most {most} trees, and trees is {config.trees}; "
+            f"the weights of arc-x4 on {rows} rows are exact for at most {most} trees, and {api('trees')} is "
+            f"{config.trees}; "
             "ask for fewer trees"
         )

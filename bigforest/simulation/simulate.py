@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
 from bigforest.forest.tables import write_table_file
 from bigforest.options.values import check_flag, check_word, is_integer
@@ -72,9 +72,9 @@ class SimulationConfig:
         if self.kind == "orthant" and 2**self.dims > MAX_CLASSES:
             raise ConfigError(f"orthant has 2^dims classes, so at most 15 dims, not {self.dims}")
         if not isinstance(self.noise, int | float) or not 0 <= self.noise <= 0.5:
-            raise ConfigError(f"noise must be a share of the labels from 0 to 0.5, not {self.noise!r}")
+            raise ConfigError(f"{api('noise')} must be a share of the labels from 0 to 0.5, not {self.noise!r}")
         if self.kind != "shapes" and self.noise:
-            raise ConfigError(f"noise is for shapes, not for {self.kind}; drop it")
+            raise ConfigError(f"{api('noise')} is for shapes, not for {self.kind}; drop it")
         if self.kind == "shapes" and self.outliers:
             raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
 
@@ -112,7 +112,7 @@ def _configured(
     check_word(kind, KINDS, "kind")
     check_flag(affine, "affine")
     if dims is None and kind != "shapes":
-        raise ConfigError(f"simulating {kind} needs its number of columns; set dims")
+        raise ConfigError(f"simulating {kind} needs its number of columns; set {api('dims')}")
     dims = 2 if dims is None else dims
     if noise is None:
         noise = SHAPES_NOISE if kind == "shapes" else 0.0
@@ -237,7 +237,7 @@ def bayes_error(
             return None
         draws = BAYES_DRAWS
     if not is_integer(draws, 2):
-        raise ConfigError(f"draws must be a whole number of at least 2, not {draws!r}")
+        raise ConfigError(f"{api('draws')} must be a whole number of at least 2, not {draws!r}")
     return BayesError(*family.sampled_bayes(draws), "Monte Carlo")
 
 

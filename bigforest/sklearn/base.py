@@ -311,11 +311,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         elif categories:
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
         target_name = free_name("target", names)
-        columns, called = [], {repr(target_name): "y"}
+        columns, called = [], {"data: ": "X: "}
         for option, parameter, given in (("weight", "sample_weight", sample_weight), ("group", "groups", groups)):
             if given is not None:
                 options[option] = free_name(option, [*names, target_name])
-                called[repr(options[option])] = parameter
+                called |= {f"{parameter} {options[option]!r}": parameter, repr(options[option]): parameter}
                 values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
                 check_consistent_length(frame, values)
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
@@ -344,7 +344,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 each = [{**chosen, "seed": seed} for chosen in each]
             grown = []
             for own, chosen, output in zip(frames, each, outputs, strict=True):
-                called[repr(target_name)] = output
+                called |= {f"target {target_name!r}": output, repr(target_name): output}
                 grown.append(train(own, target_name, scheduler="threads", **chosen, **run))
             self.forests_ = [read_forest(home.path / "forest", holding=home) for home in homes] or grown
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
@@ -484,7 +484,7 @@ def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
         if isinstance(event, StageFinished):
             print(f"[bigforest] {event.stage}: {event.seconds:.2f} s", file=sys.stdout)
         elif isinstance(event, Notice):
-            print(f"[bigforest] {renamed(event.message)}", file=sys.stdout)
+            print(f"[bigforest] {renamed(event.text)}", file=sys.stdout)
         elif isinstance(event, StageAdvanced) and verbose > 1:
             print(f"[bigforest] {event.stage}: {event.done} done", file=sys.stdout)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, write_names
 from bigforest.execution.arguments import options_of
 from bigforest.execution.resources import available_threads
 from bigforest.options.declaration import is_within
@@ -27,14 +26,6 @@ from bigforest.options.values import BOOSTED
 # What the estimators call options that have another name in `bigforest.train`, which its messages use.
 _PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}
 _PARAMETER |= {"group": "groups", "weight": "sample_weight", "data": "X"}
-# Where these words are options, and not those of a text.
-_AS_OPTION = {
-    "trees": r"trees(?= is )",
-    "group": r"(?<=drop )group",
-    "weight": r"weight(?= is )",
-    "data": r"data(?=: )",
-}
-_WORDS = re.compile(rf"\b(?:{'|'.join(_AS_OPTION.get(option, option) for option in _PARAMETER)})\b")
 
 # Parameters with the names of options that may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
@@ -144,20 +135,21 @@ def threads_of(n_jobs: Any) -> int | None:
 
 @contextmanager
 def names_of_parameters(called: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
-    """Let errors about options and columns call them as the estimators do; gives the function that renames them.
+    """Let errors name options and columns as the estimators do; yield a function that renames columns in a message.
 
-    called  texts of messages, such as the quoted names of columns, and what the user calls these.
+    called  texts of messages, such as the quoted names of columns that fit has added, and the parameters they are from.
     """
 
     def renamed(message: str) -> str:
+        message = write_names(message, _PARAMETER.get)
         for text, parameter in called.items():
-            message = re.sub(rf"(?:\b(?:target|weight|group) )?{re.escape(text)}", parameter, message)
-        return _WORDS.sub(lambda found: _PARAMETER[found[0]], message)
+            message = message.replace(text, parameter)
+        return message
 
     try:
         yield renamed
     except (ConfigError, DataError) as error:
-        raise type(error)(renamed(str(error))) from error
+        raise type(error)(renamed(error.text)) from error
 
 
 def _is_whole(value: Any) -> bool:

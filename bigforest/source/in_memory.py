@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError, counted, reason, shown
+from bigforest.errors import ConfigError, DataError, api, counted, reason, shown
 from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.source.spool import PART_BYTES, spool_batches
 
@@ -220,7 +220,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     if isinstance(data, tuple) and len(data) == 2:
         data, labels = data
         if is_column(names["target"]):
-            raise ConfigError("the target is already the second of the pair (X, y); drop target")
+            raise ConfigError(f"the target is already the second of the pair (X, y); drop {api('target')}")
         columns = {"target": series_of(labels, names["target"], "y")}
     else:
         columns = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.forks import check_polars_threads
 from bigforest.source.files import KINDS, find_files, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
@@ -64,7 +64,8 @@ def check_csv(data: Any, missing: Sequence[str]) -> None:
     """Raise ConfigError where texts that mean missing values are given for a table that is not in CSV files."""
     if missing and not (isinstance(data, str | Path) and may_be_csv(data)):
         raise ConfigError(
-            "missing applies to CSV files, and the table is not in one; make the cells null, and drop missing"
+            f"{api('missing')} applies to CSV files, and the table is not in one; make the cells null, and drop "
+            f"{api('missing')}"
         )
 
 

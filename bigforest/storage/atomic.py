@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, reason
+from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, api, reason
 from bigforest.options.values import check_flag
 from bigforest.storage.owned_folders import LockedDir, hold, remove_tree, sweep
 from bigforest.storage.paths import (
@@ -169,7 +169,9 @@ def check_output(
         raise ConfigError(f"the folder {folder} of the output {out.name} does not exist; create it first")
     if taken:
         if not overwrite:
-            raise OutputExistsError(f"{out} already exists; choose another output, or replace it with overwrite")
+            raise OutputExistsError(
+                f"{out} already exists; choose another output, or replace it with {api('overwrite')}"
+            )
         if not is_ours(path):
             raise OutputExistsError(
                 f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, api, shown
 from bigforest.oob.choice import in_second_half
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -53,7 +53,7 @@ def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]
 def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
     """Raise ConfigError, which names the option, unless there are `count` default candidates."""
     if isinstance(count, bool) or not 2 <= count <= most:
-        raise ConfigError(f"{name} must be a number of default candidates from 2 to {most}, not {shown(count)}")
+        raise ConfigError(f"{api(name)} must be a number of default candidates from 2 to {most}, not {shown(count)}")
 
 
 def given_candidates(
@@ -65,7 +65,7 @@ def given_candidates(
     """
     tables = _read(Path(given)) if isinstance(given, str | Path) else given
     if not isinstance(tables, Mapping) or not 2 <= len(tables) <= MOST_CANDIDATES:
-        raise ConfigError(f"candidates must be from 2 to {MOST_CANDIDATES} names, each with its options")
+        raise ConfigError(f"{api('candidates')} must be from 2 to {MOST_CANDIDATES} names, each with its options")
     candidates = {}
     for name, options in tables.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):

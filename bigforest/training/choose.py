@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import listed
+from bigforest.errors import api, listed
 from bigforest.events import Listener, Notice
 from bigforest.execution.resources import Resources
 from bigforest.options.names import base_family
@@ -399,10 +399,11 @@ def _told(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
     if chosen.task == "regression":
         other = f"{usual.mtry} and {usual.min_leaf}"
         return (
-            f"mtry is all and min_leaf {chosen.min_leaf}: small forests have a lower out-of-bag error than with {other}"
+            f"{api('mtry')} is all and {api('min_leaf')} {chosen.min_leaf}: small forests have a lower out-of-bag "
+            f"error than with {other}"
         )
     drawn, few = (config.drawn_features(features) for config in (chosen, usual))
     return (
-        f"mtry is {chosen.mtry} ({drawn} of {features} features): small forests have a clearly lower out-of-bag error "
-        f"than with sqrt ({few} features), but growing may take longer"
+        f"{api('mtry')} is {chosen.mtry} ({drawn} of {features} features): small forests have a clearly lower "
+        f"out-of-bag error than with sqrt ({few} features), but growing may take longer"
     )

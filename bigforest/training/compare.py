@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from bigforest.encode.encode_store import column_arguments
-from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
+from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, api, shown
 from bigforest.events import Listener, Notice
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
@@ -96,7 +96,7 @@ def parse_duration(text: str | float | None, name: str = "budget", other: str = 
     elif isinstance(text, str) and (match := _DURATION.fullmatch(text)):
         seconds = float(match[1]) * _SECONDS[match[2]]
     if not 0 < seconds < math.inf:
-        raise ConfigError(f"{name} must be {other}a time such as 90s, 10m or 1.5h, not {shown(text)}")
+        raise ConfigError(f"{api(name)} must be {other}a time such as 90s, 10m or 1.5h, not {shown(text)}")
     return seconds
 
 
@@ -214,7 +214,7 @@ class Race:
             if not config.bootstrap:
                 raise ConfigError(
                     f"the candidate {name} grows on all rows, so no row is out of bag to evaluate it; drop "
-                    "it, or set bootstrap"
+                    f"it, or set {api('bootstrap')}"
                 )
             if config.boosts:
                 raise ConfigError(
@@ -225,13 +225,13 @@ class Race:
                 self._check(name, base | own, store)
         if job.options.get("stop_oob") is not None:
             raise ConfigError(
-                "stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees"
+                f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
             )
         metric = self.metric
         if metric is None:
             metric = "poisson_deviance" if base.get("impurity") == "poisson" else METRICS[task][0]
         if not isinstance(metric, str) or metric not in METRICS[task]:
-            raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
+            raise ConfigError(f"{api('metric')} must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
         if metric == "auc" and len(store.spec.target.classes) != 2:
             raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
         if metric == "poisson_deviance":
@@ -411,7 +411,7 @@ def tuned_forest(
     tune  number of candidates, or the time limit.
     """
     if isinstance(tune, bool) or not isinstance(tune, int | str):
-        raise ConfigError(f"tune must be a number of candidates, or a time such as 10m, not {shown(tune)}")
+        raise ConfigError(f"{api('tune')} must be a number of candidates, or a time such as 10m, not {shown(tune)}")
     count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune", "a number or "))
     if count is not None:
         check_candidate_count(count, name="tune")
@@ -510,7 +510,7 @@ def compare(
     row. With few trees this favours candidates that leave out more rows.
     """
     if not isinstance(options, Mapping | None):
-        raise ConfigError(f"options must be a mapping of options of training to values, not {shown(options)}")
+        raise ConfigError(f"{api('options')} must be a mapping of options of training to values, not {shown(options)}")
     given = dict(options or {})
     for name in given:
         if name not in OPTIONS:

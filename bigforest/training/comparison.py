@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import BigForestError, ConfigError
+from bigforest.errors import BigForestError, ConfigError, api
 from bigforest.execution.forks import check_polars_threads
 from bigforest.html import facts_table, rows_table
 from bigforest.options.values import is_integer
@@ -26,7 +26,7 @@ from bigforest.storage.state_file import StateFormat
 from bigforest.training.candidates import Standing, given_candidates
 
 FILE = "race.json"
-STATE_FORMAT = StateFormat("bigforest-comparison", 1, "start again with overwrite, or choose another output")
+STATE_FORMAT = StateFormat("bigforest-comparison", 1, f"start again with {api('overwrite')}, or choose another output")
 
 
 def announce(folder: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bigforest.encode.encode import ColumnRoles
 from bigforest.encode.memory import encode_estimate
 from bigforest.encode.table_shape import shape_of
-from bigforest.errors import ConfigError, counted
+from bigforest.errors import ConfigError, api, counted
 from bigforest.execution.resources import Resources
 from bigforest.grow.memory import grow_estimate
 from bigforest.oob.leaf_targets import leaf_targets_estimate
@@ -67,7 +67,7 @@ def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) 
     if resources.cluster is not None:
         raise ConfigError(
             f"with sampling {config.sampling!r} each tree needs the trees before it, so workers of a cluster would "
-            "wait; drop the scheduler, or use another sampling"
+            f"wait; drop the {api('scheduler')}, or use another sampling"
         )
     if rows is not None:
         check_rows(rows, config)
@@ -104,5 +104,5 @@ def check_machine(store: Store, config: TrainConfig, resources: Resources, machi
             f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for "
             f"{counted(store.rows, 'row')}, {counted(store.shape.features, 'feature')} and "
             f"{counted(store.shape.classes, 'class')}, and this machine has {megabytes(machine)}; take fewer "
-            "of them, or set memory to that much to try all the same"
+            f"of them, or set {api('memory')} to that much to try all the same"
         )

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError
+from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.predict.forest import is_forest
 from bigforest.storage.atomic import (
@@ -245,7 +245,7 @@ def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     dead = not (folder / "forest").is_dir()
     if not dead and not overwrite:
         raise OutputExistsError(
-            f"{folder} is an unfinished run: {go_on(out)}, or start again with overwrite, which discards it"
+            f"{folder} is an unfinished run: {go_on(out)}, or start again with {api('overwrite')}, which discards it"
         )
     aside = folder / _REPLACED
     if aside.exists() and not is_there(path):  # killed between the two renames of `install`

@@ -20,6 +20,7 @@ from bigforest.errors import (
     FormatError,
     OutputExistsError,
     StorageError,
+    api,
     counted,
     listed,
 )
@@ -196,7 +197,7 @@ def _extend(out: Path, job: TrainingJob, resources: Resources, clock: StageTimer
         )
     finished = f"{out} is finished and has {counted(trees, 'tree')}"
     if trees == config.trees and job.validate is not None:
-        raise ConfigError(f"{finished}; evaluate it with validate_forest, or ask for more")
+        raise ConfigError(f"{finished}; evaluate it with {api('validate_forest')}, or ask for more")
     if trees == config.trees:
         clock(Notice(f"{finished}; ask for more trees to add some"))
         return None
@@ -219,7 +220,7 @@ def _check_options(out: Path, state: RunState, job: TrainingJob) -> None:
         if value != of_run[name]:
             was = f"{name} {of_run[name]!r}" if of_run[name] is not None else f"the default of {name}"
             raise ConfigError(
-                f"{out} has {was}, which resuming cannot change to {value!r}; drop {name}, or train another forest"
+                f"{out} has {was}, which resuming cannot change to {value!r}; drop {api(name)}, or train another forest"
             )
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from bigforest.errors import api
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.paths import absolute
 from bigforest.storage.state_file import StateFormat
 from bigforest.store.store import Store
 from bigforest.version import __version__
 
-STATE_FORMAT = StateFormat("bigforest-run", 2, "start again with overwrite, or remove its folder")
+STATE_FORMAT = StateFormat("bigforest-run", 2, f"start again with {api('overwrite')}, or remove its folder")
 
 
 def versions() -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.forest.files import write_run
@@ -73,7 +73,9 @@ def shrink_forest(
     origin = forest.origin
     assert origin is not None
     if data is None and origin.data is None:
-        raise ConfigError("the forest was grown on a table in memory; give it again as data, or set amount")
+        raise ConfigError(
+            f"the forest was grown on a table in memory; give it again as {api('data')}, or set {api('amount')}"
+        )
     given = origin.data if data is None else data
     job = TrainingJob(given, forest.spec.target.name, origin.exclude, asdict(forest.config))
     with (
@@ -98,7 +100,7 @@ def shrink_forest(
 
 def _lambdas(forest: Forest) -> tuple[float, ...]:
     """The lambdas to choose from. Raises ConfigError if none can be chosen."""
-    advice = "set amount"
+    advice = f"set {api('amount')}"
     if not forest.config.bootstrap:
         raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")
     if forest.config.boosts:

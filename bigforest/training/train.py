@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 import bigforest  # whose Plan is loaded when it is named
 from bigforest.encode.encode_store import column_arguments
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
@@ -347,11 +347,15 @@ def train(
     columns = column_arguments(data, target, exclude, given(locals()), resumes=resume is not None)
     job = TrainingJob(*columns, validate)
     if resume is not None and (out is not None or overwrite):
-        raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
+        raise ConfigError(
+            f"{api('resume')} writes to {resume} and needs neither {api('out')} nor {api('overwrite')}; drop them"
+        )
     if data is None and resume is None:
-        raise ConfigError("no table to train on; give data, or the forest to resume")
+        raise ConfigError(f"no table to train on; give {api('data')}, or the forest to resume")
     if tune is not None and (resume is not None or validate is not None):
-        raise ConfigError("tune compares new forests, so there is nothing to resume or validate; drop one of them")
+        raise ConfigError(
+            f"{api('tune')} compares new forests, so there is nothing to resume or validate; drop one of them"
+        )
     output = out if resume is None else output_of(resume)
     resources = resources_of(threads, scratch, memory)
     with (

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from typer.main import get_command
 
 import bigforest
-from cli.app import app
-from cli.flags import in_flags
 from tests.commands import Run, folder, run
 
 __all__ = ["folder", "run"]  # fixtures
@@ -23,42 +20,45 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
-    ("python", "shell"),
+    ("arguments", "message"),
     [
-        ("out already exists; or replace it with overwrite", "out already exists; or replace it with --overwrite"),
-        ("threads must be a whole number", "--threads must be a whole number"),
-        ("memory must be a size such as 4GB", "--memory must be a size such as 4GB"),
-        ("growing needs 5MB of memory and may use 4MB; raise memory to that", "...; raise --memory to that"),
-        ("too little memory: lower memory, or give more", "too little memory: lower --memory, or give more"),
-        ("the bag is off; drop group or sampling 'x'", "the bag is off; drop --group or --sampling 'x'"),
-        ("lower projections or density", "lower --projections or --density"),
-        ("f has seed 3, which resuming cannot change; drop seed", "...; drop --seed"),
-        ("stop_oob looks at the error; drop it", "--stop-oob looks at the error; drop it"),
-        ("sampling and class_weight are by class", "sampling and --class-weight are by class"),
-        ("steps is an option of the family axis", "--steps is an option of the family axis"),
-        ("target 'a' has nulls; the weight of a row", "target 'a' has nulls; the weight of a row"),
-        ("the table has 2 features; lower mtry, or set it to all", "...; lower --mtry, or set it to all"),
-        ("there is no column 'Late' for target; did", "there is no column 'Late' for --target; did"),
-        ("there is no column 'w' for weight; the columns are", "there is no column 'w' for --weight; the columns are"),
-        ("'a' is the target; it is for weight", "'a' is the target; it is for weight"),
-        ("evaluate it with validate_forest", "evaluate it with `bigforest validate`"),
+        (["train", "things.parquet", "--out", "a.forest"], "choose another output, or replace it with --overwrite"),
         (
-            "coverage is not set; drop jackknife or set coverage",
-            "--coverage is not set; drop --jackknife or set --coverage",
+            ["train", "things.parquet", "--threads", "1000000"],
+            "error: --threads must be a whole number from 1 to 1024, not 1000000\n",
         ),
-        ("this needs rows: set data to a table", "this needs rows: set DATA to a table"),
-        ("use bigforest train --resume x", "use bigforest train --resume x"),
+        (["train", "things.parquet", "--memory", "lots"], "--memory must be a size such as 4GB"),
+        (["train", "things.parquet", "--memory", "1KB"], "; raise --memory to that"),
+        (["train", "things.parquet", "--mtry", "50"], "lower --mtry, or set it to all"),
+        (["train", "things.parquet", "--target", "Late"], "there is no column 'Late' for --target; "),
+        (["train", "things.parquet", "--weight", "w"], "there is no column 'w' for --weight; "),
+        (["train", "things.parquet", "--steps", "7"], "--steps is an option of the family subspace-"),
+        (
+            ["train", "things.parquet", "--no-bootstrap", "--stop-oob", "0.1"],
+            "--stop-oob uses the out-of-bag error, which does not exist without --bootstrap; drop it",
+        ),
+        (
+            ["train", "things.parquet", "--sampling", "balanced", "--group", "x"],
+            "whole groups cannot be drawn by class; drop --group or --sampling 'balanced'",
+        ),
+        (["predict", "a.forest", "things.parquet", "--jackknife"], "drop --jackknife or set --coverage"),
+        (["explain", "a.forest", "--permutation"], "this needs rows: set DATA to a table"),
+        (["train", "things.parquet", "--tune", "1"], "--tune must be a number of default candidates"),
     ],
 )
-def test_in_flags(python: str, shell: str) -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    named = "predict" if "jackknife" in python else "train"
-    assert in_flags(python, commands[named]).endswith(shell.removeprefix("..."))
+def test_error__names_options_as_users_type_them(folder: Path, run: Run, arguments: list[str], message: str) -> None:
+    bigforest.train(pl.read_parquet("things.parquet"), out="a.forest", trees=2)
+    run(*arguments)
+    assert run.code == 2
+    assert message in run.err
 
 
-def test_in_flags__by_the_names_of_the_command() -> None:
-    command = SimpleNamespace(params=[SimpleNamespace(name="on_ties", opts=["--on-ties", "-t"])])
-    assert in_flags("on_ties must be prune or keep", command) == "--on-ties must be prune or keep"
+def test_error__carries_the_options_that_it_is_about() -> None:
+    with pytest.raises(bigforest.BigForestError, match=r"^feature_fraction replaces mtry; drop one of them$") as caught:
+        bigforest.TrainConfig.of(feature_fraction=0.5, mtry=3)
+    assert caught.value.options == ("feature_fraction", "mtry")
+    there = pickle.loads(pickle.dumps(caught.value))
+    assert (str(there), there.options) == (str(caught.value), caught.value.options)
 
 
 def test_error__says_how_to_give_several_files_or_values(folder: Path, run: Run) -> None:
@@ -68,15 +68,6 @@ def test_error__says_how_to_give_several_files_or_values(folder: Path, run: Run)
     assert "(more.parquet); name a folder, or put a glob in quotes, to give several files" in " ".join(run.err.split())
     run("predict", "a.forest", "things.parquet", "--quantiles", "0.1", "0.9")
     assert "(0.9); put commas between the values of an option" in " ".join(run.err.split())
-
-
-def test_error__names_options_as_they_are_typed(folder: Path, run: Run) -> None:
-    bigforest.train(pl.read_parquet("things.parquet"), out="things.forest", trees=2)
-    run("train", "things.parquet")
-    assert (run.code, run.out) == (2, "")
-    assert "with --overwrite" in run.err
-    run("train", "things.parquet", "--out", "b", "--threads", "1000000")
-    assert (run.code, run.err) == (2, "error: --threads must be a whole number from 1 to 1024, not 1000000\n")
 
 
 @pytest.mark.parametrize(

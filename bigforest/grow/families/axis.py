@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.errors import ConfigError, listed
+from bigforest.errors import ConfigError, api, listed
 from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
 from bigforest.forest.nodes import TreeArrays
@@ -220,7 +220,7 @@ class AxisFamily(Family):
         if config.ranks and shape.extras.odd:
             raise ConfigError(
                 f"ranks need numbers without missing values, unlike {listed(list(map(repr, shape.extras.odd)))}: "
-                "exclude these columns, fill or convert them, or train without ranks"
+                f"exclude these columns, fill or convert them, or train without {api('ranks')}"
             )
 
     def trees_per_call(self, shape: Shape, config: TrainConfig) -> int:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.encode.features import dense_ranks
-from bigforest.errors import ConfigError, listed
+from bigforest.errors import ConfigError, api, listed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format import GROUP_ENTRIES
 from bigforest.forest.nodes import TreeArrays
@@ -297,7 +297,7 @@ class ProjectionFamily(Family):
         if extras.odd:
             raise ConfigError(
                 "ranks need numbers without missing values, and there are categories or missing values in "
-                f"{listed(list(map(repr, extras.odd)))}: train without ranks, exclude, fill or convert them"
+                f"{listed(list(map(repr, extras.odd)))}: train without {api('ranks')}, exclude, fill or convert them"
             )
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:

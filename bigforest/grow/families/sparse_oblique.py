@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, api
 from bigforest.execution.buffer_pool import BufferPool
 from bigforest.grow.families.projection import (
     MEASURED,
@@ -208,7 +208,7 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
     if cells > min(_MAX_CELLS, features * columns):
         raise ConfigError(
             f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
-            "lower projections or density"
+            f"lower {api('projections')} or {api('density')}"
         )
     return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
