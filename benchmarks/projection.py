@@ -128,8 +128,7 @@ the workers.
   measured here, where calls cost most, so it is an upper bound.
 - The client and the scheduler do not scale: they take some milliseconds for each task, and the number of tasks grows
   with the workers.
-- Columns are encoded in pieces, because there are more threads than columns: 1.5 times the processor time, and runs on
-  scratch.
+- A column is encoded by one task, so threads are idle during encoding where there are fewer columns than threads.
 - It is assumed that doubling the rows adds a level to all trees. Tables with few distinct values or little noise have
   fewer levels.
 - A worker gets the same blocks in every pass, so codes cross the network once, into its local copy. The node of each

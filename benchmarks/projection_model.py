@@ -13,8 +13,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from bigforest.encode.memory import RUN_BYTES, plan_encode
-from bigforest.encode.values import key_size
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import _SHARES, share_out
 from bigforest.execution.resources import Resources
@@ -32,8 +30,6 @@ DISTINCT = 1.0 - math.exp(-1.0)
 # Default bandwidth of a link and of a disk, bytes per second.
 LINK = 1.25e9
 DISK = 1e9
-# Processor time of encoding columns in pieces, beside that of encoding them whole: benchmarks/cluster.md.
-_IN_PIECES = 1.5
 # Bits of a count that is sent, for each that chance alone would take.
 _CODING = 1.2
 
@@ -197,19 +193,12 @@ class _Model:
         self.groups = 0 if way.limits is None else -(-config.trees // way.group)
 
     def encoding(self) -> ProjectedStage:
-        """Tasks encode columns, or pieces of them; others copy them to their places in the store."""
+        """Tasks encode columns; others copy them to their places in the store."""
         shape, workers = self.shape, self.machines.workers
-        sizes = dict(enumerate(shape.sizes or [8] * shape.features))
-        named = {str(number): size for number, size in sizes.items()}
-        plan = plan_encode(shape.rows, named, Resources(), binned=isinstance(self.config.max_bins, int))
-        split = plan.split(self.cores)
-        calls = shape.features * split
-        tasks = min(-(-self.codes // RANGE_BYTES), workers)
-        tasks += (3 if split > 1 else 1) * len(share_out([1] * calls, workers * (1 if split > 1 else _SHARES)))
-        runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
-        work = self.rates.encode * (shape.rows * shape.features) * (_IN_PIECES if split > 1 else 1.0)
-        moved = 4 * self.codes + 2 * runs
-        return self._stage("encode", work, min(self.cores, calls), network=moved, disk=moved, tasks=tasks)
+        tasks = min(-(-self.codes // RANGE_BYTES), workers) + len(share_out([1] * shape.features, workers * _SHARES))
+        work = self.rates.encode * (shape.rows * shape.features)
+        moved = 4 * self.codes
+        return self._stage("encode", work, min(self.cores, shape.features), network=moved, disk=moved, tasks=tasks)
 
     def whole_trees(self) -> ProjectedStage:
         """A task grows the trees of a part."""

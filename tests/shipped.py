@@ -30,7 +30,7 @@ import polars as pl
 import bigforest
 import bigforest.kernels
 from bigforest.compiling.warm_up import KINDS
-from bigforest.encode.pieces import compile_pieces
+from bigforest.encode.presort import compile_pieces
 from bigforest.events import silent
 from bigforest.explain.plan import MAKERS
 from bigforest.grow.memory import GrowPlan

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.compiling.warm_up import KINDS, extras_of, small_table, takes_weights
-from bigforest.encode.pieces import compile_pieces
+from bigforest.encode.presort import compile_pieces
 from bigforest.errors import ConfigError
 from bigforest.events import silent
 from bigforest.explain.explain import explain_forest

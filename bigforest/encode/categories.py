@@ -1,87 +1,77 @@
-"""Categories: the levels of a column are found in a first pass over it and become codes in a second.
+"""Encoding categories: the levels of a column are found in one reading of it, and become codes in a second.
+
+    cells   late  null  early  late
+    levels  early  late                 distinct texts, in the order of their UTF-8 bytes (whole numbers: by value)
+    codes     2     0     1     2       0: missing, only where values are
 
 Memory: a slice, and the distinct levels a few times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from bigforest.columns.types import level_codes, level_text
+from bigforest.columns.types import level_codes, level_text, type_name
+from bigforest.encode.job import EncodeJob
 from bigforest.errors import DataError, api, listed
-from bigforest.planning.batch_sizes import Limits
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter
 
-# Levels are held in a set, in what is to be added to it, and in what the two are made into.
+# Levels are in memory as the known ones, as the new ones, and as the union of both.
 _COPIES = 3
 
 # A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
-# What may be beside numbers, and between their thousands.
+# Signs beside numbers, and commas between thousands.
 _SIGNS = r"[%$€£¥]|,(\d{3})\b"
-# Levels of a table up to which it is searched for such columns.
+# Tables with more levels are not searched for such columns.
 _MAX_SEARCHED = 100_000
 
 
-class FoundLevels(NamedTuple):
-    """The levels of a column, in their order, and whether some rows have none."""
-
-    levels: pl.Series
-    missing: bool
-
-
-def append_levels(found: FoundLevels, part: PartWriter, *, binned: bool) -> None:
-    """Append levels to a part of the store, and the numbers that stand for them.
-
-    binned  whether the store has largest values of codes besides.
-    """
-    first = int(found.missing)
-    numbers = np.arange(first + len(found.levels), dtype=np.float64)
+def encode_category(job: EncodeJob, name: str, part: PartWriter) -> None:
+    """Encode a category. Raises DataError when its levels do not fit in memory."""
+    dtype = job.source.schema[name]
+    slices: Callable[[], Iterator[pl.Series]] = partial(job.column, name)
+    if job.plan.rows <= job.plan.limits.slice_rows:  # a column of one slice is read once
+        slices = partial(iter, list(slices()))
+    levels, missing = _find_levels(job, name, dtype, slices())
+    first = int(missing)
+    numbers = np.arange(first + len(levels), dtype=np.float64)
     numbers[:first] = np.nan
-    part.values(numbers, numbers if binned else None)
-    part.levels(found.levels, first)
+    part.values(numbers, numbers if isinstance(job.max_bins, int) else None)
+    part.levels(levels, first)
+    codes = (np.nan_to_num(level_codes(series, levels, first), nan=0.0).astype(np.uint32) for series in slices())
+    part.end_feature(name, type_name(dtype), codes, job.columns[name], kind="category", missing=missing)
 
 
-def codes_of(series: pl.Series, found: FoundLevels) -> NDArray[np.uint32]:
-    """The codes of cells, [rows], which all have one of the levels, or 0 where they are missing."""
-    return np.nan_to_num(level_codes(series, found.levels, int(found.missing)), nan=0.0).astype(np.uint32)
-
-
-def find_levels(
-    name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None, limits: Limits
-) -> FoundLevels:
-    """The levels of a category, which comes slice by slice, in their order.
-
-    room  bytes that they may take; None for no limit. Raises DataError when they take more.
-    """
-    known = pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)
-    waiting = [known]
+def _find_levels(job: EncodeJob, name: str, dtype: pl.DataType, slices: Iterator[pl.Series]) -> tuple[pl.Series, bool]:
+    """Return the levels of a category in their order, as text, and whether values are missing."""
+    max_bytes = job.plan.task_bytes
+    known = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # distinct ones, then those of slices
     missing = False
     for series in slices:
         missing |= bool(series.null_count())
         distinct = series.unique().drop_nulls()
-        waiting.append(distinct if dtype.is_integer() else level_text(distinct))
-        # Until there are as many as there were, and some at least: then all together are sorted a few times.
-        if sum(map(len, waiting)) >= 2 * max(len(waiting[0]), limits.levels_waiting):
-            waiting = [pl.concat(waiting).unique()]
-        taken = _COPIES * sum(part.estimated_size() for part in waiting)
-        if room is not None and taken > room:
+        known.append(distinct if dtype.is_integer() else level_text(distinct))
+        # Joined when their number has doubled, so that few joins are made.
+        if sum(map(len, known)) >= 2 * max(len(known[0]), job.plan.limits.levels_waiting):
+            known = [pl.concat(known).unique()]
+        taken = _COPIES * sum(one.estimated_size() for one in known)
+        if max_bytes is not None and taken > max_bytes:
             raise DataError(
-                f"the levels of {name!r} do not fit in memory: {sum(map(len, waiting))} and more take {int(taken)} "
-                f"bytes of {room}; raise {api('memory')}, exclude it, or join rare levels"
+                f"the levels of {name!r} do not fit in memory: {sum(map(len, known))} and more take {int(taken)} "
+                f"bytes of {max_bytes}; raise {api('memory')}, exclude it, or join rare levels"
             )
-    return FoundLevels(pl.concat(waiting).unique().sort().cast(pl.String), missing)
+    return pl.concat(known).unique().sort().cast(pl.String), missing
 
 
 def numbers_in_text(store: Store) -> Iterator[str]:
-    """Messages about columns of text that look like numbers: some have words among them, some a decimal comma, others
-    signs such as % and $, or commas between thousands."""
+    """Yield messages about columns of text that look like numbers: with a few words among them, with a decimal comma,
+    or with signs such as % and $ or commas between thousands."""
     target = store.spec.target
     text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
     if 0 < sum(feature.levels for feature in store.spec.features) <= _MAX_SEARCHED:
@@ -112,7 +102,7 @@ def numbers_in_text(store: Store) -> Iterator[str]:
 
 
 def _words_among_numbers(levels: pl.Series) -> list[str] | None:
-    """The levels that are not numbers, if there are few of them and many numbers."""
+    """Return the levels that are not numbers, if they are few among many numbers, else None."""
     words = levels.filter(~levels.cast(pl.Float64, strict=False).is_finite().fill_null(value=False))
     fits = len(words) <= _MAX_WORDS and len(levels) - len(words) >= _MIN_NUMBERS
     return words.to_list() if fits else None

@@ -1,36 +1,43 @@
-"""Encoding: from a Source to a store, each column presorted once."""
+"""Encoding: from a Source to a store. Every column is presorted once; a cell becomes the rank of its value, its *code*.
+
+1. `column_roles` names target, groups, weights and features (roles.py).
+2. `plan_encode` divides the features into tasks that fit the memory budget (memory.py).
+3. Nested columns are unnested; files that have some are copied flat.
+4. Target, weights and groups are read and written, which also says which rows are kept (rows.py).
+5. Tasks encode groups of features, each into files of its own, which are appended to the store in order: categories
+   (categories.py), and numbers in memory or in pieces (numeric.py).
+6. The manifest is written, and the store is renamed to its final name (store/writer.py).
+
+    column     values               dictionary            codes
+    height     1.5  null  0.5  1.5  [NaN, 0.5, 1.5]       2 0 1 2     0: missing, only where values are
+    colour     red  blue  blue red  [blue, red]           1 0 0 1
+
+Row numbers have 32 bits only within a slice, a run or a column in memory, which have fewer than 2**32 rows; counts of
+rows and positions in files have 64 bits, codes 32: more distinct values are an error. Oracle: tests/naive/encode.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from bigforest.columns.types import Leaf, is_nested, leaves
-from bigforest.encode.categories import numbers_in_text
-from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
+from bigforest.columns.types import Leaf, is_nested
+from bigforest.encode.categories import encode_category, numbers_in_text
+from bigforest.encode.job import EncodeJob
 from bigforest.encode.memory import plan_encode
-from bigforest.encode.pieces import encode_in_pieces
-from bigforest.encode.rows import check_group, encode_groups, encode_row_weights, encode_target, notice_repeats
-from bigforest.encode.targets import (
-    DistinctValues,
-    FoundClasses,
-    FoundNumbers,
-    check_column,
-    find_target,
-    find_task,
-    why_regression,
-)
+from bigforest.encode.numeric import encode_in_memory, encode_in_pieces
+from bigforest.encode.presort import compile_presort
+from bigforest.encode.roles import ColumnRoles, column_roles
+from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
+from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
 from bigforest.encode.values import value_bytes
-from bigforest.encode.weights import check_weight
 from bigforest.errors import DataError, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compiling import ENCODING, announced
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.options.train_config import TrainConfig, check_features
+from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
 from bigforest.source import Source
 from bigforest.source.source import source_of_files
@@ -38,10 +45,10 @@ from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
 from bigforest.storage.paths import copy, is_remote, write_atomically
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
-from bigforest.store.writer import Part, StoreWriter, write_range
+from bigforest.store.writer import Part, PartWriter, StoreWriter, write_range
 
 DEFAULTS = TrainConfig()
-# Bytes of rows unnested at a time, with the bytes guessed for a value of any type.
+# Bytes of rows that are unnested at a time, and the assumed bytes of a value.
 _SLICE_BYTES = 32 << 20
 _VALUE_BYTES = 16
 
@@ -59,16 +66,15 @@ def encode(
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
-    target     the column to learn; None takes the first of target, label, class and y that there is.
-    config     of which max_bins, task, categories, weight, class_weight and group matter here. The distinct values of
-               groups, and of categories, are held in memory; no budget knows of those of groups.
+    target     the column to learn; None for the first of target, label, class and y that is a column.
+    config     max_bins, task, categories, weight, class_weight and group are used. The distinct values of groups and of
+               categories are held in memory, those of groups outside the budget.
     exclude    columns that are neither features nor kept.
-    roles      what `column_roles` gives for these arguments, if that is known.
+    roles      result of `column_roles` for these arguments, if known.
 
-    Structs and arrays of a fixed length are unnested (columns/types.py); files that have some are copied flat to the
-    scratch folder first. Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store
-    depend on the rows of the table and on these options only. Anonymous memory: no more than resources.memory; without
-    that, 12 bytes per row and thread, 16 where values have 64 bits, beside what the source holds (encode/memory.py).
+    Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the rows
+    of the table and on these options. Anonymous memory: at most resources.memory; without a budget 12 bytes per row
+    and thread, 16 for values of 64 bits, in addition to the memory of the source (memory.py).
 
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
@@ -85,7 +91,7 @@ def encode(
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
-        # Tasks leave their parts beside the store, which is made here, or where other machines can, too.
+        # Tasks write their parts beside the store, or where other machines can write, too.
         StoreWriter(
             folder, max_bins=config.max_bins, parts=scratch / "parts" if is_remote(scratch) else None
         ) as writer,
@@ -109,15 +115,13 @@ def encode(
         _encode_features(job, writer, running, executor)
         groups = None
         if config.group is not None:
-            groups = encode_groups(
-                config.group, columns[config.group].dtype, partial(kept_column, job, config.group), writer
-            )
+            groups = encode_groups(job, config.group, columns[config.group].dtype, writer)
         writer.finish(found.spec, dropped, groups, weight, config.missing)
     store = Store.open(path, verify=False)
     for message in numbers_in_text(store):
         listener(Notice(message))
     if config.bootstrap and groups is None:
-        # A worker looks where it finds the store: it takes the client more than its task.
+        # Done by a worker, which is faster at reading the store than the client.
         notices = executor.gather(notice_repeats, [(store,)]) if writer.shared else [notice_repeats(store)]
         for message in filter(None, notices):
             listener(Notice(message))
@@ -127,7 +131,7 @@ def encode(
 def _target_notices(
     found: FoundClasses | FoundNumbers, dropped: int, asked: Task | None, weight: str | None
 ) -> Iterator[str]:
-    """What to say about a target: rows were dropped, it has one value, or too many classes if no task was asked for."""
+    """Yield messages: rows were dropped, the target is constant, or has too many classes for a task not asked for."""
     name, classes = found.spec.name, len(found.spec.classes)
     if dropped:
         reason = "" if weight is None else f", or 0 in {weight!r},"
@@ -142,49 +146,11 @@ def _target_notices(
         )
 
 
-class ColumnRoles(NamedTuple):
-    """What the columns of a table are for: all of them, and the name of the target, its task, groups and weights, and
-    the kind of each feature; and the values of the target, if they were read and are classes."""
-
-    columns: dict[str, Leaf]
-    target: str
-    task: Task
-    others: list[str]
-    kinds: dict[str, str]
-    values: DistinctValues | None
-
-
-def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
-    """What the columns are for, arguments as in `encode`. Raises DataError and ConfigError where one cannot be that."""
-    columns = leaves(source.schema)
-    name = find_target(columns, target)
-    task, values = find_task(source, columns[name], config.task)
-    config.settled(task)
-    others = _groups_and_weights(config, columns, name)
-    kinds = feature_kinds(columns, name, [*exclude, *others], config.categories)
-    check_features(config, kinds)
-    return ColumnRoles(columns, name, task, others, kinds, values)
-
-
-def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:
-    """The columns that are neither target nor features: groups and weights. Raises DataError when one cannot be."""
-    roles = {}
-    for role, name, check in (("group", config.group, check_group), ("weight", config.weight, check_weight)):
-        if name is not None:
-            check_column(name, columns, role)
-            if name == target or name in roles:
-                other = "target" if name == target else "column of groups"
-                raise DataError(f"{name!r} is the {other} and cannot also be the {role}; choose another column")
-            check(name, columns[name].dtype)
-            roles[name] = role
-    return list(roles)
-
-
 def _flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path) -> Source:
-    """The Source of the columns `names` among `leaves`, which are those of `source`.
+    """Return the source with its nested columns unnested; it has the leaves `names` as columns.
 
-    A table in memory is unnested as it is read. Of files, every read of one feature would read its whole column, so
-    they are copied flat to Parquet files in `scratch` first, some rows at a time.
+    A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
+    read of one feature would read its whole column.
     """
     columns = list(dict.fromkeys(leaves[name].column for name in names))
     if not any(is_nested(source.schema[column]) for column in columns):
@@ -203,7 +169,7 @@ def _flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], sc
 
 
 def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
-    """The file of the rows to encode, where tasks find it; None for all rows."""
+    """Return the file of the rows to encode, in a place that tasks can read; None for all rows."""
     rows = writer.row_numbers()
     if rows is None or not is_remote(scratch):
         return rows
@@ -211,39 +177,39 @@ def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
     return scratch / rows.name
 
 
+def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | list[str]:
+    """Task: encode a group of features as part `index` of the store; return it, or why features cannot be used."""
+    with PartWriter(job.parts, index) as part:
+        wrong: list[str] = []
+        if job.kinds[names[0]] == "category":
+            encode_category(job, names[0], part)
+        elif job.plan.in_memory(names):
+            wrong = encode_in_memory(job, names, part)
+        else:
+            wrong = encode_in_pieces(job, names[0], part)
+        return wrong or part.part()
+
+
 def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, executor: Executor) -> None:
     """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
-    split = job.plan.split(executor.size)
-    whole: dict[int, tuple[str, ...]] = {}
-    pieces: dict[int, str] = {}
-    for group in job.plan.groups:
-        if split == 1 and (job.kinds[group[0]] == "category" or job.plan.in_memory(group)):
-            whole[len(whole) + len(pieces)] = group
-        else:
-            for name in group:
-                pieces[len(whole) + len(pieces)] = name
-    waiting: dict[int, list[Part] | list[str]] = {}
+    groups = job.plan.groups
+    waiting: dict[int, Part | list[str]] = {}
     wrong: list[str] = []
     following = 0
 
-    def collect(index: int, result: list[Part] | list[str]) -> None:
+    def collect(index: int, result: Part | list[str]) -> None:
         nonlocal following
-        running.advance(len(whole.get(index, "1")))
+        running.advance(len(groups[index]))
         waiting[index] = result
         while following in waiting:
-            for one in waiting.pop(following):
-                if isinstance(one, str):
-                    wrong.append(one)
-                elif not wrong:
-                    writer.append(one)
+            found = waiting.pop(following)
+            if isinstance(found, list):
+                wrong.extend(found)
+            elif not wrong:
+                writer.append(found)
             following += 1
 
-    numbers = list(whole)
-    executor.run(encode_group, list(whole.items()), lambda at, result: collect(numbers[at], result), (job,))
-    waves = list(pieces.items())
-    for first in range(0, len(waves), executor.size):
-        for index, result in encode_in_pieces(job, dict(waves[first : first + executor.size]), split, executor).items():
-            collect(index, result)
+    executor.run(encode_group, list(enumerate(groups)), collect, (job,))
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Exclude the columns, or convert or drop the values"

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from bigforest.encode.encode import column_roles, encode
-from bigforest.encode.targets import USUAL_NAMES
+from bigforest.encode.encode import encode
+from bigforest.encode.roles import USUAL_NAMES, column_roles
 from bigforest.events import Listener
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import open_resources

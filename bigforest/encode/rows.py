@@ -11,7 +11,7 @@ Oracle: the rows themselves, in tests/encode/test_repeated_rows.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import GroupSpec, TargetSpec, WeightSpec
 from bigforest.columns.types import cells, is_text_type, places_among, text_of_categories
-from bigforest.encode.features import EncodeJob, kept_column
+from bigforest.encode.job import EncodeJob
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.targets import (
     DistinctValues,
@@ -166,7 +166,7 @@ def encode_row_weights(
 def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
     """The weights of the kept rows by themselves, slice by slice."""
     if name is not None:
-        yield from (weights_in_slice(series, name) for series in kept_column(job, name))
+        yield from (weights_in_slice(series, name) for series in job.column(name))
         return
     for start in range(0, job.plan.rows, job.plan.limits.slice_rows):
         yield np.ones(min(job.plan.limits.slice_rows, job.plan.rows - start))
@@ -178,20 +178,17 @@ def check_group(name: str, dtype: pl.DataType) -> None:
         raise DataError(f"{api('group')} {name!r} has type {dtype}; groups must be text, numbers, dates or booleans")
 
 
-def encode_groups(
-    name: str, dtype: pl.DataType, slices: Callable[[], Iterator[pl.Series]], writer: StoreWriter
-) -> GroupSpec:
-    """Write the code of each row's group, its rank among the values; `slices` gives the column from its beginning.
+def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWriter) -> GroupSpec:
+    """Write the code of each row's group, its rank among the values.
 
     Holds a slice and the distinct values. Raises DataError for nulls, and when all rows are of one group.
     """
     found: pl.Series | None = None
-    for series in slices():
+    for series in job.column(name):
         if missing := series.fill_nan(None).null_count() if series.dtype.is_float() else series.null_count():
             raise DataError(
                 f"{api('group')} {name!r} has {counted(missing, 'missing value')}; give every row a group; it may be "
-                "one of its "
-                "own"
+                "one of its own"
             )
         values = text_of_categories(series).unique()
         found = (values if found is None else pl.concat([found, values]).unique()).sort()
@@ -199,7 +196,7 @@ def encode_groups(
     if len(found) < 2:
         raise DataError(f"{api('group')} {name!r}: all rows are of the one group {found[0]!r}; two are needed")
     rows = np.zeros(len(found), np.int64)
-    for series in slices():
+    for series in job.column(name):
         codes = places_among(text_of_categories(series), found).to_numpy()
         rows += np.bincount(codes, minlength=len(found))
         writer.add_groups(codes)

@@ -11,7 +11,7 @@ import polars as pl
 
 from bigforest.columns.dataspec import MAX_CLASSES, code_width
 from bigforest.columns.types import Leaf
-from bigforest.encode.encode import ColumnRoles, column_roles
+from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.targets import MAX_FLOAT_CLASSES, check_classes, distinct_values
 from bigforest.encode.values import value_bytes
 from bigforest.options.train_config import TrainConfig

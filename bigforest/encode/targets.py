@@ -1,9 +1,10 @@
-"""The target column: which one it is, its classes in ascending order, and the class of every row.
+"""The target column: its task, and the integer of every row, a class code or a whole number.
 
-Regression targets, stored as integers so that their sums are exact in any order.
+Classes: the distinct values in ascending order; class k has code k.
 
-A target y becomes q = rint((y - offset) / step), and offset + q * step is its value in the forest. The offset is the
-multiple of the step in the middle of the range, the step a power of two, the smallest for which |q| < 2**52 and
+Regression: a target y is kept as the integer q = rint((y - offset) / step), so that sums are exact in any order; its
+value in the forest is offset + q * step. The offset is the multiple of the step in the middle of the range, the step a
+power of two, the smallest for which |q| < 2**52 and
 
     |q| * (weight of a bag at most) < 2**61,
 
@@ -16,9 +17,8 @@ the store also has the targets themselves (TargetSpec.exact), for the report by 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +28,9 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
 from bigforest.columns.labels import can_be_said
 from bigforest.columns.types import Leaf, is_text_type, level_codes, numbers, physical, places_among, type_name
-from bigforest.errors import DataError, api, counted, listed
+from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
 from bigforest.source import Source
-
-USUAL_NAMES = ("target", "label", "class", "y")
 
 # More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
 MAX_FLOAT_CLASSES = 100
@@ -131,42 +129,6 @@ def _measure(found: pl.Series) -> bool:
     return least not in (0, 1) or most - least + 1 > len(found)
 
 
-def find_target(columns: Collection[str], wanted: str | None) -> str:
-    """The name of the target: `wanted`, or the first usual name that is a column. Raises DataError."""
-    if wanted is not None:
-        check_column(wanted, columns, "target")
-        return wanted
-    for name in USUAL_NAMES:
-        if name in columns:
-            return name
-    names = list(columns)
-    lower = {name.lower(): name for name in reversed(names)}
-    near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
-    likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
-    raise DataError(
-        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set {api('target')} to the column to "
-        "predict, "
-        f"such as {' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
-    )
-
-
-def check_column(name: str, columns: Collection[str], role: str) -> None:
-    """Raise DataError when `name` is not among `columns`, with the names that look like it."""
-    if name not in columns:
-        near = get_close_matches(name, list(columns), n=3)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
-        if all(part.strip() in columns for part in name.split(",")):
-            hint = "give each of these columns by itself"
-        raise DataError(f"there is no column {name!r} for {api(role)}; {hint}{_undivided(columns)}")
-
-
-def _undivided(columns: Collection[str]) -> str:
-    """What to do where the only column is a header that was not divided, as it seems; else nothing."""
-    if len(columns) > 1 or all(map(str.isidentifier, columns)):
-        return ""
-    return "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
-
-
 def check_classes(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a target whose values cannot be classes."""
     if dtype in (pl.Int128, pl.UInt128):
@@ -245,9 +207,8 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     """Raise DataError when there are too many classes to be ones."""
     if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
         raise DataError(
-            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop {api('task')}, or "
-            "make "
-            f"it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop {api('task')}, "
+            f"or make it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
         )
     if classes > MAX_CLASSES:
         raise DataError(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import MAX_CODES
 from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import DataError
-from bigforest.kernels.presort.ranking import FIRST, HIGH, LOW, VARYING, Bins, find_bins, order_keys, raw_values
+from bigforest.kernels.presort.ranking import HIGH, LOW, VARYING, Bins, find_bins, order_keys, raw_values
 from bigforest.store.writer import PartWriter
 
 # float64 tells all integers apart up to here, and all decimals of this many digits.
@@ -100,9 +100,8 @@ class KeyMaker:
         self._limits = np.array([2**64 - 1, 0, 0, 0], np.uint64)
         self._beyond: list[int] = []
 
-    def make(self, series: pl.Series, keys: Keys, at: int | None = None) -> None:
-        """Write the keys of a slice without gaps into `keys` from place `at`; None for after those made before."""
-        begin = self.made if at is None else at
+    def make(self, series: pl.Series, keys: Keys, begin: int = 0) -> None:
+        """Write the keys of a slice without missing values into `keys`, from place `begin` on."""
         self.made += len(series)
         series = physical(series)
         if self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
@@ -117,17 +116,6 @@ class KeyMaker:
         raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
         own = keys[begin : begin + len(raw)]
         order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
-
-    def join(self, other: KeyMaker) -> None:
-        """Take note of what another maker of the same feature has made besides."""
-        known, more = self._limits, other._limits
-        if not self.made:
-            self._limits = more.copy()
-        elif other.made:
-            known[VARYING] |= more[VARYING] | (known[FIRST] ^ more[FIRST])
-            known[LOW], known[HIGH] = min(known[LOW], more[LOW]), max(known[HIGH], more[HIGH])
-        self.made += other.made
-        self._beyond += other._beyond
 
     def wrong(self) -> str | None:
         """Why the feature cannot be used, in words: integers of more than 64 bits, or decimals of too many digits."""
@@ -224,18 +212,6 @@ def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
     return filled
 
 
-_NOTHING = np.empty(0, np.uint64)
-
-
-def check_codes(name: str, codes: int) -> None:
-    """Raise DataError when a feature has more values than codes can tell apart."""
-    if codes > MAX_CODES:
-        raise DataError(
-            f"feature {name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot tell apart; "
-            "round it or exclude it"
-        )
-
-
 class DictionaryWriter:
     """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
 
@@ -251,17 +227,15 @@ class DictionaryWriter:
         part: PartWriter,
         *,
         missing: bool = False,
-        last: NDArray[np.uint64] = _NOTHING,
     ) -> None:
-        """missing: whether code 0 is that of rows without a value. last: the offset below all that will come, [0 or
-        1]."""
+        """missing: True if code 0 is that of missing values."""
         self.ranks = 0
         self.scale = scale
         self.bins = bins
         self.missing = missing
         self._name = name
         self._part = part
-        self._last = last  # the largest offset so far
+        self._last = np.empty(0, np.uint64)  # the largest offset so far, if any
         most = len(bins.last)
         self._first = np.empty(most, np.uint64)  # the first distinct offsets, as many as codes are allowed
         self._low = np.empty(most, np.uint64)  # smallest and largest offset of each bin
@@ -275,7 +249,11 @@ class DictionaryWriter:
 
         Raises DataError when there are too many, or two of them are the same float64.
         """
-        check_codes(self._name, self.ranks + len(offsets) + self.missing)
+        if self.ranks + len(offsets) + self.missing > MAX_CODES:
+            raise DataError(
+                f"feature {self._name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot tell "
+                "apart; round it or exclude it"
+            )
         if self.scale.crowded:
             self._check_apart(offsets)
         if len(self._first):

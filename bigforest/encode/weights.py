@@ -54,8 +54,7 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     if wrong.any():
         raise DataError(
             f"{api('weight')} {name!r} has {counted(wrong.sum(), 'value')} such as {series[int(wrong.argmax())]}; "
-            "weights are "
-            "numbers from 0 on: fill or drop these rows"
+            "weights are numbers from 0 on: fill or drop these rows"
         )
     return values
 

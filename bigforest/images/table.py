@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.types import cells, text_of_categories
-from bigforest.encode.targets import USUAL_NAMES, check_column
+from bigforest.encode.roles import USUAL_NAMES, check_column
 from bigforest.errors import ConfigError, DataError
 from bigforest.images.decode import check_pillow, decode_image
 from bigforest.images.folder import Entry, decoded

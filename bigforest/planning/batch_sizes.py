@@ -17,7 +17,6 @@ class Limits:
     slice_rows      rows of a column that are read at a time.
     cells_per_read  columns of few rows are read together, up to this many cells, because each read has its price.
     presort_rows    rows of a column that are presorted at once; row numbers within them have 32 bits.
-    task_rows       a column is divided among several tasks where each has this many rows, at least.
     levels_waiting  levels of a category that wait until they are made one list, at least.
 
     The out-of-bag report (oob/), without a budget of memory:
@@ -35,7 +34,6 @@ class Limits:
     slice_rows: int = 1 << 18
     cells_per_read: int = 1 << 21
     presort_rows: int = 2**32 - 1
-    task_rows: int = 1 << 18
     levels_waiting: int = 1 << 18
 
     group_bytes: int = 48 << 20

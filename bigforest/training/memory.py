@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bigforest.encode.encode import ColumnRoles
 from bigforest.encode.memory import encode_estimate
+from bigforest.encode.roles import ColumnRoles
 from bigforest.encode.table_shape import shape_of
 from bigforest.errors import ConfigError, api, counted
 from bigforest.execution.resources import Resources

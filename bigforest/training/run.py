@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.columns.types import kind_of
-from bigforest.encode.encode import column_roles, encode
+from bigforest.encode.encode import encode
+from bigforest.encode.roles import column_roles
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import (
     BigForestError,

@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.columns.types import type_name
-from bigforest.encode import features
 from bigforest.encode.encode import encode
+from bigforest.encode.job import EncodeJob
 from bigforest.encode.targets import MAX_FLOAT_CLASSES
 from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
@@ -382,11 +382,11 @@ def test_category__is_read_once_where_it_is_one_slice(
     frame = pl.DataFrame({"c": ["ab"[row % 2] for row in range(100)], "target": [row % 2 for row in range(100)]})
     read = []
 
-    def kept_column(job: Any, name: str, *given: Any) -> Any:
+    def column(job: EncodeJob, name: str) -> Any:
         read.append(name)
-        return plain(job, name, *given)
+        return plain(job, name)
 
-    plain = features.kept_column
-    monkeypatch.setattr(features, "kept_column", kept_column)
+    plain = EncodeJob.column
+    monkeypatch.setattr(EncodeJob, "column", column)
     check(encoded(frame, tmp_path, limits=Limits(slice_rows=slice_rows)), frame)
     assert read == ["c"] * expected

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.columns.dataspec import MOST_WEIGHT, max_number
 from bigforest.encode import weights as weights_module
-from bigforest.encode.categories import find_levels
 from bigforest.errors import BigForestError
+from bigforest.execution.resources import Resources
 from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.memory import BASE_BYTES
 from bigforest.store.format import Manifest
 from tests.encode.test_encode import content, encoded
 from tests.thorough import examples
@@ -261,7 +262,12 @@ def test_categories__of_many_levels_and_too_little_memory(tmp_path: Path) -> Non
     assert store.levels().of(1).to_list() == sorted(frame["name"].to_list())
     assert store.levels().of(1).gather(store.feature_codes(1)).to_list() == frame["name"].to_list()
     with pytest.raises(BigForestError, match="levels of 'name' do not fit in memory"):
-        find_levels("name", pl.String(), iter([frame["name"]]), 1_000_000, limits)
+        encoded(
+            frame.with_columns(name=pl.col("name").str.pad_start(300)),
+            tmp_path,
+            "long.store",
+            resources=Resources(memory=BASE_BYTES + 60_000_000, threads=1, limits=limits),
+        )
 
 
 def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:

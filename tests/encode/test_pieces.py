@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import tempfile
-import threading
 import tracemalloc
 from decimal import Decimal
 from pathlib import Path
@@ -19,9 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.columns.dataspec import MAX_CODES
-from bigforest.encode import pieces as pieces_
-from bigforest.encode.features import EncodeJob, new_bins
+from bigforest.encode import numeric
+from bigforest.encode.job import EncodeJob
 from bigforest.encode.memory import PIECE_BYTES, plan_encode, sort_bytes
+from bigforest.encode.numeric import encode_in_pieces
+from bigforest.encode.presort import new_bins
 from bigforest.encode.values import DictionaryWriter, Scale
 from bigforest.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
@@ -41,8 +41,7 @@ from tests.thorough import examples
     max_bins=st.sampled_from(["exact", "exact", 2, 3, 7, 100]),
     presort_rows=st.sampled_from([1, 2, 5, 1000]),
     slice_rows=st.sampled_from([1, 3, 8, 1000]),
-    task_rows=st.sampled_from([1, 2, 5, 1000]),
-    threads=st.sampled_from([1, 2, 7, 40]),
+    threads=st.sampled_from([1, 2, 7]),
 )
 def test_pieces__same_bytes_as_in_one(
     data: st.DataObject,
@@ -50,7 +49,6 @@ def test_pieces__same_bytes_as_in_one(
     max_bins: Any,
     presort_rows: int,
     slice_rows: int,
-    task_rows: int,
     threads: int,
 ) -> None:
     frame = frame.select(pl.exclude(pl.Int128))
@@ -61,7 +59,7 @@ def test_pieces__same_bytes_as_in_one(
         expected = content(encoded(frame, folder, "expected.store", max_bins=max_bins))
         for file, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
             frame[start : start + sizes[file]].write_parquet(folder / f"{file}.parquet", row_group_size=4)
-        limits = Limits(presort_rows=presort_rows, slice_rows=slice_rows, task_rows=task_rows)
+        limits = Limits(presort_rows=presort_rows, slice_rows=slice_rows)
         for number, table in enumerate((frame, str(folder / "*.parquet"))):
             store = encoded(table, folder, f"{number}.store", threads, limits, max_bins=max_bins)
             assert content(store) == expected
@@ -69,7 +67,7 @@ def test_pieces__same_bytes_as_in_one(
 
 
 @pytest.mark.parametrize("max_bins", ["exact", 300])
-@pytest.mark.parametrize(("threads", "presort_rows"), [(2, 7_000), (21, 2**32 - 1), (30, 9_000)])
+@pytest.mark.parametrize(("threads", "presort_rows"), [(1, 40_000), (2, 7_000), (30, 9_000)])
 def test_pieces__of_several_blocks(threads: int, presort_rows: int, max_bins: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     rows = 150_000
@@ -87,7 +85,7 @@ def test_pieces__of_several_blocks(threads: int, presort_rows: int, max_bins: An
     ).with_columns(y=pl.when(pl.col("y") < 2).then("y"))
     expected = content(encoded(frame, tmp_path, "expected.store", max_bins=max_bins))
     frame.write_parquet(tmp_path / "t.parquet", row_group_size=50_000)
-    limits = Limits(presort_rows=presort_rows, slice_rows=20_000, task_rows=10_000)
+    limits = Limits(presort_rows=presort_rows, slice_rows=20_000)
     assert content(encoded(tmp_path / "t.parquet", tmp_path, "b.store", threads, limits, max_bins=max_bins)) == expected
 
 
@@ -117,7 +115,7 @@ def test_encode__full_disk_is_a_clear_error(
     frame = pl.DataFrame({f"x{i}": np.arange(100) * 0.3 for i in range(5)} | {"y": np.arange(100) % 2})
     limits = Limits(presort_rows=10, slice_rows=20) if pieces else USUAL
     if pieces:
-        monkeypatch.setattr(pieces_, "write_whole", write)
+        monkeypatch.setattr(numeric, "write_whole", write)
     else:
         monkeypatch.setattr(writer._Files, "append", write)
     with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
@@ -142,7 +140,7 @@ def test_open_source__full_scratch_is_a_clear_error(tmp_path: Path, monkeypatch:
         pl.Series([Decimal(f"{number}.{digit}") for digit in (1, 2) for number in (1, 10**17, 3, 9)]),
     ],
 )
-@pytest.mark.parametrize("limits", [Limits(presort_rows=1), Limits(presort_rows=3, slice_rows=2), Limits(task_rows=1)])
+@pytest.mark.parametrize("limits", [Limits(presort_rows=1), Limits(presort_rows=3, slice_rows=2)])
 def test_pieces__unfit_columns_are_refused_in_the_same_words(column: pl.Series, limits: Limits, tmp_path: Path) -> None:
     more = {"z": column} if column.dtype == pl.Int128 else {}  # of which all that are unfit are named
     frame = pl.DataFrame({"x": column, **more, "y": [0, 1] * 4})
@@ -158,43 +156,11 @@ def test_pieces__unfit_columns_are_refused_in_the_same_words(column: pl.Series, 
 def test_pieces__fewer_rows_with_a_target_than_pieces(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": np.arange(8) * 0.5, "y": [None] * 7 + ["a"]}, schema_overrides={"y": pl.String})
     expected = content(encoded(frame, tmp_path, "expected.store"))
-    assert content(encoded(frame, tmp_path, "b.store", 4, Limits(task_rows=2))) == expected
-
-
-def test_pieces__no_room_for_copies_is_not_a_short_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: Path) -> Path:
-        raise ConfigError("raise BIGFOREST_CACHE_SIZE")
-
-    monkeypatch.setattr(pieces_, "local_path", full)
-    with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"):
-        encoded(pl.DataFrame({"x": np.arange(8) * 0.5, "y": [0, 1] * 4}), tmp_path, limits=Limits(presort_rows=3))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
-@pytest.mark.parametrize(
-    ("threads", "limits", "raised"), [(1, Limits(presort_rows=1), False), (40, Limits(task_rows=50), True)]
-)
-def test_pieces__many_with_few_open_files(
-    threads: int, limits: Limits, raised: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import resource
-
-    frame = pl.DataFrame({"x": np.arange(2000)[::-1] * 0.5, "y": np.arange(2000) % 2})
-    expected = content(encoded(frame, tmp_path, "expected.store", max_bins=3))
-    exact = content(encoded(frame, tmp_path, "exact.store"))
-    if not raised:
-        monkeypatch.setattr(pieces_, "allow_many_files", lambda: None)
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/dev/fd").iterdir())) + 100, before[1]))
-    try:
-        assert content(encoded(frame, tmp_path, "b.store", threads, limits, max_bins=3)) == expected
-        assert content(encoded(frame, tmp_path, "c.store", threads, limits)) == exact
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert content(encoded(frame, tmp_path, "b.store", 4, Limits(presort_rows=2))) == expected
 
 
 @pytest.mark.parametrize("max_bins", ["exact", 300])
-def test_rank_rows__keeps_to_its_memory(max_bins: Any, tmp_path: Path) -> None:
+def test_pieces__keep_to_their_memory(max_bins: Any, tmp_path: Path) -> None:
     rows = 1 << 22
     values = np.random.default_rng(1).random(rows, dtype=np.float32)
     values *= np.float32(3) ** (np.arange(rows) % 50).astype(np.float32)
@@ -203,27 +169,11 @@ def test_rank_rows__keeps_to_its_memory(max_bins: Any, tmp_path: Path) -> None:
     job = EncodeJob(source, None, max_bins, plan, tmp_path, tmp_path, {"x": "x"}, {"x": "numeric"})
     tracemalloc.start()
     try:
-        _, [run] = pieces_.rank_rows(job, tmp_path, "x", 0, rows)
-        peak = tracemalloc.get_traced_memory()[1]
+        with PartWriter(tmp_path, 0) as part:
+            assert encode_in_pieces(job, "x", part) == []
+            peak = tracemalloc.get_traced_memory()[1]
+            [feature] = part.part().features
     finally:
         tracemalloc.stop()
-    assert run.keys > rows * 0.9
+    assert feature.codes > (rows * 0.9 if max_bins == "exact" else 256)
     assert peak < 4 * rows + sort_bytes(rows) + PIECE_BYTES // 4
-
-
-def test_pieces__the_lowest_clash_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    high, merge_runs = threading.Event(), pieces_.merge_runs
-
-    def high_range_first(*args: Any) -> Any:
-        if args[-2] is None:
-            high.wait(60)
-            return merge_runs(*args)
-        try:
-            return merge_runs(*args)
-        finally:
-            high.set()
-
-    monkeypatch.setattr(pieces_, "merge_runs", high_range_first)
-    column = [-(2**53) - 1, 3, -5, 2**53, 2**53 + 1, -3, 5, -(2**53)]
-    with pytest.raises(DataError, match=f"{-(2**53) - 1} and {-(2**53)}"):
-        encoded(pl.DataFrame({"x": column, "y": [0, 1] * 4}), tmp_path, "b.store", 2, Limits(task_rows=4))

@@ -107,7 +107,7 @@ def test_encode__few_columns_in_pieces(workers: int, tmp_path: Path) -> None:
         LocalCluster(n_workers=workers, threads_per_worker=12 // workers, processes=False, **QUIET) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        resources = Resources(threads=12, cluster=Cluster(client), scratch=tmp_path, limits=Limits(task_rows=9_000))
+        resources = Resources(threads=12, cluster=Cluster(client), scratch=tmp_path, limits=Limits(presort_rows=9_000))
         source = open_source(str(table), scratch=tmp_path)
         store = encode(source, "late", tmp_path / "s", resources=resources, listener=silent)
     assert content(store) == content(expected)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.encode import features
-from bigforest.encode.features import new_bins, presort
+from bigforest.encode import presort as presort_
+from bigforest.encode.presort import new_bins, presort
 from bigforest.encode.values import KeyMaker
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
 from tests.thorough import examples
@@ -29,7 +29,7 @@ def ranked(values: NDArray[Any], bucket: int, pieces: int = 1) -> tuple[NDArray[
             maker.make(series[int(part[0]) : int(part[-1]) + 1], keys[part[0] : part[-1] + 1])
     assert maker.wrong() is None
     scale = maker.scale()
-    with mock.patch.object(features, "BUCKET_ROWS", bucket):
+    with mock.patch.object(presort_, "BUCKET_ROWS", bucket):
         offsets = presort(keys, scale, new_bins(len(keys), "exact"))
     return keys, scale.values(offsets)
 

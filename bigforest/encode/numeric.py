@@ -1,0 +1,254 @@
+"""Encoding numeric features: every cell becomes the rank of its value among the distinct values of its column.
+
+A column that fits in memory:
+
+1. make a key of every value, an unsigned integer in the same order (values.py);
+2. presort: replace the keys by their ranks, which also finds the distinct keys (presort.py);
+3. write the distinct values as the dictionary, and the ranks as codes.
+
+    values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0: missing, only where values are
+    codes         2     0     1    2
+
+A column that does not fit is cut into *runs* of rows that do. Each run is presorted by itself, and its ranks and
+distinct keys are written to scratch files. The keys of all runs are then merged, range by range, so that equal keys
+meet: this finds the dictionary, and for each key of a run its rank in the column. At last the ranks within runs are
+replaced by those in the column. The column is read once. The store has the same bytes for every way of cutting.
+
+    values   3.5 1.0 3.5 | 2.0 3.5        two runs
+    keys     1.0 3.5     | 2.0 3.5        file `keys`: distinct in each run
+    ranks    1 0 1       | 0 1            file `ranks`: of every row, within its run
+    merged   0 2         | 1 2            file `merged`: rank of each key of a run in the column
+    codes    2 0 2       | 1 2            merged[ranks]
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.types import cells
+from bigforest.encode.job import EncodeJob
+from bigforest.encode.presort import new_bins, presort
+from bigforest.encode.values import (
+    DictionaryWriter,
+    KeyMaker,
+    Keys,
+    MissingRows,
+    Scale,
+    absent_cells,
+    in_chunks,
+    with_gaps,
+    without,
+)
+from bigforest.kernels.presort.ranking import count_offset_cells, rank_cells
+from bigforest.storage.atomic import write_whole
+from bigforest.storage.paths import local_workdir
+from bigforest.store.writer import PartWriter
+
+_RANK = np.dtype("<u4")
+# With bins, merging also holds the number of rows of each key: this many times the memory.
+_COUNTED = 3
+
+
+def encode_in_memory(job: EncodeJob, names: Sequence[str], part: PartWriter) -> list[str]:
+    """Read some features together, and encode each in memory. Return why features cannot be used, one text each."""
+    makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
+    keys = {name: np.empty(job.plan.rows, maker.key_type) for name, maker in makers.items()}
+    gaps = {name: MissingRows() for name in names}
+    for frame in job.slices(names):
+        for name, maker in makers.items():
+            series = cells(frame, name)
+            absent = absent_cells(series)
+            gaps[name].add(absent, len(series))
+            maker.make(without(series, absent), keys[name], maker.made)
+    if wrong := [fault for maker in makers.values() if (fault := maker.wrong())]:
+        return wrong
+    for name, maker in makers.items():
+        missing = gaps[name].any
+        dictionary = _dictionary(job, maker, part, missing=missing)
+        ranks = keys.pop(name)[: maker.made]
+        if maker.made:
+            dictionary.add(presort(ranks, dictionary.scale, dictionary.bins))
+        dictionary.finish()
+        codes = dictionary.codes(gaps.pop(name).cut(ranks))
+        part.end_feature(name, str(maker.dtype), codes, job.columns[name], missing=missing)
+    return []
+
+
+def encode_in_pieces(job: EncodeJob, name: str, part: PartWriter) -> list[str]:
+    """Encode a feature run by run, through files in the scratch folder. Return why it cannot be used, if so."""
+    maker = KeyMaker(name, job.source.schema[name])
+    with (
+        local_workdir(job.scratch) as scratch,
+        tempfile.TemporaryDirectory(prefix="pieces-", dir=scratch) as folder,
+    ):
+        files = Path(folder)
+        runs = _rank_runs(job, maker, files)
+        if fault := maker.wrong():
+            return [fault]
+        missing = any(run.missing for run in runs)
+        dictionary = _dictionary(job, maker, part, missing=missing)
+        _merge_keys(files, runs, maker, dictionary)
+        dictionary.finish()
+        codes = _codes_of_runs(files, runs, dictionary)
+        part.end_feature(name, str(maker.dtype), codes, job.columns[name], missing=missing)
+    return []
+
+
+def _dictionary(job: EncodeJob, maker: KeyMaker, part: PartWriter, *, missing: bool) -> DictionaryWriter:
+    bins = new_bins(maker.made, job.max_bins, missing=missing)
+    return DictionaryWriter(maker.name, maker.scale(), bins, part, missing=missing)
+
+
+class _Run(NamedTuple):
+    """Consecutive rows of a column that are ranked by themselves.
+
+    rows     number of rows.
+    begin    place of its first key in the file `keys`; end: the place behind its last.
+    missing  True if some rows have no value; their rank is 0 then, and other ranks are one larger.
+    """
+
+    rows: int
+    begin: int
+    end: int
+    missing: bool
+
+
+def _rank_runs(job: EncodeJob, maker: KeyMaker, files: Path) -> list[_Run]:
+    """Read the column, and write the ranks and distinct keys of each run."""
+    max_rows = min(job.plan.rows_at_once(maker.size), job.plan.rows)
+    keys = np.empty(max_rows, maker.key_type)
+    runs: list[_Run] = []
+    gaps, rows, made = MissingRows(), 0, 0
+
+    def end_run() -> None:
+        if maker.wrong() is None:  # else only the message needs the remaining rows
+            begin = runs[-1].end if runs else 0
+            distinct = _rank_run(files, maker.scale(), keys[:made], gaps, counted=isinstance(job.max_bins, int))
+            runs.append(_Run(rows, begin, begin + distinct, gaps.any))
+
+    for series in job.column(maker.name):
+        begin = 0
+        while begin < len(series):
+            piece = series[begin : begin + max_rows - rows]
+            absent = absent_cells(piece)
+            present = without(piece, absent)
+            gaps.add(absent, len(piece))
+            maker.make(present, keys, made)
+            begin, rows, made = begin + len(piece), rows + len(piece), made + len(present)
+            if rows == max_rows:
+                end_run()
+                gaps, rows, made = MissingRows(), 0, 0
+    if rows:
+        end_run()
+    return runs
+
+
+def _rank_run(files: Path, scale: Scale, keys: Keys, gaps: MissingRows, *, counted: bool) -> int:
+    """Append the ranks and distinct keys of a run to the files, and return the number of distinct keys.
+
+    keys     of the rows that have a value; overwritten.
+    counted  True if the number of rows of each key is needed, too.
+    """
+    distinct = 0
+    if len(keys):
+        offsets = presort(keys, scale, new_bins(len(keys), "exact"))
+        offsets <<= np.uint64(scale.shift)
+        offsets += np.uint64(scale.low)
+        distinct = len(offsets)
+        _append(files / "keys", offsets, keys.dtype)
+        del offsets  # there is no memory for counts in addition
+        if counted:
+            counts = np.zeros(distinct, np.uint32)
+            count_offset_cells(keys, np.uint64(0), np.uint64(0), counts)
+            _append(files / "counts", counts, _RANK)
+            del counts
+    for ranks, absent in gaps.cut(keys):
+        _append(files / "ranks", with_gaps(ranks, absent) if gaps.any else ranks, _RANK)
+    return distinct
+
+
+def _merge_keys(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter) -> None:
+    """Add the keys of all runs to the dictionary, and write the rank of each key in the column to `merged`."""
+    scale, bins = dictionary.scale, dictionary.bins
+    binned = bool(len(bins.last))
+    size = runs[-1].end
+    every_key = _mapped(files / "keys", maker.key_type, size)
+    every_count = _mapped(files / "counts", _RANK, size if binned else 0)
+    max_keys = max(run.rows for run in runs) // (_COUNTED if binned else 1)
+    rows = 0
+    with (files / "merged").open("wb", buffering=0) as merged:
+        for spans in _key_ranges(every_key, runs, max_keys):
+            keys = np.concatenate([every_key[begin:end] for begin, end in spans])
+            low = int(keys.min())
+            local = Scale(low, scale.shift, ((int(keys.max()) - low) >> scale.shift).bit_length(), 0, False, 0)
+            offsets = presort(keys, local, new_bins(len(keys), "exact"))  # keys are ranks from now on
+            before = dictionary.ranks
+            if binned:
+                counts = np.zeros(len(offsets), np.uint64)
+                np.add.at(counts, keys, np.concatenate([every_count[begin:end] for begin, end in spans]))
+                added = int(counts.sum())
+                rank_cells(counts, bins, np.array([rows, before], np.uint64), np.empty(len(offsets), np.uint64))
+                rows += added
+            offsets += np.uint64((low - scale.low) >> scale.shift)
+            dictionary.add(offsets)
+            at = 0
+            for begin, end in spans:
+                merged.seek(begin * _RANK.itemsize)
+                for chunk in in_chunks(keys[at : at + end - begin]):
+                    write_whole(merged, (chunk + np.uint64(before)).astype(_RANK))
+                at += end - begin
+
+
+def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[list[tuple[int, int]]]:
+    """Cut the keys into ranges, ascending; yield for each range the begin and end of its keys in every run.
+
+    A range has at most `max_keys` keys, or one of each run where it cannot be cut further.
+    """
+    own = [keys[run.begin : run.end] for run in runs]
+    first = np.array([run.begin for run in runs])
+    waiting = [(np.zeros(len(runs), np.int64), np.array([run.end - run.begin for run in runs]))]
+    while waiting:
+        begin, end = waiting.pop()
+        sizes = end - begin
+        widest = int(sizes.argmax())
+        if sizes.sum() > max_keys and sizes[widest] > 1:
+            middle_key = own[widest][(begin[widest] + end[widest]) // 2]
+            middle = np.array([np.searchsorted(one, middle_key) for one in own], np.int64)
+            waiting += [(middle, end), (begin, middle)]
+        elif sizes.any():
+            yield list(zip((first + begin).tolist(), (first + end).tolist(), strict=True))
+
+
+def _codes_of_runs(files: Path, runs: Sequence[_Run], dictionary: DictionaryWriter) -> Iterator[Keys]:
+    """Yield the codes of all rows, in chunks."""
+    ranks = _mapped(files / "ranks", _RANK, sum(run.rows for run in runs))
+    merged = _mapped(files / "merged", _RANK, runs[-1].end)
+    first = 0
+    for run in runs:
+        [codes] = dictionary.codes(iter([(merged[run.begin : run.end].copy(), None)]))
+        of_rank = np.concatenate([np.zeros(1, codes.dtype), codes]) if run.missing else codes
+        for chunk in in_chunks(ranks[first : first + run.rows]):
+            yield of_rank[chunk]
+        first += run.rows
+
+
+def _append(file: Path, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    with file.open("ab", buffering=0) as out:
+        for chunk in in_chunks(array):
+            write_whole(out, chunk.astype(dtype, copy=False))
+
+
+def _mapped(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+    """Return the first entries of a file, mapped."""
+    if not size:
+        return np.empty(0, dtype)
+    try:
+        return np.asarray(np.memmap(file, dtype, "r", shape=(size,)))
+    except ValueError as error:
+        raise OSError(f"{file}: the scratch file has been cut short; do not touch it during a run") from error
