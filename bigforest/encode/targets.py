@@ -208,7 +208,8 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
         raise DataError(
             f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop {api('task')}, "
-            f"or make it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+            "or make it regression, to predict numbers; classes are integers, strings or at most "
+            f"{MAX_FLOAT_CLASSES} floats"
         )
     if classes > MAX_CLASSES:
         raise DataError(
