@@ -34,10 +34,10 @@ if _TYPE_CHECKING:
     from bigforest.explain.explain import explain_forest
     from bigforest.explain.plan import ExplanationPlan, plan_explanation
     from bigforest.explain.tables import Explanation
-    from bigforest.export.export import export_forest
     from bigforest.images.convert import ImageFeatures, images_to_features
     from bigforest.plot.pictures import Pictures
     from bigforest.plot.plot import plot_forest
+    from bigforest.predict.export_file import export_forest
     from bigforest.predict.files import predict_file
     from bigforest.predict.forest import Forest, read_forest
     from bigforest.report.report import report_forest
@@ -111,7 +111,7 @@ _HOMES = {
     "compare": "bigforest.training.compare",
     "encode_store": "bigforest.encode.encode_store",
     "explain_forest": "bigforest.explain.explain",
-    "export_forest": "bigforest.export.export",
+    "export_forest": "bigforest.predict.export_file",
     "images_to_features": "bigforest.images.convert",
     "merge": "bigforest.revise.merge",
     "plan_explanation": "bigforest.explain.plan",

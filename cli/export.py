@@ -42,7 +42,7 @@ def export(
     Example: bigforest export flights.forest --to sql --table flights
     """
     import bigforest
-    from bigforest.export.export import SUFFIXES
+    from bigforest.predict.export_file import SUFFIXES
 
     format.setdefault("out", options.named_after(forest, SUFFIXES.get(to, "")))
     written = bigforest.export_forest(forest, to=to, **format, **run)

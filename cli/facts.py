@@ -25,7 +25,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "features": len(spec.features),
         "classes": len(spec.target.classes),
         "trees": forest.trees,
-        "nodes": forest.node_count,
+        "nodes": forest.files.node_count,
         "stop": asdict(forest.origin.stop) if forest.origin is not None and forest.origin.stop is not None else None,
         "oob": error_facts(forest),
         "shrinkage": choice_facts(forest.shrinkage),
@@ -96,7 +96,7 @@ def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str
         "versions": {name: run[name] for name in ("bigforest", "python", "numpy", "numba", "polars")},
     }
     if forest.is_tuned:
-        facts["chosen"], facts["tuning"] = chosen_of(forest), forest.tuning.to_dicts()
+        facts["chosen"], facts["tuning"] = chosen_of(forest.files), forest.tuning.to_dicts()
     if forest.origin is not None:
         facts["origin"] = asdict(forest.origin)
     if trees:

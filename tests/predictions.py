@@ -18,4 +18,4 @@ _write = partial(files.write_predictions, proba=False, keep=(), listener=silent,
 
 def write_predictions(forest: Forest, source: Source, out: Path, rule: Any = None, **options: Any) -> FilePrediction:
     """The rows of `source` predicted by a rule, or by that of training, into the file `out`."""
-    return _write(forest, source, out, rule or forest.rule(), **{"resources": Resources(), **options})
+    return _write(forest, source, out, rule or forest.rules.make(), **{"resources": Resources(), **options})

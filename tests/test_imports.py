@@ -29,8 +29,8 @@ SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
 # The layers of ARCHITECTURE.md from the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
     *("kernels", "errors", "events", "version", "html", "planning", "options", "columns", "storage", "execution"),
-    *("progress", "metrics", "source", "store", "encode", "sampling", "forest", "images", "simulation", "predict"),
-    *("export", "grow", "oob", "revise", "explain", "plot", "report", "training", "compiling", "sklearn"),
+    *("progress", "metrics", "source", "store", "encode", "sampling", "forest", "images", "simulation", "export"),
+    *("predict", "grow", "oob", "revise", "explain", "plot", "report", "training", "compiling", "sklearn"),
 )
 # The same within a layer.
 SUBLAYERS = {

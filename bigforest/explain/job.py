@@ -23,11 +23,11 @@ from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan, TreeStock, forget_trees
+from bigforest.forest.oob_report import oob_row_batches
 from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest
 from bigforest.predict.groups import LOADING_BYTES, survey
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
-from bigforest.predict.oob_report import oob_row_batches
 from bigforest.source import Source
 
 
@@ -65,7 +65,7 @@ class ExplainJob:
         if self.resources.cluster is not None and self.forest.is_temporary:
             directory = self.work / "forest"
             self.forest.write(directory)
-        votes = self.forest.tree_votes()
+        votes = self.forest.files.tree_votes
         factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
         workers = self.resources.workers
         if self.resources.memory is not None:  # each part names its smallest budget
@@ -137,7 +137,7 @@ class ExplainJob:
         groups = self.source.column(config.group) if config.group in self.source.schema else None
         codes = group_codes(spec, config, groups, kept.astype(np.uint64))
         classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
-        return OutOfBagRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
+        return OutOfBagRows(table, TreeBags.of(self.forest.files, BagInputs(spec, classes, codes)))
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
         """The requested rows, by their positions among the rows with a target; else a sample of `most`.

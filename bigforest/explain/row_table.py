@@ -19,7 +19,7 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.metrics.numbers import LARGEST
-from bigforest.predict.grown import GrownForest
+from bigforest.predict.forest import Forest
 from bigforest.predict.passes import naming_rows
 from bigforest.predict.rows import check_schema
 from bigforest.source import Source
@@ -92,7 +92,7 @@ def _mapped(path: Path, kind: str) -> NDArray[Any]:
     return _maps.get((path, kind), made)
 
 
-def describe_rows(forest: GrownForest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
+def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
     """The table that `write_row_table` will write, before anything is read; as if no value were missing.
 
     Raises DataError where it lacks features.
@@ -120,7 +120,7 @@ def _weight_column(spec: DataSpec, source: Source) -> str | None:
     return spec.weight.name if spec.weight is not None and spec.weight.name in source.schema else None
 
 
-def write_row_table(forest: GrownForest, source: Source, table: RowTable, listener: Listener) -> RowTable:
+def write_row_table(forest: Forest, source: Source, table: RowTable, listener: Listener) -> RowTable:
     """Read a table once, into the files that `describe_rows` describes, with its target if it has one.
 
     Raises DataError where it has labels that the forest does not know.
@@ -131,7 +131,7 @@ def write_row_table(forest: GrownForest, source: Source, table: RowTable, listen
     columns = list(
         dict.fromkeys([*found.columns(used), *([spec.target.name] if table.labelled else []), *filter(None, [name])])
     )
-    reader, missing, begin = forest.reader(forest.rule()), np.zeros(used.size, np.int64), 0
+    reader, missing, begin = forest.loader.reader(), np.zeros(used.size, np.int64), 0
     with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
         files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
@@ -164,14 +164,14 @@ def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows
     return found
 
 
-def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
     """The values of some rows, by ascending numbers, of a feature that no tree uses, as `RowTable.values` has others.
 
     None of them where the table lacks the feature. Raises DataError.
     """
     if forest.spec.features[place].home not in source.schema:
         return np.empty(0)
-    found, reader = check_schema(source.schema, forest.spec, [place]), forest.reader(forest.rule())
+    found, reader = check_schema(source.schema, forest.spec, [place]), forest.loader.reader()
     used = np.array([place])
     pieces, begin = [], 0
     for batch in source.batches(found.columns(used), _BATCH_ROWS):

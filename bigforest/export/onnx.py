@@ -7,7 +7,7 @@ regressor for classes too, with an output for each: a classifier reads sums of t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from bigforest.errors import ConfigError, counted
 from bigforest.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, rounded_down
+from bigforest.forest.forest_files import ForestFiles
 from bigforest.options.values import check_word
 from bigforest.version import __version__
-
-if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
 
 _TO = "ONNX"
 _DTYPES = ("float32", "float64")
@@ -29,23 +27,23 @@ _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
 
 
-def to_onnx(forest: GrownForest, dtype: str, listener: Listener = silent) -> Any:
+def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
     """`Forest.to_onnx`."""
     onnx = library("onnx", "onnx")
     check_word(dtype, _DTYPES, "dtype")
-    refuse_categories(forest, _TO)
+    refuse_categories(files, _TO)
     tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
-    attributes = _ensemble(list(exported_trees(forest, _TO, listener)), dtype)
-    make = _number if forest.is_regression else _class
-    nodes, outputs = make(onnx, attributes, forest)
-    rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(forest.spec.features)])
+    attributes = _ensemble(list(exported_trees(files, _TO, listener)), dtype)
+    make = _number if files.is_regression else _class
+    nodes, outputs = make(onnx, attributes, files)
+    rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(files.spec.features)])
     graph = onnx.helper.make_graph(nodes, "bigforest", [rows], outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
     model = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="bigforest", producer_version=__version__)
     model.ir_version = _IR_VERSION
     onnx.helper.set_model_props(
         model,
-        {"features": "\n".join(forest.spec.feature_names), "target": forest.spec.target.name},
+        {"features": "\n".join(files.spec.feature_names), "target": files.spec.target.name},
     )
     onnx.checker.check_model(model)
     return model
@@ -112,16 +110,16 @@ def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, agg
     )
 
 
-def _number(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
+def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
     """The mean over the trees."""
     node = _trees(onnx, attributes, "prediction", 1, "AVERAGE")
     return [node], [onnx.helper.make_tensor_value_info("prediction", onnx.TensorProto.FLOAT, [None, 1])]
 
 
-def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
+def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
     """The label of the largest sum of votes, the first among ties; shares are the sums by the number of trees, to the
     power of the forest."""
-    classes = forest.classes
+    classes = files.classes
     if isinstance(classes[0], str):
         labels, kind = [label.encode() for label in classes], onnx.TensorProto.STRING
     elif isinstance(classes[0], int):  # booleans too: ONNX has no labels that are
@@ -132,11 +130,11 @@ def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[
             )
     else:
         raise ConfigError(
-            f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others; use another "
+            f"ONNX labels rows with text or whole numbers, and {files.spec.target.name!r} has others; use another "
             "format"
         )
     make = onnx.helper.make_node
-    count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(forest.trees)])
+    count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(files.trees)])
     known = onnx.helper.make_tensor("labels", kind, [len(classes)], labels)
     nodes = [
         _trees(onnx, attributes, _SUMS, len(classes), "SUM"),
@@ -144,10 +142,10 @@ def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[
         make("Constant", [], ["labels"], value=known),
         make("ArgMax", [_SUMS], ["place"], axis=1, keepdims=0),
         make("Gather", ["labels", "place"], [_LABEL]),
-        make("Div", [_SUMS, "trees"], ["shares" if forest.power.amount != 1.0 else _SHARES]),
+        make("Div", [_SUMS, "trees"], ["shares" if files.power.amount != 1.0 else _SHARES]),
     ]
-    if forest.power.amount != 1.0:
-        power = onnx.helper.make_tensor("power", onnx.TensorProto.FLOAT, [1], [forest.power.amount])
+    if files.power.amount != 1.0:
+        power = onnx.helper.make_tensor("power", onnx.TensorProto.FLOAT, [1], [files.power.amount])
         nodes += [
             make("Constant", [], ["power"], value=power),
             make("ReduceMax", ["shares"], ["largest"], axes=[1], keepdims=1),  # no power of all shares is then 0

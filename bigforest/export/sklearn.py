@@ -6,52 +6,50 @@ features are those of scikit-learn; of numbers the variance within leaves is not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, refuse_power
-
-if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
+from bigforest.forest.forest_files import ForestFiles
 
 _TO = "scikit-learn"
 # What scikit-learn has in leaves.
 _LEAF, _UNDEFINED = -1, -2
 
 
-def to_sklearn(forest: GrownForest, listener: Listener = silent) -> Any:
+def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
     """`Forest.to_sklearn`."""
-    refuse_categories(forest, _TO)
-    refuse_power(forest, _TO)
+    refuse_categories(files, _TO)
+    refuse_power(files, _TO)
     ensemble = library("sklearn.ensemble", "sklearn")
-    names = forest.spec.feature_names
-    trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO, listener)]
-    kind = ensemble.RandomForestRegressor if forest.is_regression else ensemble.RandomForestClassifier
-    model = kind(n_estimators=len(trees), bootstrap=forest.config.bootstrap, random_state=forest.config.seed % 2**32)
+    names = files.spec.feature_names
+    trees = [_estimator(tree, len(names), files) for tree in exported_trees(files, _TO, listener)]
+    kind = ensemble.RandomForestRegressor if files.is_regression else ensemble.RandomForestClassifier
+    model = kind(n_estimators=len(trees), bootstrap=files.config.bootstrap, random_state=files.config.seed % 2**32)
     model.estimator_ = trees[0].__class__()
     model.estimators_ = trees
     model.n_features_in_, model.n_outputs_ = len(names), 1
     model.feature_names_in_ = np.array(names, dtype=object)
-    if not forest.is_regression:
-        model.classes_ = np.array(forest.classes)
-        model.n_classes_ = len(forest.classes)
+    if not files.is_regression:
+        model.classes_ = np.array(files.classes)
+        model.n_classes_ = len(files.classes)
     return model
 
 
-def _estimator(tree: ExportedTree, features: int, forest: GrownForest) -> Any:
+def _estimator(tree: ExportedTree, features: int, files: ForestFiles) -> Any:
     """A tree of scikit-learn."""
     kinds = library("sklearn.tree", "sklearn")
     arrays = library("sklearn.tree._tree", "sklearn")
     outputs = tree.votes.shape[1]
-    model = (kinds.DecisionTreeRegressor if forest.is_regression else kinds.DecisionTreeClassifier)()
+    model = (kinds.DecisionTreeRegressor if files.is_regression else kinds.DecisionTreeClassifier)()
     model.n_features_in_ = model.max_features_ = features
     model.n_outputs_ = 1
-    if not forest.is_regression:
+    if not files.is_regression:
         model.classes_, model.n_classes_ = np.arange(outputs, dtype=np.float64), outputs
-    model.tree_ = arrays.Tree(features, np.array([1 if forest.is_regression else outputs], np.intp), 1)
+    model.tree_ = arrays.Tree(features, np.array([1 if files.is_regression else outputs], np.intp), 1)
     model.tree_.__setstate__(
         {
             "max_depth": int(_depths(tree).max()),

@@ -13,42 +13,42 @@ from bigforest.errors import ConfigError, api, counted, shown
 from bigforest.events import Listener, silent
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import ExportedTree, exported_trees
+from bigforest.forest.forest_files import ForestFiles
 
 if TYPE_CHECKING:
     from bigforest.columns.dataspec import FeatureSpec
-    from bigforest.predict.grown import GrownForest
 
 _TO = "SQL"
 _NUMBERS = ("number", "boolean")
 
 
-def to_sql(forest: GrownForest, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
+def to_sql(files: ForestFiles, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
     """`Forest.to_sql`."""
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
-    features = forest.spec.features
+    features = files.spec.features
     _check(features)
-    trees = list(exported_trees(forest, _TO, listener))
-    names = ["prediction"] if forest.is_regression else proba_names(forest.spec.target)
+    trees = list(exported_trees(files, _TO, listener))
+    names = ["prediction"] if files.is_regression else proba_names(files.spec.target)
     keep = column_names(keep, "keep")
     _check_kept(keep, names)
     kept = [quoted(name) for name in keep]
-    inner = names if forest.is_regression else _free_names(keep, len(names))
+    inner = names if files.is_regression else _free_names(keep, len(names))
     means = []
     for output, name in enumerate(inner):
         votes = "\n  + ".join(_case(tree, output, features) for tree in trees)
         means.append(f"({votes}) / {_number(float(len(trees)))} AS {quoted(name)}")
     columns = ",\n  ".join([*kept, *means])
     query = f"SELECT\n  {columns}\nFROM {quoted(table)}"
-    head = f"-- {counted(forest.trees, 'tree')} of bigforest for {' '.join(forest.spec.target.name.split())}\n"
-    if forest.is_regression:
+    head = f"-- {counted(files.trees, 'tree')} of bigforest for {' '.join(files.spec.target.name.split())}\n"
+    if files.is_regression:
         return f"{head}{query}\n"
-    power, shares = forest.power.amount, [quoted(own) for own in inner]
+    power, shares = files.power.amount, [quoted(own) for own in inner]
     if power != 1.0:
         raised = [f"POWER({own}, {_number(power)})" for own in shares]
         shares = [f"{own} / ({' + '.join(raised)})" for own in raised]
     named = [f"{own} AS {quoted(name)}" for own, name in zip(shares, names, strict=True)]
-    outer = [*kept, f"{_label(forest.classes, inner)} AS {quoted('prediction')}", *named]
+    outer = [*kept, f"{_label(files.classes, inner)} AS {quoted('prediction')}", *named]
     return f"{head}SELECT {', '.join(outer)} FROM (\n{query}\n) AS votes\n"
 
 

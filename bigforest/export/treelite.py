@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bigforest.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_power
-
-if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
+from bigforest.forest.forest_files import ForestFiles
 
 _TO = "treelite"
 
 
-def to_treelite(forest: GrownForest, listener: Listener = silent) -> Any:
+def to_treelite(files: ForestFiles, listener: Listener = silent) -> Any:
     """`Forest.to_treelite`."""
-    refuse_power(forest, _TO)
+    refuse_power(files, _TO)
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")
-    outputs = 1 if forest.is_regression else len(forest.classes)
+    outputs = 1 if files.is_regression else len(files.classes)
     builder = builders.ModelBuilder(
         threshold_type="float64",
         leaf_output_type="float64",
         metadata=builders.Metadata(
-            num_feature=len(forest.spec.features),
-            task_type="kRegressor" if forest.is_regression else "kMultiClf",
+            num_feature=len(files.spec.features),
+            task_type="kRegressor" if files.is_regression else "kMultiClf",
             average_tree_output=True,
             num_target=1,
             num_class=[outputs],
             leaf_vector_shape=(1, outputs),
         ),
         tree_annotation=builders.TreeAnnotation(
-            num_tree=forest.trees,
-            target_id=[0] * forest.trees,
-            class_id=[0 if outputs == 1 else -1] * forest.trees,
+            num_tree=files.trees,
+            target_id=[0] * files.trees,
+            class_id=[0 if outputs == 1 else -1] * files.trees,
         ),
-        postprocessor=builders.PostProcessorFunc(name="identity" if forest.is_regression else "identity_multiclass"),
+        postprocessor=builders.PostProcessorFunc(name="identity" if files.is_regression else "identity_multiclass"),
         base_scores=[0.0] * outputs,
     )
-    places = _places(forest)
-    for tree in exported_trees(forest, _TO, listener):
+    places = _places(files)
+    for tree in exported_trees(files, _TO, listener):
         builder.start_tree()
         for node in range(tree.nodes):
             builder.start_node(node)
@@ -49,13 +47,13 @@ def to_treelite(forest: GrownForest, listener: Listener = silent) -> Any:
     return builder.commit()
 
 
-def _places(forest: GrownForest) -> list[dict[str, int]]:
+def _places(files: ForestFiles) -> list[dict[str, int]]:
     """The place of each level among those of its feature; none of features that are numbers."""
     return [
-        {level: place for place, level in enumerate(forest.levels.of(number).to_list())}
+        {level: place for place, level in enumerate(files.levels.of(number).to_list())}
         if feature.kind == "category"
         else {}
-        for number, feature in enumerate(forest.spec.features)
+        for number, feature in enumerate(files.spec.features)
     ]
 
 

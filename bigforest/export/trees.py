@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
-
-if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
+from bigforest.forest.forest_files import ForestFiles
 
 _VOTES = ("soft", "hard")
 # Of shares of classes, [nodes, classes].
@@ -59,39 +57,39 @@ class ExportedTree(NamedTuple):
         return bool(self.default_left[node]) != (listed is not None and None in listed)
 
 
-def exported_trees(forest: GrownForest, to: str, listener: Listener) -> Iterator[ExportedTree]:
+def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[ExportedTree]:
     """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say.
 
     listener  is told of the stage "export", which ends with the last tree.
     """
-    if forest.config.weighs_trees:
+    if files.config.weighs_trees:
         raise ConfigError(
-            f"{to} does not support weights of trees, and with sampling {forest.config.sampling!r} votes have "
+            f"{to} does not support weights of trees, and with sampling {files.config.sampling!r} votes have "
             "weights; train with another sampling"
         )
-    if forest.config.ranks:
+    if files.config.ranks:
         raise ConfigError(f"{to} does not support the ranks that this forest splits on; train without {api('ranks')}")
-    if forest.config.vote not in _VOTES:
-        raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with {api('vote')} soft or hard")
+    if files.config.vote not in _VOTES:
+        raise ConfigError(f"{to} cannot vote {files.config.vote!r}; train with {api('vote')} soft or hard")
     projected = ConfigError(
-        f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; train the "
+        f"{to} splits on one feature at a time, and this forest ({files.config.family}) on projections; train the "
         "family axis or tree"
     )
-    ties = not forest.is_regression and forest.config.tie_rule != "lowest"  # which families of projections alone have
-    if ties or any(feature.has_level_values for feature in forest.spec.features):
+    ties = not files.is_regression and files.config.tie_rule != "lowest"  # which families of projections alone have
+    if ties or any(feature.has_level_values for feature in files.spec.features):
         raise projected
-    place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
-    with stage("export", forest.trees, "trees", listener) as progress:
-        for nodes in forest.each_tree():
+    place = {feature.name: number for number, feature in enumerate(files.spec.features)}
+    with stage("export", files.trees, "trees", listener) as progress:
+        for nodes in files.each_tree():
             if (nodes["kind"] == "oblique").any():
                 raise projected
-            yield _tree(nodes, place, forest)
+            yield _tree(nodes, place, files)
             progress.advance(1)
 
 
-def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> ExportedTree:
-    votes = node_values(nodes, forest)
-    if not forest.is_regression and forest.config.vote == "hard":
+def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> ExportedTree:
+    votes = node_values(nodes, files)
+    if not files.is_regression and files.config.vote == "hard":
         largest = votes.argmax(axis=1)
         votes = np.zeros(votes.shape)
         votes[np.arange(len(votes)), largest] = 1.0
@@ -103,7 +101,7 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> Ex
         nodes["levels"].to_list(),
         votes,
         nodes["weight"].to_numpy().astype(np.float64),
-        node_impurities(nodes, forest),
+        node_impurities(nodes, files),
     )
 
 
@@ -112,21 +110,21 @@ def _children(nodes: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]
     return left, right
 
 
-def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]:
+def node_values(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
     """What the nodes of a tree answer, [nodes, classes] or [nodes, 1] of numbers, shrunk as the forest is.
 
     nodes  those of one tree, in preorder, as `Forest.nodes` has them.
     """
-    if forest.is_regression:
+    if files.is_regression:
         values = nodes["value"].to_numpy()[:, None].astype(np.float64)
     else:
         counts = np.array(nodes["counts"].to_list(), np.float64)
         values = counts / counts.sum(axis=1, keepdims=True)
-    if not forest.shrinkage.amount:
+    if not files.shrinkage.amount:
         return values
     left, right = _children(nodes)
-    rows = nodes["weight"].to_numpy() * forest.spec.weight_unit
-    kept = rows / (rows + forest.shrinkage.amount)  # the share of its children's difference that a node keeps
+    rows = nodes["weight"].to_numpy() * files.spec.weight_unit
+    kept = rows / (rows + files.shrinkage.amount)  # the share of its children's difference that a node keeps
     found = values.copy()
     for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
         children = [left[node], right[node]]
@@ -134,7 +132,7 @@ def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]
     return found
 
 
-def node_impurities(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]:
+def node_impurities(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
     """Impurity of the bag rows in the nodes of a tree, float64 [nodes], so that each split decreases it by its `gain`.
 
     Leaves of numbers, and of a criterion that is not built in, have 0: their own impurity is not stored.
@@ -144,7 +142,7 @@ def node_impurities(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.floa
     left, right = _children(nodes)
     gain, weight = nodes["gain"].to_numpy(), nodes["weight"].to_numpy().astype(np.float64)
     found = np.zeros(len(left))
-    of_shares = _IMPURITIES.get(str(forest.config.impurity))
+    of_shares = _IMPURITIES.get(str(files.config.impurity))
     if of_shares is not None:
         leaf = left < 0
         counts = np.array(nodes["counts"].filter(pl.Series(leaf)).to_list(), np.float64)
@@ -162,9 +160,9 @@ def rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.where(near > thresholds, np.nextafter(near, np.float32(-np.inf)), near)
 
 
-def refuse_categories(forest: GrownForest, to: str) -> None:
+def refuse_categories(files: ForestFiles, to: str) -> None:
     """Raise ConfigError where the forest has categories and the format does not."""
-    names = [repr(feature.name) for feature in forest.spec.features if feature.kind == "category"]
+    names = [repr(feature.name) for feature in files.spec.features if feature.kind == "category"]
     if names:
         raise ConfigError(
             f"categories cannot be exported to {to}, such as the features {', '.join(names[:5])}; "
@@ -172,12 +170,12 @@ def refuse_categories(forest: GrownForest, to: str) -> None:
         )
 
 
-def refuse_power(forest: GrownForest, to: str) -> None:
+def refuse_power(files: ForestFiles, to: str) -> None:
     """Raise ConfigError where the shares of votes are raised to a power and the format has none."""
-    if forest.power.amount != 1.0:
+    if files.power.amount != 1.0:
         raise ConfigError(
             f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "
-            f"{forest.power.amount:g}; export forest.sharpen(1), train with {api('power')} off, or export to onnx or "
+            f"{files.power.amount:g}; export forest.sharpen(1), train with {api('power')} off, or export to onnx or "
             "sql"
         )
 

@@ -1,6 +1,6 @@
 """The files of the out-of-bag report.
 
-The rows are written by tasks, a file each (predict/oob_report.py), which add up what the other files say.
+The rows are written by tasks, a file each (forest/oob_report.py), which add up what the other files say.
 
 The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
 
@@ -45,6 +45,8 @@ from bigforest.forest.format import (
 )
 from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
+from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
+from bigforest.forest.tree_votes import read_tree_votes
 from bigforest.grow.forest import ForestJob
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
@@ -56,9 +58,7 @@ from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.oob.vote import OobTrees
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
-from bigforest.predict.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.predict.predictor import deviation
-from bigforest.predict.tree_votes import read_tree_votes
 from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store

@@ -20,6 +20,7 @@ from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import shrunk_leaves
 from bigforest.forest.leaf_votes import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
+from bigforest.forest.oob_report import ROWS_OF_FILE
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
     ClassVotes,
@@ -45,7 +46,6 @@ from bigforest.oob.accumulator import (
 from bigforest.oob.choice import ChoiceLosses, losses_by_lambda, losses_by_power
 from bigforest.oob.plan import PIECES
 from bigforest.options.train_config import TrainConfig
-from bigforest.predict.oob_report import ROWS_OF_FILE
 from bigforest.predict.packed_trees import leaf_votes
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store

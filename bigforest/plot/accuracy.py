@@ -38,14 +38,13 @@ from bigforest.plot.draw import (
     texts_of,
     thinned,
 )
-from bigforest.predict.contents import Contents
-from bigforest.predict.grown import GrownForest
+from bigforest.predict.forest import Forest
 
 # Points of the curve that are drawn.
 _POINTS = 500
 
 
-def error_table(forest: Contents) -> pl.DataFrame:
+def error_table(forest: Forest) -> pl.DataFrame:
     """Columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
 
     standard_error  of a share of wrong rows: binomial. Of a mean loss of numbers: as large a part of it as that of all
@@ -66,7 +65,7 @@ def error_table(forest: Contents) -> pl.DataFrame:
     return curve.select("trees", error.alias("error"), spread.alias("standard_error"), "rows").filter(rows > 0)
 
 
-def number_losses(forest: Contents) -> pl.Expr:
+def number_losses(forest: Forest) -> pl.Expr:
     """The loss of each row out of bag of a regression: the squared error, or the Poisson deviance if the curve has
     it."""
     truth, prediction = pl.col("truth").cast(pl.Float64), pl.col("prediction")
@@ -81,7 +80,7 @@ def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
     return pl.Series(poisson_deviances(truth, np.maximum(prediction, least_counted(truth.max(initial=0.0)))))
 
 
-def error_chart(forest: Contents) -> Any:
+def error_chart(forest: Forest) -> Any:
     """A line with a band of two standard errors, and the validation error where there is one."""
     alt = altair()
     table = thinned(error_table(forest), _POINTS).with_columns(
@@ -106,7 +105,7 @@ def error_chart(forest: Contents) -> Any:
 MOST_CLASSES = 20
 
 
-def confusion_table(forest: Contents, most: int = MOST_CLASSES) -> pl.DataFrame:
+def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
     """Columns truth, prediction (texts), rows, and share: of the rows of the true class, by weight.
 
     Of more than `most` classes those with the most wrong rows are shown by themselves, the others together.
@@ -126,7 +125,7 @@ def confusion_table(forest: Contents, most: int = MOST_CLASSES) -> pl.DataFrame:
     return table.select("truth", "prediction", "rows", share=share)
 
 
-def confusion_chart(forest: Contents) -> Any:
+def confusion_chart(forest: Forest) -> Any:
     """Cells whose colour is the share of the true class, with the number of rows in them."""
     alt = altair()
     table = confusion_table(forest)
@@ -172,34 +171,34 @@ _FIRST = 0.05
 _NEAR = (0.08, 0.05)
 
 
-def has_rejection(forest: GrownForest) -> bool:
+def has_rejection(forest: Forest) -> bool:
     """Whether out-of-bag rows say at which error rows are to be rejected: of classes, and where they are not biased."""
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 
-def rejection_table(forest: GrownForest) -> pl.DataFrame:
+def rejection_table(forest: Forest) -> pl.DataFrame:
     """Columns confidence, predicted and error, from the surest rows on, which are predicted first.
 
     confidence  share of the votes for the predicted class: rows with this or more are predicted
     predicted   share of the out-of-bag rows that have it
     error       share of these that are wrong
     """
-    curve = forest.calibration.reject_curve()
+    curve = forest.rules.calibration.reject_curve()
     predicted, error = curve.predicted / curve.predicted[-1], curve.wrong / curve.predicted
     return pl.DataFrame({"confidence": curve.confidence, "predicted": predicted, "error": error})
 
 
-def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
+def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
     """Columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each risk.
 
     Risks of which too few rows are out of bag to say anything are left out; without a row that is predicted confidence
     and error are null.
     """
-    curve = forest.calibration.reject_curve()
+    curve = forest.rules.calibration.reject_curve()
     found = []
     for risk in risks:
         try:
-            least = forest.calibration.least_share(risk)
+            least = forest.rules.calibration.least_share(risk)
         except ConfigError:
             continue
         place = int(np.count_nonzero(curve.confidence >= least)) - 1
@@ -220,7 +219,7 @@ def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
     return pl.Series(texts, dtype=pl.String)
 
 
-def rejection_chart(forest: GrownForest) -> Any:
+def rejection_chart(forest: Forest) -> Any:
     """Error of the rows that are predicted against their share, with the points of some values of reject_above."""
     alt = altair()
     x = alt.X("predicted:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
@@ -246,7 +245,7 @@ _CURVE_POINTS = 300
 _SIDE = 320
 
 
-def shown_classes(forest: Contents) -> list[int]:
+def shown_classes(forest: Forest) -> list[int]:
     """Codes of the classes that are shown: of two the second, else those with the most rows."""
     if len(forest.classes) == 2:
         return [1]
@@ -254,14 +253,14 @@ def shown_classes(forest: Contents) -> list[int]:
     return sorted(sorted(range(len(rows)), key=lambda code: (-rows[code], code))[:_CLASSES])
 
 
-def _against_rest(forest: Contents, code: int) -> pl.LazyFrame:
+def _against_rest(forest: Forest, code: int) -> pl.LazyFrame:
     """Columns score and hit of every row out of bag: the probability of the class, and whether it is the true one."""
     label = pl.lit(forest.classes[code]).cast(label_type(forest.spec.target))
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     return voted.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)
 
 
-def reliability_table(forest: Contents, code: int) -> pl.DataFrame:
+def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
     """Columns bin, score (mean), share (of hits), standard_error and rows; bins of equal width without empty ones."""
     place = (pl.col("score") * _BINS).floor().clip(0, _BINS - 1).cast(pl.Int32)
     rows, share = pl.col("rows"), pl.col("share")
@@ -275,7 +274,7 @@ def reliability_table(forest: Contents, code: int) -> pl.DataFrame:
     )
 
 
-def ranking_table(forest: Contents, code: int) -> pl.DataFrame:
+def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
     """Columns score, found, false_alarms and precision: of the rows whose score, rounded down, is this or more.
 
     found         share of the rows of the class (recall, true positive rate); null where it has none
@@ -307,7 +306,7 @@ def area_of(ranking: pl.DataFrame) -> float | None:
     return float(sum((b - a) * (c + d) / 2 for a, b, c, d in zip(x, x[1:], y, y[1:], strict=False)))
 
 
-def reliability_chart(forest: Contents) -> Any:
+def reliability_chart(forest: Forest) -> Any:
     """Share of hits against the mean probability, bin by bin, beside the diagonal."""
     alt = altair()
     table = _by_class(forest, reliability_table).with_columns(
@@ -323,7 +322,7 @@ def reliability_chart(forest: Contents) -> Any:
     return finish_chart(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
 
 
-def roc_chart(forest: Contents) -> Any:
+def roc_chart(forest: Forest) -> Any:
     """Share of the class that is found against false alarms."""
     start = pl.DataFrame({"found": 0.0, "false_alarms": 0.0})
     rankings = {code: ranking_table(forest, code) for code in shown_classes(forest)}
@@ -337,7 +336,7 @@ def roc_chart(forest: Contents) -> Any:
     return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
 
 
-def precision_recall_chart(forest: Contents) -> Any:
+def precision_recall_chart(forest: Forest) -> Any:
     """Precision against the share of the class that is found."""
     table = _by_class(forest, lambda own, code: thinned(ranking_table(own, code), _CURVE_POINTS))
     line = _curve(table, "found", "recall", "precision", "precision", _color(forest))
@@ -346,7 +345,7 @@ def precision_recall_chart(forest: Contents) -> Any:
 
 
 def _by_class(
-    forest: Contents, table: Callable[[Contents, int], pl.DataFrame], texts: dict[int, str] | None = None
+    forest: Forest, table: Callable[[Forest, int], pl.DataFrame], texts: dict[int, str] | None = None
 ) -> pl.DataFrame:
     """The table of each class that is shown, with its label, and the place of the row in it."""
     names = _names(forest, texts)
@@ -357,13 +356,13 @@ def _by_class(
     return pl.concat(found, how="vertical_relaxed")
 
 
-def _names(forest: Contents, texts: dict[int, str] | None) -> dict[int, str]:
+def _names(forest: Forest, texts: dict[int, str] | None) -> dict[int, str]:
     """Names of the classes that are shown, by their codes, each followed by its text."""
     names = labels_of(forest.classes)
     return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown_classes(forest)}
 
 
-def _color(forest: Contents, texts: dict[int, str] | None = None) -> Any:
+def _color(forest: Forest, texts: dict[int, str] | None = None) -> Any:
     return altair().Color(
         "label:N",
         title="class",
@@ -372,7 +371,7 @@ def _color(forest: Contents, texts: dict[int, str] | None = None) -> Any:
     )
 
 
-def _left_out(forest: Contents) -> list[str]:
+def _left_out(forest: Forest) -> list[str]:
     shown, classes = len(shown_classes(forest)), len(forest.classes)
     if classes <= 2:
         return []

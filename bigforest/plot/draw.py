@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.export.trees import library
-from bigforest.predict.contents import Contents
+from bigforest.predict.forest import Forest
 from bigforest.storage.atomic import staged
 
 # Colours of text and lines, and of axes and other lines behind the data. In a page, INK becomes the colour of its text
@@ -191,7 +191,7 @@ _DATETIME = re.compile(r"Datetime\(time_unit='(ms|us|ns)'")
 _LARGEST = 1e15
 
 
-def milliseconds(forest: Contents) -> dict[str, float]:
+def milliseconds(forest: Forest) -> dict[str, float]:
     """Milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
     if forest.config.ranks:
         return {}

@@ -11,10 +11,10 @@ import polars as pl
 
 from bigforest.errors import counted
 from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, labels_of
-from bigforest.predict.contents import Contents
+from bigforest.predict.forest import Forest
 
 
-def depth_table(forest: Contents) -> pl.DataFrame:
+def depth_table(forest: Forest) -> pl.DataFrame:
     """Columns depth, leaves (of all trees on this level) and trees (whose deepest leaf is there)."""
     leaves = forest.nodes.filter(pl.col("left").is_null())
     deepest = leaves.group_by("tree").agg(pl.col("depth").max()).group_by("depth").agg(trees=pl.len())
@@ -27,7 +27,7 @@ def depth_table(forest: Contents) -> pl.DataFrame:
     )
 
 
-def leaves_table(forest: Contents) -> pl.DataFrame:
+def leaves_table(forest: Forest) -> pl.DataFrame:
     """Columns from, to and leaves: leaves that hold from 1, 2, 4, ... on to before 2, 4, 8, ... rows of their bag."""
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
     weight = pl.col("weight").cast(pl.Float64) * step
@@ -42,13 +42,13 @@ def leaves_table(forest: Contents) -> pl.DataFrame:
     )
 
 
-def time_table(forest: Contents) -> pl.DataFrame:
+def time_table(forest: Forest) -> pl.DataFrame:
     """Columns stage (a text) and seconds, in the order of the run."""
     run = forest.run
     return pl.DataFrame({"stage": labels_of(run["stage"].to_list()), "seconds": run["seconds"]})
 
 
-def depth_chart(forest: Contents) -> Any:
+def depth_chart(forest: Forest) -> Any:
     """Leaves by level, and the trees whose deepest leaf is there as a line."""
     alt = altair()
     table = depth_table(forest)
@@ -61,7 +61,7 @@ def depth_chart(forest: Contents) -> Any:
     return finish_chart(chart, "Depth", ["bars: leaves of all trees; line: trees with this maximum depth"])
 
 
-def leaves_chart(forest: Contents) -> Any:
+def leaves_chart(forest: Forest) -> Any:
     """Leaves by the rows they hold, in powers of two."""
     alt = altair()
     table = leaves_table(forest)
@@ -91,7 +91,7 @@ def _size(low: float, high: float, whole: bool) -> str:
     return f"{low:g}" if high - low <= 1 else f"{low:,.0f} to {high - 1:,.0f}"
 
 
-def time_chart(forest: Contents) -> Any:
+def time_chart(forest: Forest) -> Any:
     """Seconds of each stage of the run."""
     alt = altair()
     table = time_table(forest)

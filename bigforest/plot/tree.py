@@ -26,7 +26,7 @@ from bigforest.plot.draw import (
     number_text,
     one_line,
 )
-from bigforest.predict.contents import Contents
+from bigforest.predict.forest import Forest
 
 DEPTH = 3
 MOST_DEPTH = 8
@@ -40,7 +40,7 @@ _WIDE = 0.8
 _BELOW, _ABOVE = 0.26, 0.44
 
 
-def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Nodes, bars and edges of a tree down to a level.
 
     nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the condition in two lines, or the
@@ -51,7 +51,7 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
     """
     columns = ["node", "left", "right", "depth", "kind", "feature", "threshold", "default_left", "levels", "terms"]
     frame = (
-        forest.tree_nodes(number)
+        forest.files.tree_nodes(number)
         .filter(pl.col("depth") <= depth)
         .select(*columns, "weight", "counts", "value")
         .collect()
@@ -109,7 +109,7 @@ def condition(
     return f"{first}{rest}", f"≤ {number_text(row['threshold'])}"
 
 
-def _categories(forest: Contents) -> dict[str, Callable[[float], list[str]]]:
+def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
     """See `condition`."""
 
     def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
@@ -129,14 +129,14 @@ def _listed(levels: list[str], room: int) -> str:
     return ", ".join(texts[:shown]) + (f", {len(texts) - shown} more" if shown < len(texts) else "")
 
 
-def _answer(forest: Contents, row: dict[str, Any]) -> str:
+def _answer(forest: Forest, row: dict[str, Any]) -> str:
     if forest.is_regression:
         return number_text(row["value"])
     counts = row["counts"]
     return one_line(forest.classes[counts.index(max(counts))], 18)
 
 
-def _bars(forest: Contents, row: dict[str, Any], place: float) -> list[tuple[Any, ...]]:
+def _bars(forest: Forest, row: dict[str, Any], place: float) -> list[tuple[Any, ...]]:
     begin = place - _WIDE / 2
     if forest.is_regression:
         return [(row["node"], begin, begin + _WIDE, row["depth"], "", row["value"])]
@@ -153,7 +153,7 @@ def _bars(forest: Contents, row: dict[str, Any], place: float) -> list[tuple[Any
     return found
 
 
-def _color(forest: Contents) -> Any:
+def _color(forest: Forest) -> Any:
     """A colour for each class; for regression by the mean of the node."""
     alt = altair()
     if forest.is_regression:
@@ -164,7 +164,7 @@ def _color(forest: Contents) -> Any:
     return alt.Color("label:N", title="class", sort=order, scale=scale)
 
 
-def tree_chart(forest: Contents, number: int, depth: int) -> Any:
+def tree_chart(forest: Forest, number: int, depth: int) -> Any:
     """The tree from the root down; rows for which a condition holds go to the left."""
     alt = altair()
     nodes, bars, edges = tree_tables(forest, number, depth)

@@ -1,13 +1,10 @@
-"""The training rows with out-of-bag predictions, read from the report, to calibrate intervals, sets and rejection.
-
-The options for intervals, sets and rejection, checked and calibrated for a forest.
-"""
+"""Calibration of intervals, sets and rejection on the training rows, with their out-of-bag predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,8 +15,10 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.columns.types import is_text_type, level_codes, level_text
-from bigforest.errors import ConfigError, DataError, api, counted, damaged_forest, listed
+from bigforest.errors import ConfigError, DataError, api, damaged_forest
+from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SPREAD
+from bigforest.forest.oob_report import has_spread, oob_row_batches, oob_rows_path
 from bigforest.metrics.categories import ByCategory, fit_by_category
 from bigforest.metrics.conformal import (
     ClassSets,
@@ -31,9 +30,6 @@ from bigforest.metrics.conformal import (
     reject_curve,
 )
 from bigforest.metrics.jackknife import JackknifeIntervals, check_trees, fit_jackknife
-from bigforest.predict.contents import Contents
-from bigforest.predict.inbag import tree_bags
-from bigforest.predict.oob_report import has_spread, oob_row_batches, oob_rows_path
 
 # Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
 MOST_ROWS = 1 << 18
@@ -82,20 +78,20 @@ class Calibration:
     Raises ConfigError for a forest without an out-of-bag report, and FormatError.
     """
 
-    def __init__(self, forest: Contents, most: int = MOST_ROWS) -> None:
+    def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
         """most: rows to keep, and as many for all classes together."""
         try:
-            forest.oob  # noqa: B018, checks the files
+            files.oob  # noqa: B018, checks the files
         except ConfigError as error:
             raise ConfigError(
                 f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows: {error}"
             ) from error
-        self._classes = len(forest.spec.target.classes)
+        self._classes = len(files.spec.target.classes)
         self._most = most
-        self._path = oob_rows_path(forest.directory, 0)
-        rows = _read(forest, self._classes, most)
+        self._path = oob_rows_path(files.directory, 0)
+        rows = _read(files, self._classes, most)
         if rows.place.size and (
-            rows.place[-1] >= forest.spec.rows or rows.number.max() >= forest.spec.rows + forest.spec.dropped
+            rows.place[-1] >= files.spec.rows or rows.number.max() >= files.spec.rows + files.spec.dropped
         ):
             raise damaged_forest(f"{self._path} has rows that the table does not have")
         voters = rows.voters
@@ -164,27 +160,27 @@ class Calibration:
         return rows.confidence, rows.truth != rows.prediction
 
 
-def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
+def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
     """The out-of-bag rows: all, or of more than `most` those with the lowest draws, and those of each class.
 
     At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
     batches in which they come.
     """
-    path = oob_rows_path(forest.directory, 0)
-    names = ["row", "truth", "prediction", "trees", *proba_names(forest.spec.target)]
+    path = oob_rows_path(files.directory, 0)
+    names = ["row", "truth", "prediction", "trees", *proba_names(files.spec.target)]
     if not classes and has_spread(path):
         names.append(SPREAD)
-    key = _key(forest.config.seed)
+    key = _key(files.config.seed)
     held: list[CalibrationRows] = []
     size = begin = 0
-    for batch in oob_row_batches(forest.directory, names):
+    for batch in oob_row_batches(files.directory, names):
         places = arrow_array(np.arange(begin, begin + batch.num_rows))
         begin += batch.num_rows
         used = batch.append_column("place", places).filter(pc.is_valid(batch.column("prediction")))
-        if forest.config.calibration is not None:
-            used = used.filter(pc.equal(used.column("trees"), forest.trees))
+        if files.config.calibration is not None:
+            used = used.filter(pc.equal(used.column("trees"), files.trees))
         try:
-            read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(forest.spec.target))
+            read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(files.spec.target))
         except ValueError as error:
             raise damaged_forest(f"{path}: {error}") from error
         held.append(read)
@@ -277,62 +273,6 @@ def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
     return draw <= np.partition(draw, count - 1)[count - 1]
 
 
-def check_certainty(forest: Contents, vote: str, trees: tuple[int, ...], reject_above: Any) -> None:
-    """Raise ConfigError for what the out-of-bag rows say nothing of."""
-    if forest.config.boosts:
-        raise ConfigError(
-            f"{api('coverage')} and {api('reject_above')} use out-of-bag rows, whose error is biased with sampling "
-            f"{forest.config.sampling!r}; drop {api('coverage')} and {api('reject_above')}"
-        )
-    if trees:
-        raise ConfigError(
-            f"{api('coverage')} and {api('reject_above')} are calibrated for all trees together; drop {api('trees')}"
-        )
-    if vote != forest.config.vote:
-        raise ConfigError(
-            f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows, with vote "
-            f"{forest.config.vote}; drop {api('vote')}"
-        )
-    if reject_above is not None and forest.is_regression:
-        raise ConfigError(f"{api('reject_above')} is for classification; for regression, use the width of the interval")
-
-
-def conformal_of(
-    forest: Contents, calibration: Calibration, coverage: float, by: Any, jackknife: bool
-) -> Intervals | ClassSets | ByCategory | JackknifeIntervals:
-    """What bounds the answers to new rows; options as of `Forest.predict`. Raises ConfigError and DataError."""
-    if jackknife:
-        return _jackknife(forest, calibration, coverage, by)
-    return calibration.conformal(coverage) if by is None else calibration.by_category(_column(forest, by), coverage)
-
-
-def _jackknife(forest: Contents, calibration: Calibration, coverage: float, by: Any) -> JackknifeIntervals:
-    if not forest.is_regression:
-        raise ConfigError(f"the jackknife is for regression, and the forest predicts classes; drop {api('jackknife')}")
-    if by is not None:
-        raise ConfigError(f"the jackknife takes all rows together; drop {api('coverage_by')} or {api('jackknife')}")
-    if forest.config.bootstrap and forest.config.group is not None:
-        raise ConfigError(
-            f"the jackknife requires exchangeable rows, and the bags have whole groups of "
-            f"{forest.config.group!r}; drop {api('jackknife')}"
-        )
-    return calibration.jackknife(tree_bags(forest, None).bag, forest.trees, coverage)
-
-
-def _column(forest: Contents, by: Any) -> pl.Series:
-    """The column of the training table, of which `by` is the name, or which it is. Raises ConfigError and DataError."""
-    column = _read_column(forest, by) if isinstance(by, str) else _given_column(by)
-    rows = forest.spec.rows + forest.spec.dropped
-    if len(column) != rows:
-        raise DataError(
-            f"{api('coverage_by')}: column {column.name!r} has {counted(len(column), 'row')}, and the forest was "
-            "trained on "
-            f"{rows:,}; give that table's column"
-        )
-    check_category(column.name, column.dtype)
-    return column
-
-
 def check_category(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a column whose values are no categories."""
     if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype == pl.Date):
@@ -341,38 +281,3 @@ def check_category(name: str, dtype: pl.DataType) -> None:
             "numbers or "
             "dates; cut numbers into ranges first"
         )
-
-
-def _given_column(by: Any) -> pl.Series:
-    name = getattr(by, "name", None)
-    if not isinstance(name, str) or not name:
-        raise ConfigError(
-            f"{api('coverage_by')} must be the name of a column, or that column of the training table as a Series "
-            "with a "
-            f"name, not {type(by).__name__}"
-        )
-    return by if isinstance(by, pl.Series) else pl.Series(name, by)
-
-
-def _read_column(forest: Contents, name: str) -> pl.Series:
-    from bigforest.source import open_source
-    from bigforest.storage.atomic import TemporaryFolder
-
-    place = None if forest.origin is None else forest.origin.data
-    if place is None:
-        raise ConfigError(
-            f"{api('coverage_by')}: the forest was trained on a table in memory; give its column {name!r} as a Series"
-        )
-    with TemporaryFolder(None) as work:
-        try:
-            source = open_source(place, scratch=work, missing=forest.spec.missing_words)
-        except DataError as error:
-            raise DataError(
-                f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error}"
-            ) from error
-        if name not in source.schema:
-            raise DataError(
-                f"the table that the forest was trained on has no column {name!r}; its columns are "
-                f"{listed(list(source.schema))}"
-            )
-        return source.column(name)

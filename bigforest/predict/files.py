@@ -39,7 +39,6 @@ from bigforest.storage.paths import absolute, as_path, downloads, text_lines, wr
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bigforest.predict.grown import GrownForest
     from bigforest.source import Source
 
 KIND = "predictions"
@@ -134,7 +133,7 @@ def predict_file(
     """
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)
-    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
+    rule = forest.rules.make(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
     if not opens_quickly(data):
         check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     notice = _notice_of_training(forest, data)
@@ -169,7 +168,7 @@ def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
 
 
 def write_predictions(
-    forest: GrownForest,
+    forest: Forest,
     source: Source,
     out: str | Path,
     rule: VoteRule,
@@ -261,7 +260,7 @@ def _check_apart(out: Path, source: Source) -> None:
 class _Job:
     """The part of `write_predictions` that one process runs, with its arguments."""
 
-    forest: GrownForest
+    forest: Forest
     source: Source
     keep: tuple[str, ...]
     proba: bool
@@ -271,7 +270,7 @@ class _Job:
 
     def answered(self, score: Score, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `first` to before `stop`, in order, batch by batch."""
-        source, spec, reader = self.source, self.forest.spec, self.forest.reader(self.rule)
+        source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
         found = check_schema(source.schema, spec)
         category = [] if self.rule.category is None else [self.rule.category]
 
@@ -290,7 +289,7 @@ class _Job:
                 yield begin, rows, batch
                 begin += batch.height
 
-        passes = self.forest.passes(self.rule, shape, self.resources, 0, found.narrow)
+        passes = self.forest.loader.passes(self.rule, shape, self.resources, 0, found.narrow)
         stop, wanted = source.rows if stop is None else stop, self.proba or score.active
         ways = (False, True) if self.proba else (False,)
         for batch, answers in passes.answers(stop, batches, proba=wanted, workers=self.resources.workers, first=first):

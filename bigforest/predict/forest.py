@@ -1,4 +1,4 @@
-"""The class Forest: opening a forest, predicting with it, writing a copy."""
+"""The class Forest, which users hold: predictions, tables and copies of a trained forest."""
 
 from __future__ import annotations
 
@@ -13,38 +13,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-import bigforest  # whose explanations, pictures and reports stand above a forest, and are loaded when they are named
-from bigforest.columns.labels import label_type
-from bigforest.errors import ConfigError, FormatError, counted, damaged_forest
+# Explanations, plots and reports are made of forests, so they stand above this module, which may not import them. The
+# methods of Forest that lead to them call the public functions of the package, which are imported when they are named.
+import bigforest
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import ConfigError, FormatError, counted
 from bigforest.execution.process_cache import ProcessCache
-from bigforest.forest import ranks as training_ranks
 from bigforest.forest.choices import Choices, Power, Shrinkage
-from bigforest.forest.files import (
-    check_bytes,
-    check_file,
-    file_kind,
-    read_choices,
-    read_forest_levels,
-    read_header,
-    write_run,
-)
-from bigforest.forest.format import BOOSTING, FEATURES, RANKS, RUN, SHARPENED, SHRUNK
-from bigforest.forest.parts import check_parts, part_paths
+from bigforest.forest.forest_files import RUN_FILE, ForestFiles
+from bigforest.forest.format import SHARPENED, SHRUNK
+from bigforest.forest.oob_report import OobReport
+from bigforest.forest.origin import Origin
+from bigforest.forest.ranks import Ranks
+from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
-from bigforest.predict import tree_votes
-from bigforest.predict.exportable import ExportableForest
 from bigforest.predict.html import html_of
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
-from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.storage.paths import as_path, local_path
-from bigforest.storage.regular_files import copy_regular, open_regular
-
-RUN_FILE = "run.parquet"
-
-
-def is_forest(path: Path) -> bool:
-    """Whether `path` is the folder of a forest, of any version and in any state."""
-    return file_kind(path / RUN_FILE) == "run"
+from bigforest.predict.loader import TreeLoader
+from bigforest.predict.rules import VoteRules, tree_numbers
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.store.levels import Levels
 
 
 def read_forest(path: str | Path, *, holding: object = None) -> Forest:
@@ -69,32 +57,15 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     FormatError
         If it is not a forest, is incomplete or damaged, contains files of different forests, or has a newer version.
     """
-    directory = as_path(path)
-    header, parts = check_parts(part_paths(directory))
-    check_file(directory / "features.parquet", "features", FEATURES, header.identity)
-    check_file(directory / RUN_FILE, "run", RUN, header.identity)
-    if header.config.ranks:
-        check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
-    if header.config.boosts:
-        check_file(directory / tree_votes.FILE, tree_votes.KIND, BOOSTING, header.identity)
-    label_type(header.spec.target)
-    return Forest(directory, header, parts, read_choices(directory), holding)
+    return Forest(ForestFiles.open(path, holding))
 
 
 def opened_forest(forest: Forest | str | Path) -> Forest:
-    """The forest that a user names: itself, or the one in a directory. Raises FormatError, as `read_forest`."""
+    """Return a forest, which may be given as its path. Raises FormatError, as `read_forest`."""
     return forest if isinstance(forest, Forest) else read_forest(forest)
 
 
-def grown_forest(directory: Path, choices: Choices, holding: object = None) -> Forest:
-    """The forest whose trees have just been written to `directory`, while its other files may not be there. Its parts
-    are checked when they are first read."""
-    header, _ = read_header(part_paths(directory)[0], "trees")
-    levels = read_forest_levels(directory, header)
-    return Forest(directory, replace(header, levels=levels), None, choices, holding)
-
-
-class Forest(ExportableForest):
+class Forest:
     """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads.
 
     `predict`, `predict_proba` and `score` are for tables, `expr` is for lazy queries. `oob` is the out-of-bag report.
@@ -108,31 +79,31 @@ class Forest(ExportableForest):
     >>> forest.predict(new)["prediction"]
     """
 
-    # What other modules of the package call is not for users.
-    _INTERNAL = frozenset(
-        {
-            *("calibration", "each_tree", "header", "node_count", "passes", "predictor", "reader"),
-            *("read_parts", "rule", "take", "tree_nodes", "tree_votes"),
-        }
-    )
+    # For other modules of the package: the files; the rules by which rows are predicted; the trees in memory.
+    files: ForestFiles
+    rules: VoteRules
+    loader: TreeLoader
 
-    def __new__(cls, *given: Any, **fields: Any) -> Forest:
-        if len(given) + len(fields) < 2:
+    def __init__(self, files: ForestFiles) -> None:
+        if not isinstance(files, ForestFiles):
             raise ConfigError("a forest is opened by bigforest.read_forest(path), and grown by bigforest.train")
-        return object.__new__(cls)
+        self.files = files
+        self.rules = VoteRules(files)
+        self.loader = TreeLoader(files)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
-        """A forest is handed to other processes as its place, and read there once as long as it does not change.
+        """Send the path of the forest to other processes. Each opens it once, as long as its files do not change.
 
-        One in a temporary folder, which goes away with this object, is handed on as the bytes of its files.
+        A forest in a temporary folder, which is removed with this object, is sent as the bytes of its files.
         """
-        changed = (self.choices, self._changed) if self._changed else None
-        if self._holding is not None:
-            files = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._files()}
-            return _carried, (files, changed)
-        looked_at = [*self.part_files, self.directory / RUN_FILE]
-        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in looked_at]
-        return _again, (str(self.directory.resolve()), self.identity, tuple(stamps), changed)
+        files = self.files
+        changed = (files.choices, files.changed) if files.changed else None
+        if files.holding is not None:
+            content = {str(path.relative_to(files.directory)): path.read_bytes() for path in files.paths}
+            return _unpacked, (content, changed)
+        stamped = [*files.part_files, files.directory / RUN_FILE]
+        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in stamped]
+        return _reopened, (str(files.directory.resolve()), files.identity, tuple(stamps), changed)
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{counted(len(self.classes), 'class')}, "
@@ -142,10 +113,7 @@ class Forest(ExportableForest):
         )
 
     def _repr_html_(self) -> str:
-        return html_of(self)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__()} - self._INTERNAL)
+        return html_of(self.files)
 
     def __len__(self) -> int:
         return self.trees
@@ -159,6 +127,183 @@ class Forest(ExportableForest):
         if not -self.trees <= place < self.trees:
             raise IndexError(f"the forest has the trees 0 to {self.trees - 1}, and no tree {number}")
         return Tree(self, place % self.trees)
+
+    @property
+    def directory(self) -> Path:
+        """The folder of the files."""
+        return self.files.directory
+
+    @property
+    def spec(self) -> DataSpec:
+        """The dataspec: features and target of the training table."""
+        return self.files.spec
+
+    @property
+    def config(self) -> TrainConfig:
+        """The configuration with which the forest was trained."""
+        return self.files.config
+
+    @property
+    def identity(self) -> str:
+        """A text that is equal for all files of one forest and no others: its dataspec and configuration."""
+        return self.files.identity
+
+    @property
+    def choices(self) -> Choices:
+        """Lambda and power, and how they were selected."""
+        return self.files.choices
+
+    @property
+    def shrinkage(self) -> Shrinkage:
+        """The lambda by which leaf values are shrunk, and how it was selected."""
+        return self.files.shrinkage
+
+    @property
+    def power(self) -> Power:
+        """The power to which class probabilities are raised, and how it was selected."""
+        return self.files.power
+
+    @property
+    def part_files(self) -> list[Path]:
+        """The files of the trees, in order."""
+        return self.files.part_files
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the files are removed with this object."""
+        return self.files.holding is not None
+
+    @property
+    def trees(self) -> int:
+        """Number of trees."""
+        return self.files.trees
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels of the target in ascending order; none for regression.
+
+        Dates, times and decimals are Python objects, which drop digits below a microsecond.
+        """
+        return self.files.classes
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the forest predicts a number, not a class."""
+        return self.files.is_regression
+
+    @property
+    def nodes(self) -> pl.LazyFrame:
+        """One row per node, by tree and node; columns as in docs/reference/files.md."""
+        return self.files.nodes
+
+    @property
+    def features(self) -> pl.DataFrame:
+        """One row per feature with its importance; columns as in docs/reference/files.md."""
+        return self.files.features
+
+    @property
+    def feature_importances(self) -> NDArray[np.float64]:
+        """Share of each feature in the total decrease of impurity, in the order of `features`."""
+        return self.features["importance"].to_numpy()
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of categories."""
+        return self.files.levels
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """The ranks of the training values, if the forest was trained with `ranks`."""
+        return self.files.ranks
+
+    @property
+    def run(self) -> pl.DataFrame:
+        """One row per stage of training; columns as in docs/reference/files.md."""
+        return self.files.run
+
+    @property
+    def origin(self) -> Origin | None:
+        """The table that the forest was trained on, or the forests it was merged from; None if it is not recorded."""
+        return self.files.origin
+
+    @property
+    def revised(self) -> str | None:
+        """The first change since training: "pruned", "calibrated", "shrunk" or "sharpened"; None if there was none."""
+        return self.files.revised
+
+    @property
+    def has_oob(self) -> bool:
+        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
+        return self.files.has_oob
+
+    @property
+    def has_bags(self) -> bool:
+        """Whether there is an out-of-bag report, and the bags can be drawn again: the forest is not boosted."""
+        return self.files.has_bags
+
+    @property
+    def oob(self) -> OobReport:
+        """The out-of-bag report. Raises ConfigError for a forest without one (`has_oob`), and FormatError."""
+        return self.files.oob
+
+    @property
+    def has_votes(self) -> bool:
+        """Whether the votes of trees on out-of-bag rows are kept with the forest. Lambda and power do not change
+        them."""
+        return self.files.has_votes
+
+    @property
+    def oob_votes(self) -> pl.LazyFrame:
+        """One row per tree and training row that is not in its bag, by tree and row, with its leaf; columns as in
+        docs/reference/files.md. A merged forest has the votes of the forests it was merged from.
+
+        Raises ConfigError for a forest without them (`has_votes`), and FormatError.
+        """
+        return self.files.oob_votes
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the training targets in its leaves are kept with the forest, from which it predicts quantiles."""
+        return self.files.has_targets
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether the forest was trained with a validation set."""
+        return self.files.has_validation
+
+    @property
+    def validation(self) -> pl.DataFrame:
+        """Error on the validation set after each tree; columns as in docs/reference/files.md.
+
+        Raises ConfigError for a forest that was trained without one, and FormatError.
+        """
+        return self.files.validation
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the forest is the winner of a comparison that `train(tune=...)` made."""
+        return self.files.is_tuned
+
+    @property
+    def tuning(self) -> pl.DataFrame:
+        """The candidates that the forest was chosen from; columns as in docs/reference/files.md.
+
+        Raises ConfigError for a forest that was not chosen by `tune`, and FormatError.
+        """
+        return self.files.tuning
+
+    @property
+    def boosting(self) -> pl.DataFrame:
+        """One row per tree of a boosted forest: its weighted error and its vote; columns as in
+        docs/reference/files.md.
+
+        Raises ConfigError for a forest that is not boosted, and FormatError.
+        """
+        return self.files.boosting
+
+    def check(self) -> None:
+        """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
+        self.loader.check()
 
     def predict(
         self,
@@ -249,8 +394,8 @@ class Forest(ExportableForest):
         FormatError
             For a damaged forest.
         """
-        rule = self.rule(vote, ties, unseen, quantiles, trees, coverage, reject_above, coverage_by, jackknife)
-        return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
+        rule = self.rules.make(vote, ties, unseen, quantiles, trees, coverage, reject_above, coverage_by, jackknife)
+        return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
         self,
@@ -283,8 +428,8 @@ class Forest(ExportableForest):
         ConfigError, DataError, FormatError
             As for `predict`; ConfigError also for a regression forest.
         """
-        rule = self.rule(vote, unseen=unseen, trees=trees)
-        return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
+        rule = self.rules.make(vote, unseen=unseen, trees=trees)
+        return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
 
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
         """Return the accuracy on the rows of a table, or R2 for regression.
@@ -313,7 +458,7 @@ class Forest(ExportableForest):
 
         if isinstance(data, tuple) and len(data) == 2 and y is None:
             data, y = data
-        return score(self, self.predict(data, **options), data, y)
+        return score(self.spec, self.predict(data, **options), data, y)
 
     def apply(
         self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None
@@ -336,7 +481,7 @@ class Forest(ExportableForest):
         ConfigError, DataError, FormatError
             As for `predict`.
         """
-        return apply_forest(self, data, self.rule(unseen=unseen, trees=trees), threads)
+        return apply_forest(self.loader, data, self.rules.make(unseen=unseen, trees=trees), threads)
 
     def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
         """Return how often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per
@@ -366,7 +511,7 @@ class Forest(ExportableForest):
         """
         from bigforest.predict.inbag import bags_of
 
-        return bags_of(self, self._numbers(trees) or range(self.trees), group)
+        return bags_of(self.files, tree_numbers(trees, self.trees) or range(self.trees), group)
 
     def explain(self, data: Any = None, out: str | Path | None = None, **options: Any) -> bigforest.Explanation:
         """Explain the predictions of the forest, as tables.
@@ -408,11 +553,6 @@ class Forest(ExportableForest):
         Path
         """
         return bigforest.report_forest(self, data, out, **options)
-
-    @property
-    def feature_importances(self) -> NDArray[np.float64]:
-        """Share of each feature in the total decrease of impurity, in the order of `features`."""
-        return self.features["importance"].to_numpy()
 
     def expr(
         self,
@@ -456,7 +596,7 @@ class Forest(ExportableForest):
         """
         from bigforest.predict.lazy import expression
 
-        rule = self.rule(
+        rule = self.rules.make(
             vote,
             ties,
             unseen,
@@ -465,7 +605,7 @@ class Forest(ExportableForest):
             coverage_by=coverage_by,
             jackknife=jackknife,
         )
-        return expression(self, rule, proba=proba, row=row)
+        return expression(self.loader, rule, proba=proba, row=row)
 
     def to_matrix(self, data: Any) -> NDArray[np.float64]:
         """Convert a table to the array that exported models read: float64 [rows, features], in the order of `features`.
@@ -484,7 +624,97 @@ class Forest(ExportableForest):
         DataError
             For a feature that is missing or of another kind.
         """
-        return feature_matrix(self, data)
+        return feature_matrix(self.loader, data)
+
+    def to_onnx(self, dtype: str = "float32") -> Any:
+        """Convert the forest to an ONNX model, for the families axis and tree without categories.
+
+        The input X is [rows, features], in the order of `features`, with NaN for missing values. The outputs are the
+        label and the probabilities (float32), or the prediction. Booleans are labelled 0 and 1.
+
+        Parameters
+        ----------
+        dtype : {"float32", "float64"}, default="float32"
+            Type of the input. With float32, thresholds are rounded down to it, so that every float32 row goes to the
+            same side.
+
+        Returns
+        -------
+        onnx.ModelProto
+
+        Raises
+        ------
+        ConfigError
+            If ONNX does not support the forest, or onnx is not installed (the extra `onnx`).
+        """
+        from bigforest.export.onnx import to_onnx
+
+        return to_onnx(self.files, dtype)
+
+    def to_treelite(self) -> Any:
+        """Convert the forest to a treelite model, for the families axis and tree, including categories.
+
+        The input is that of `to_matrix`, in float64. The output is the mean over the trees: class probabilities, in the
+        order of the classes, or the regression prediction.
+
+        Returns
+        -------
+        treelite.Model
+
+        Raises
+        ------
+        ConfigError
+            If treelite does not support the forest, or is not installed (the extra `treelite`).
+        """
+        from bigforest.export.treelite import to_treelite
+
+        return to_treelite(self.files)
+
+    def to_sklearn(self) -> Any:
+        """Convert the forest to a scikit-learn forest with the same trees, for the families axis and tree without
+        categories.
+
+        scikit-learn converts rows to float32; for these the predictions are the same. It refuses infinite values. The
+        impurity of a node for regression is without that of its leaves, which is not stored; importances are exact.
+
+        Returns
+        -------
+        sklearn.ensemble.RandomForestClassifier or sklearn.ensemble.RandomForestRegressor
+
+        Raises
+        ------
+        ConfigError
+            If scikit-learn does not support the forest, or is not installed (the extra `sklearn`).
+        """
+        from bigforest.export.sklearn import to_sklearn
+
+        return to_sklearn(self.files)
+
+    def to_sql(self, table: str = "rows", keep: Sequence[str] = ()) -> str:
+        """Convert the forest to an SQL query that predicts every row of a table, for the families axis and tree.
+
+        NULL is missing; NaN must be converted to NULL. The result has the columns `keep`, then `prediction` and, for
+        classification, one column p_<class> per class.
+
+        Parameters
+        ----------
+        table : str, default="rows"
+            Name of the table in the database.
+        keep : sequence of str, default=()
+            Columns of the table to copy.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ConfigError
+            If SQL does not support the forest: dates and times, nested columns, splits at infinities.
+        """
+        from bigforest.export.sql import to_sql
+
+        return to_sql(self.files, table, keep)
 
     def shrink(self, amount: float) -> Forest:
         """Return the same trees with leaf values shrunk by another lambda (Agarwal et al. 2022).
@@ -508,7 +738,7 @@ class Forest(ExportableForest):
         """
         check_amount(amount)
         choices = self.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
-        return self._with(choices, (*self._changed, SHRUNK))
+        return Forest(self.files.with_choices(choices, SHRUNK))
 
     def sharpen(self, power: float) -> Forest:
         """Return the same trees with class probabilities raised to another power, scaled to sum to 1.
@@ -533,11 +763,8 @@ class Forest(ExportableForest):
         check_power(power)
         if self.is_regression:
             raise ConfigError(f"{self.spec.target.name!r} is a regression target, without class probabilities")
-        return self._with(replace(self.choices, power=Power(float(power))), (*self._changed, SHARPENED))
-
-    def _with(self, choices: Choices, changed: tuple[str, ...]) -> Forest:
-        """The same trees with other choices, by these stages."""
-        return Forest(self.directory, self.header, self._parts, choices, self._holding, changed=changed)
+        choices = replace(self.choices, power=Power(float(power)))
+        return Forest(self.files.with_choices(choices, SHARPENED))
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the folder `path`.
@@ -556,42 +783,47 @@ class Forest(ExportableForest):
         FormatError
             For files that are damaged or links.
         """
-        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
-            for source in self._files():
-                target = copy / source.relative_to(self.directory)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with open_regular(local_path(source)):
-                    check_bytes(source)  # before the copy: another file may have any size
-                copy_regular(source, target)
-                # The copy, which nobody else changes, is what is looked at.
-                check_bytes(target)
-                if read_header(target, None)[0].identity != self.identity:
-                    raise damaged_forest(
-                        f"{source} belongs to another forest, as its dataspec or configuration differs"
-                    )
-            if self._changed:
-                seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), **dict.fromkeys(self._changed, 0.0)}
-                threads = self.run["threads"][0]
-                write_run(copy, seconds, threads, self.header, self.origin, self.choices)
+        self.files.copy(path, overwrite=overwrite)
 
 
-# The choices of a forest, and the stages by which they are others than those of its files; None where they are these.
+# Choices that differ from those in the files of a forest, and the stages that changed them; None if they are the same.
 _Changed = tuple[Choices, tuple[str, ...]] | None
 
 
-def _carried(files: dict[str, bytes], changed: _Changed) -> Forest:
-    """The forest of these files, in a temporary folder of its own. Raises FormatError."""
+def _with_changed(files: ForestFiles, changed: _Changed) -> Forest:
+    return Forest(files if changed is None else files.with_choices(changed[0], *changed[1]))
+
+
+def _unpacked(content: dict[str, bytes], changed: _Changed) -> Forest:
+    """Write the files of a forest to a temporary folder of its own, and open it. Raises FormatError."""
     home = TemporaryFolder(None)
     try:
-        for name, content in files.items():
+        for name, data in content.items():
             path = home.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        forest = read_forest(home.path, holding=home)
-        return forest if changed is None else forest._with(*changed)
+            path.write_bytes(data)
+        return _with_changed(ForestFiles.open(home.path, home), changed)
     except BaseException:
         home.remove()
         raise
+
+
+_opened: ProcessCache[Forest] = ProcessCache(2)
+
+
+def _reopened(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ...], changed: _Changed) -> Forest:
+    """Return the forest in a directory, opened again only if the stamps of its files have changed.
+
+    Raises FormatError.
+    """
+
+    def opened() -> Forest:
+        files = ForestFiles.open(directory)
+        if files.identity != identity:
+            raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
+        return _with_changed(files, changed)
+
+    return _opened.get((directory, identity, stamps, changed), opened)
 
 
 class Tree:
@@ -614,7 +846,7 @@ class Tree:
     @cached_property
     def nodes(self) -> pl.DataFrame:
         """One row per node, in the order of their numbers, with the columns of `Forest.nodes`."""
-        return self.forest.tree_nodes(self.number).collect()
+        return self.forest.files.tree_nodes(self.number).collect()
 
     @property
     def leaves(self) -> int:
@@ -637,21 +869,3 @@ class Tree:
     def apply(self, data: Any, threads: int | None = None) -> Any:
         """Number of the leaf of each row of `data`, uint32 [rows]."""
         return self.forest.apply(data, trees=[self.number], threads=threads)[:, 0]
-
-
-_opened: ProcessCache[Forest] = ProcessCache(2)
-
-
-def _again(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ...], changed: _Changed) -> Forest:
-    """The forest in a directory, which other stamps of its files make another one.
-
-    Raises FormatError.
-    """
-
-    def opened() -> Forest:
-        forest = read_forest(directory)
-        if forest.identity != identity:
-            raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
-        return forest if changed is None else forest._with(*changed)
-
-    return _opened.get((directory, identity, stamps, changed), opened)

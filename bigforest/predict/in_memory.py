@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,6 +25,7 @@ from bigforest.predict.columns import (
     prediction_array,
 )
 from bigforest.predict.lazy import predict_lazy
+from bigforest.predict.loader import TreeLoader
 from bigforest.predict.rows import Reader, RowBatch, check_schema
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import (
@@ -38,12 +39,9 @@ from bigforest.source.in_memory import (
     table_of_list,
 )
 
-if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
-
 
 def predict(
-    forest: GrownForest,
+    loader: TreeLoader,
     data: Any,
     rule: VoteRule,
     *,
@@ -55,15 +53,15 @@ def predict(
     """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
     resources = resources_of(threads, None, memory)
     keep = column_names(keep, "keep")
-    check_proba(forest.spec, proba)
+    check_proba(loader.files.spec, proba)
     if isinstance(data, pl.LazyFrame):
-        return predict_lazy(forest, data, rule, keep, proba, resources)
+        return predict_lazy(loader, data, rule, keep, proba, resources)
     data = table_of_list(data)
     if is_matrix(data) or is_sparse(data):
         if keep:
             raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
-        return _predict_matrix(forest, _rows_of(data), rule, proba, resources)
-    answer = _predict_frame(forest, table_in_memory(data), rule, keep, proba, resources)
+        return _predict_matrix(loader, _rows_of(data), rule, proba, resources)
+    answer = _predict_frame(loader, table_in_memory(data), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
         return answer
     if type(data).__module__.partition(".")[0] != "pandas":
@@ -73,10 +71,10 @@ def predict(
     return answered
 
 
-def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
+def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
     """`Forest.apply`."""
     workers = resources_of(threads, None, None).workers
-    predictor, reader = forest.predictor(rule), forest.reader(rule)
+    predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
     used = predictor.packed.used
     data = table_of_list(data)
     if is_sparse(data):
@@ -87,10 +85,10 @@ def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | 
     return predictor.leaves(_all_rows(reader, data, used), workers)
 
 
-def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
+def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
     """`Forest.to_matrix`."""
-    features = forest.spec.features
-    reader, places = forest.reader(forest.rule()), np.arange(len(features))
+    features = loader.files.spec.features
+    reader, places = loader.reader(), np.arange(len(features))
     rows = _all_rows(reader, table_of_list(data), places)
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):
@@ -131,9 +129,9 @@ def _all_rows(reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
 
 
 def _predict_matrix(
-    forest: GrownForest, matrix: NDArray[Any] | SparseRows, rule: VoteRule, proba: bool, resources: Resources
+    loader: TreeLoader, matrix: NDArray[Any] | SparseRows, rule: VoteRule, proba: bool, resources: Resources
 ) -> Any:
-    spec, reader = forest.spec, forest.reader(rule)
+    spec, reader = loader.files.spec, loader.reader(rule.unseen)
     if rule.conformal is not None and rule.least_share > 0.0:
         raise ConfigError(
             f"an array has either sets or predictions; drop {api('coverage')} or {api('reject_above')}, or give a table"
@@ -150,7 +148,7 @@ def _predict_matrix(
     def narrow() -> bool:
         return spec.has_narrow_fills and reader.matrix(whole, np.arange(len(spec.features))).narrow
 
-    passes = forest.passes(rule, shape, resources, matrix.nbytes, narrow)
+    passes = loader.passes(rule, shape, resources, matrix.nbytes, narrow)
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
@@ -168,12 +166,12 @@ def _predict_matrix(
 
 
 def _predict_frame(
-    forest: GrownForest, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
+    loader: TreeLoader, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec, reader, schema = forest.spec, forest.reader(rule), frame.schema
+    spec, reader, schema = loader.files.spec, loader.reader(rule.unseen), frame.schema
     found = check_schema(schema, spec)
     check_columns(keep, schema, rule, answer_names(spec, rule, proba))
-    passes = forest.passes(
+    passes = loader.passes(
         rule,
         lambda used: answer_shape(schema, found.columns(used), frame.height, spec),
         resources,

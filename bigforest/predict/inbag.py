@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_codes
 from bigforest.errors import ConfigError, DataError, api, counted
+from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.origin import MergedForest
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 
 if TYPE_CHECKING:
-    from bigforest.predict.contents import Contents
     from bigforest.sampling.bags import Sampler
 
 
@@ -51,71 +52,85 @@ class BagInputs(NamedTuple):
         return Shape(self.rows, (), 0, self.spec.target.answer_width)
 
 
-def bags_of(forest: Contents, trees: Sequence[int], group: Any) -> pl.DataFrame:
-    """`Forest.inbag` for these trees. Raises ConfigError and DataError."""
-    rows = _row_numbers(forest)
-    bags = tree_bags(forest, group_codes(forest.spec, forest.config, group, rows))
+def bags_of(files: ForestFiles, trees: Sequence[int], group: Any) -> pl.DataFrame:
+    """Return the table of `Forest.inbag` for these trees. Raises ConfigError and DataError."""
+    rows = _row_numbers(files)
+    bags = tree_bags(files, group_codes(files.spec, files.config, group, rows))
     return pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
 
 
-def tree_bags(forest: Contents, groups: NDArray[np.uint32] | None) -> TreeBags:
-    """The bags of a forest; groups: of each training row, where whole ones are drawn. Raises ConfigError."""
-    by_class = forest.config.bootstrap and forest.config.draws_by_class
-    target = _classes(forest) if by_class else np.empty(0, np.uint16)
-    return TreeBags(forest, BagInputs(forest.spec, target, groups))
+def tree_bags(files: ForestFiles, groups: NDArray[np.uint32] | None) -> TreeBags:
+    """Return the bags of a forest.
+
+    groups  code of the group of each training row, uint32 [rows]; None unless whole groups are drawn.
+
+    Raises ConfigError.
+    """
+    by_class = files.config.bootstrap and files.config.draws_by_class
+    target = _classes(files) if by_class else np.empty(0, np.uint16)
+    return TreeBags.of(files, BagInputs(files.spec, target, groups))
 
 
 class TreeBags:
-    """The bags of the trees of a forest, each drawn when it is requested."""
+    """The bags of the trees of a forest, each drawn when it is requested; can be sent to other processes.
 
-    def __init__(self, forest: Contents, known: BagInputs) -> None:
-        """Raises ConfigError where bags cannot be drawn again."""
-        from bigforest.sampling.bags import not_drawn_again
+    config  of the forest.
+    merged  forests that it was merged from, each with a seed of its own.
+    inputs  of the draws.
+    """
 
-        if forest.config.boosts:
-            raise not_drawn_again(forest.config)
-        self._forest = forest
-        self._known = known
+    def __init__(self, config: TrainConfig, merged: Sequence[MergedForest], inputs: BagInputs) -> None:
+        self._config = config
+        self._merged = merged
+        self._inputs = inputs
         self._samplers: dict[int, Sampler] = {}
 
-    def __reduce__(self) -> tuple[type[TreeBags], tuple[Contents, BagInputs]]:
-        return TreeBags, (self._forest, self._known)
+    @classmethod
+    def of(cls, files: ForestFiles, inputs: BagInputs) -> TreeBags:
+        """Return the bags of a forest. Raises ConfigError if it is boosted: bags depend on the errors of its trees."""
+        from bigforest.sampling.bags import not_drawn_again
+
+        if files.config.boosts:
+            raise not_drawn_again(files.config)
+        return cls(files.config, () if files.origin is None else files.origin.merged, inputs)
+
+    def __reduce__(self) -> tuple[type[TreeBags], tuple[TrainConfig, Sequence[MergedForest], BagInputs]]:
+        return TreeBags, (self._config, self._merged, self._inputs)  # without the samplers
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
-        """How often each training row is in the bag of the tree, uint16 [rows]."""
+        """Draw the bag of a tree: how often each training row is in it, uint16 [rows]."""
         from bigforest.sampling.bags import Sampler
 
-        seed, number = _origin(self._forest, tree)
+        seed, number = self._origin(tree)
         if seed not in self._samplers:
-            known: Any = self._known
-            self._samplers[seed] = Sampler(known, replace(self._forest.config, seed=seed))
+            inputs: Any = self._inputs
+            self._samplers[seed] = Sampler(inputs, replace(self._config, seed=seed))
         return self._samplers[seed].bag(number)
 
+    def _origin(self, tree: int) -> tuple[int, int]:
+        """Return the seed a tree was grown with, and its number among the trees of that seed."""
+        for piece in self._merged:
+            if piece.first_tree <= tree < piece.first_tree + piece.trees:
+                return piece.seed, tree - piece.first_tree
+        return self._config.seed, tree
 
-def _origin(forest: Contents, tree: int) -> tuple[int, int]:
-    """The seed a tree was grown with, and its number among the trees of that seed."""
-    for piece in forest.origin.merged if forest.origin is not None else ():
-        if piece.first_tree <= tree < piece.first_tree + piece.trees:
-            return piece.seed, tree - piece.first_tree
-    return forest.config.seed, tree
 
-
-def _row_numbers(forest: Contents) -> NDArray[np.uint64]:
-    """Numbers of the training rows in their table. Raises ConfigError where they are not kept with the forest."""
-    if not forest.spec.dropped:
-        return np.arange(forest.spec.rows, dtype=np.uint64)
-    if not forest.has_oob:
+def _row_numbers(files: ForestFiles) -> NDArray[np.uint64]:
+    """Return the numbers of the training rows in their table. Raises ConfigError if the forest does not know them."""
+    if not files.spec.dropped:
+        return np.arange(files.spec.rows, dtype=np.uint64)
+    if not files.has_oob:
         raise ConfigError(
-            f"{forest.spec.dropped} rows of the table were left out, and only an out-of-bag report says which; this "
+            f"{files.spec.dropped} rows of the table were left out, and only an out-of-bag report says which; this "
             "forest has none"
         )
-    return forest.oob.rows.select("row").collect().to_series().to_numpy()
+    return files.oob.rows.select("row").collect().to_series().to_numpy()
 
 
-def _classes(forest: Contents) -> NDArray[np.uint16]:
-    """The class of each training row. Raises ConfigError where they are not kept with the forest."""
-    truth = forest.oob.rows.select("truth").collect().to_series()
-    codes = label_codes(truth, forest.spec.target)
+def _classes(files: ForestFiles) -> NDArray[np.uint16]:
+    """Return the class of each training row. Raises ConfigError without an out-of-bag report."""
+    truth = files.oob.rows.select("truth").collect().to_series()
+    codes = label_codes(truth, files.spec.target)
     assert codes is not None
     return codes.astype(np.uint16)
 

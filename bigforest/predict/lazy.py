@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -24,13 +23,10 @@ from bigforest.predict.columns import (
     check_proba,
     prediction_column,
 )
+from bigforest.predict.loader import TreeLoader
 from bigforest.predict.rows import check_schema
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import free_name
-
-if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
-
 
 # The structs of answers of several columns.
 PROBABILITIES = "probabilities"
@@ -38,7 +34,7 @@ ANSWER = "answer"
 
 
 def expression(
-    forest: GrownForest,
+    loader: TreeLoader,
     rule: VoteRule,
     *,
     proba: bool,
@@ -47,18 +43,18 @@ def expression(
 ) -> pl.Expr:
     """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
     check_polars_threads()
-    check_proba(forest.spec, proba)
+    check_proba(loader.files.spec, proba)
     if proba and rule.conformal is not None:
         raise ConfigError(f"an expression gives probabilities or sets; drop {api('proba')} or {api('coverage')}")
     if row is not None and not isinstance(row, str):
         raise ConfigError(f"{api('row')} must be the name of a column, not {row!r}")
-    predictor, reader = forest.predictor(rule), forest.reader(rule)
+    predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
     if rule.draws and row is None and not proba:
         raise ConfigError(
             "random answers depend on the number of the row: name a column that holds it "
             "(see with_row_index), or use Forest.predict"
         )
-    spec = forest.spec
+    spec = loader.files.spec
     if schema is None:
         used = [spec.features[int(place)] for place in predictor.packed.used]
         names = list(dict.fromkeys(feature.home for feature in used))
@@ -103,7 +99,7 @@ def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
 
 
 def predict_lazy(
-    forest: GrownForest,
+    loader: TreeLoader,
     frame: pl.LazyFrame,
     rule: VoteRule,
     keep: list[str],
@@ -113,14 +109,14 @@ def predict_lazy(
     """`Forest.predict` and `Forest.predict_proba` of a lazy frame, as a query; trees are loaded here and now."""
     check_polars_threads()
     schema = frame.collect_schema()
-    check_schema(schema, forest.spec)
-    check_columns(keep, schema, rule, answer_names(forest.spec, rule, proba))
+    check_schema(schema, loader.files.spec)
+    check_columns(keep, schema, rule, answer_names(loader.files.spec, rule, proba))
     row = None
-    forest.predictor(rule, resources.memory, resources.workers)
+    loader.predictor(rule, resources.memory, resources.workers)
     if rule.draws and not proba:
         row = free_name("row", schema)
         frame = frame.with_row_index(row)
-    answer = expression(forest, rule, proba=proba, row=row, schema=schema)
+    answer = expression(loader, rule, proba=proba, row=row, schema=schema)
     if not (proba or _has_more(rule)):
         return frame.select(columns_named(keep), answer)
     several = free_name(ANSWER, keep)

@@ -24,7 +24,6 @@ from bigforest.predict.predictor import Answers
 from bigforest.source.in_memory import frame_in_memory, series_of
 
 if TYPE_CHECKING:
-    from bigforest.predict.grown import GrownForest
     from bigforest.source import Source
 
 # Rows whose weights are read together, and about the largest sum of all weights in steps.
@@ -194,20 +193,20 @@ def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
     return {"class": None if code is None else classes[code], **values}
 
 
-def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
-    """`Forest.score`; `answer` is what the forest predicts for the rows."""
+def score(spec: DataSpec, answer: Any, data: Any, y: Any) -> float:
+    """Return the score of the predictions `answer`: see `Forest.score`."""
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
     found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
-    truth = (_truth(forest, data) if y is None else series_of(y, None, "y")).alias("")  # as in `cells`
+    truth = (_truth(spec, data) if y is None else series_of(y, None, "y")).alias("")  # as in `cells`
     if len(truth) != len(found):
         rows = counted(len(truth), "row")
         raise DataError(f"y has {rows}, and the table has {len(found):,}; give a value for each row")
     known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
     if not known.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
-    if not forest.is_regression:
+    if not spec.target.is_regression:
         kinds = {found.dtype, truth.dtype}
         if pl.Boolean in kinds and any(kind.is_numeric() for kind in kinds):
             raise DataError(f"the true classes are {truth.dtype}, and those of the forest {found.dtype}; convert them")
@@ -218,14 +217,14 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     numbers = truth.filter(known).cast(pl.Float64).to_numpy()
     if not (np.abs(numbers) <= LARGEST).all():
         raise DataError(f"a true value is infinite, or of a size above {LARGEST:g}; drop these rows")
-    sums = NumberSums(forest.spec.target.offset)
+    sums = NumberSums(spec.target.offset)
     sums.add(numbers, found.filter(known).to_numpy())
     r2 = sums.result().r2
     return float("nan") if r2 is None else r2
 
 
-def _truth(forest: GrownForest, data: Any) -> pl.Series:
-    name = forest.spec.target.name
+def _truth(spec: DataSpec, data: Any) -> pl.Series:
+    name = spec.target.name
     frame = data.collect() if isinstance(data, pl.LazyFrame) else frame_in_memory(data)
     if frame is None or name not in frame.columns:
         raise DataError(f"the table has no column {name!r} to score against; give y")

@@ -26,7 +26,6 @@ from bigforest.options.train_options import options_in_use, value_text
 from bigforest.plot.accuracy import error_table, has_rejection, limits_table, number_losses
 from bigforest.plot.draw import one_line
 from bigforest.plot.pictures import Pictures
-from bigforest.predict.contents import Contents
 from bigforest.predict.forest import Forest
 from bigforest.predict.html import chosen_of
 from bigforest.report import page
@@ -36,7 +35,7 @@ _LISTED = 10
 _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
 
 
-def card(forest: Contents) -> list[str]:
+def card(forest: Forest) -> list[str]:
     """The model card: table, target, features, trees, options."""
     spec, config, origin = forest.spec, forest.config, forest.origin
     grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
@@ -58,7 +57,7 @@ def card(forest: Contents) -> list[str]:
         pairs.append(("since then", forest.revised))
     pieces = []
     if forest.is_tuned:
-        pairs.append(("chosen", chosen_of(forest)))
+        pairs.append(("chosen", chosen_of(forest.files)))
         candidates = forest.tuning.select(
             "candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired"
         )
@@ -71,7 +70,7 @@ def card(forest: Contents) -> list[str]:
     return [page.facts(pairs), *pieces, page.folded("All options", page.facts(options))]
 
 
-def again(forest: Contents) -> list[str]:
+def again(forest: Forest) -> list[str]:
     """The command, the call, the versions, and what the table is known by."""
     run, origin = forest.run.row(0, named=True), forest.origin
     pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
@@ -87,7 +86,7 @@ def again(forest: Contents) -> list[str]:
     ]
 
 
-def command(forest: Contents) -> list[str]:
+def command(forest: Forest) -> list[str]:
     """The words of the command that grows the forest again; DATA stands for a table that was in memory."""
     origin, config = forest.origin, forest.config
     words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
@@ -114,7 +113,7 @@ def _flags(name: str, value: Any) -> Iterator[str]:
         yield from (flag, str(value))
 
 
-def _target(forest: Contents) -> str:
+def _target(forest: Forest) -> str:
     if forest.is_regression:
         return "a number"
     return f"{counted(len(forest.classes), 'class')}, {_listed(forest.classes)}"
@@ -132,7 +131,7 @@ _FEATURES = 50
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
-def row_errors(forest: Contents) -> pl.DataFrame:
+def row_errors(forest: Forest) -> pl.DataFrame:
     """Columns row and error of every row out of bag: 1 where it is wrong or rejected; for regression its loss."""
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
@@ -142,7 +141,7 @@ def row_errors(forest: Contents) -> pl.DataFrame:
     return voted.select("row", error=error).collect(engine="streaming")
 
 
-def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
+def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
     """Columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
 
     loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
@@ -163,7 +162,7 @@ def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
     return found.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
 
 
-def slices(forest: Contents, source: Source, most: int = 10) -> pl.DataFrame:
+def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     """Columns feature, slice (a text), rows, error, standard_error and excess: slices whose error is above that of all.
 
     A slice is a fifth of a number by quantiles, one of its values if it has few, a level, or the missing values, with
@@ -190,7 +189,7 @@ def slices(forest: Contents, source: Source, most: int = 10) -> pl.DataFrame:
     return table.sort("excess", descending=True, maintain_order=True).head(most)
 
 
-def _looked_at(forest: Contents, source: Source) -> list[str]:
+def _looked_at(forest: Forest, source: Source) -> list[str]:
     """The most important features that are columns of the table."""
     ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
     return [name for name in ranked if name in source.schema and not source.schema[name].is_nested()][:_FEATURES]

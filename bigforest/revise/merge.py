@@ -20,13 +20,14 @@ from bigforest.errors import ConfigError, damaged_forest
 from bigforest.forest.choices import Choices, Power, Shrinkage
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels, write_run
+from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_targets import copy_targets
 from bigforest.forest.leaf_votes import copy_votes
 from bigforest.forest.origin import MergedForest, Origin
 from bigforest.forest.ranks import write_ranks
 from bigforest.forest.rewrite import copy_parts
 from bigforest.options.values import MAX_TREES
-from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.storage.atomic import staged
 
 
@@ -72,7 +73,7 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         _check_alike(first, other)
     votes = all(forest.has_votes for forest in forests)
     config = replace(first.config, trees=sum(forest.trees for forest in forests), keep_votes=votes)
-    merged, origin = replace(first.header, config=config), _merged_origin(forests)
+    merged, origin = replace(first.files.header, config=config), _merged_origin(forests)
     with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
         directory.mkdir()
         written = 0
@@ -83,7 +84,7 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         write_levels(directory, merged)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), merged)
-        sources = [(forest.directory, forest.header) for forest in forests]
+        sources = [(forest.directory, forest.files.header) for forest in forests]
         if config.keep_targets:
             copy_targets(sources, directory, merged)
         if config.keep_votes:

@@ -21,10 +21,11 @@ from bigforest.execution.resources import Resources
 from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import read_table, write_features, write_levels, write_run
+from bigforest.forest.forest_files import is_forest
 from bigforest.forest.format import nodes_schema
 from bigforest.forest.parts import Nodes
 from bigforest.forest.rewrite import write_nodes
-from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
 from bigforest.predict.router import RowRouter, chunk_rows
@@ -93,13 +94,13 @@ def revise(
         if target not in source.schema:
             raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")
         begin = perf_counter()
-        parts = forest.read_parts()
+        parts = forest.files.read_parts()
         counts = _counted(forest, parts, source, revision, resources, listener)
         _write(forest, parts, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
         kept = forest.choices.for_other_shares(forest.config.power)
-        write_run(directory, seconds, resources.workers, forest.header, forest.origin, kept)
+        write_run(directory, seconds, resources.workers, forest.files.header, forest.origin, kept)
     return read_forest(out)
 
 
@@ -107,7 +108,7 @@ def _write(
     forest: Forest, parts: Sequence[Nodes], directory: Path, revision: Revision, counts: NDArray[np.int64]
 ) -> None:
     """Write all files but run.parquet, from the counts of all nodes."""
-    spec, header = forest.spec, forest.header
+    spec, header = forest.spec, forest.files.header
     first = 0
     for path, part in zip(forest.part_files, parts, strict=True):
         own = counts[first : first + part.feature.size]
@@ -143,7 +144,7 @@ def _counted(
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
-            rows = forest.reader(forest.rule()).frame(batch, found, packed.used)
+            rows = forest.loader.reader().frame(batch, found, packed.used)
             rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
             step = chunk_rows(rows)
             for first in range(0, rows.rows, step):

@@ -21,12 +21,12 @@ from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.choices import Choices
 from bigforest.forest.files import file_kind, write_table
+from bigforest.forest.forest_files import VALIDATION_FILE, ForestFiles
 from bigforest.forest.format import VALIDATION, VALIDATION_KIND
 from bigforest.forest.tables import to_frame
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import answer_shape
-from bigforest.predict.contents import VALIDATION_FILE
-from bigforest.predict.forest import Forest, grown_forest, opened_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import naming_rows
 from bigforest.predict.predictor import Predictor
 from bigforest.predict.router import RowRouter, chunk_rows
@@ -89,7 +89,7 @@ def validate_forest(
             return to_frame(measure(forest, source, vote, ties, resources, listener))
         with staged(out, overwrite=overwrite, kind="validation curve", is_ours=_is_curve) as made:
             table = measure(forest, source, vote, ties, resources, listener)
-            write_table(table, made, VALIDATION_KIND, forest.header)
+            write_table(table, made, VALIDATION_KIND, forest.files.header)
         return to_frame(table)
 
 
@@ -101,9 +101,9 @@ def write_validation(
     directory: Path, source: Source, choices: Choices, resources: Resources, listener: Listener
 ) -> None:
     """Evaluate the trees in a directory by the rule of their configuration, and write the curve to their folder."""
-    forest = grown_forest(directory, choices)
+    forest = Forest(ForestFiles.of_run(directory, choices))
     table = measure(forest, source, None, None, resources, listener)
-    write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.header)
+    write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.files.header)
 
 
 def measure(
@@ -119,9 +119,9 @@ def measure(
     def shape(used: NDArray[np.int64]) -> Shape:
         return answer_shape(source.schema, columns(used), source.rows, spec)
 
-    rule = forest.rule(vote, ties)
-    reader = forest.reader(rule)
-    passes = forest.passes(rule, shape, resources, 0, found.narrow)
+    rule = forest.rules.make(vote, ties)
+    reader = forest.loader.reader(rule.unseen)
+    passes = forest.loader.passes(rule, shape, resources, 0, found.narrow)
     counts = np.zeros((2, forest.trees), np.int64)
     known = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:

@@ -149,7 +149,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         nodes, place = tree.nodes, self._forest._places(tree.forest)
         leaf = nodes["left"].is_null().to_numpy()
         weight = nodes["weight"].to_numpy().astype(np.float64)
-        value = node_values(nodes, tree.forest)
+        value = node_values(nodes, tree.forest.files)
         if not tree.forest.is_regression:
             value = self._forest._of_all_classes(output, value)
         return FittedArrays(
@@ -159,7 +159,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
             np.where(leaf, -2.0, nodes["threshold"].fill_null(np.nan).to_numpy()),
             nodes["default_left"].fill_null(False).to_numpy().astype(np.uint8),
             value[:, None, :],
-            node_impurities(nodes, tree.forest),
+            node_impurities(nodes, tree.forest.files),
             weight,
             np.rint(weight).astype(np.int64),
             tree.depth,

@@ -21,11 +21,11 @@ from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.parts import read_span
 from bigforest.forest.rewrite import is_finished
+from bigforest.forest.tree_votes import write_tree_votes
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, leaves_of_rows
 from bigforest.predict.groups import survey
 from bigforest.predict.packed_trees import grown_nodes, pack
-from bigforest.predict.tree_votes import write_tree_votes
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.store.format import block_count, block_span

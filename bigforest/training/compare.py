@@ -26,6 +26,7 @@ from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources
 from bigforest.forest.files import write_run, write_table
+from bigforest.forest.forest_files import TUNING_FILE, is_forest
 from bigforest.forest.format import TUNING, TUNING_KIND
 from bigforest.grow.criteria import criterion_named
 from bigforest.options.explicit import explicit_options
@@ -33,8 +34,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.options.values import check_flag
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
-from bigforest.predict.contents import TUNING_FILE
-from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.predict.forest import Forest, read_forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import (
     TemporaryFolder,
@@ -367,7 +367,7 @@ def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> Non
         return
     origin = replace(forest.origin, data=data, exclude=tuple(exclude))
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
-    write_run(directory, seconds, forest.run["threads"][0], forest.header, origin, forest.choices)
+    write_run(directory, seconds, forest.run["threads"][0], forest.files.header, origin, forest.choices)
 
 
 def _forest_of(out: Path, name: str) -> Path:
@@ -444,7 +444,7 @@ def _keep_candidates(tuned: Comparison) -> None:
     made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
     path = forest.directory / TUNING_FILE
     path.parent.mkdir(exist_ok=True)
-    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.header)
+    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.files.header)
 
 
 @explicit_options

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.labels import label_codes, proba_names
 from bigforest.errors import counted, damaged_forest
+from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, least_counted
 from bigforest.predict.forest import Forest
-from bigforest.predict.oob_report import oob_row_batches
 from bigforest.store.store import Store
 
 METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse", "poisson_deviance")}

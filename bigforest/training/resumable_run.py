@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
+from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
-from bigforest.predict.forest import is_forest
 from bigforest.storage.atomic import (
     check_output,
     disk_full,

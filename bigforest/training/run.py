@@ -30,6 +30,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.choices import Choices, Power, Shrinkage
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import Header, read_choices, write_features, write_levels, write_run
+from bigforest.forest.forest_files import ForestFiles, is_forest
 from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.origin import Origin
 from bigforest.forest.ranks import ranked_store
@@ -44,7 +45,7 @@ from bigforest.oob.plan import oob_estimate
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import AUTO
-from bigforest.predict.forest import Forest, grown_forest, is_forest, read_forest
+from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.packed_trees import FlatTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
@@ -135,9 +136,9 @@ def check_roles(job: TrainingJob, resources: Resources) -> None:
 
 def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
     """The finished forest, which need not read its trees where they are in memory."""
-    forest = grown_forest(directory, read_choices(directory), holding)
+    forest = Forest(ForestFiles.of_run(directory, read_choices(directory), holding))
     if trees is not None:
-        forest.take(trees)
+        forest.loader.take(trees)
     return forest
 
 

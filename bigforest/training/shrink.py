@@ -10,11 +10,12 @@ from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.forest.files import write_run
+from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.ranks import ranked_store
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.report import write_oob
-from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.training.run import StageTimer, make_store
@@ -94,7 +95,7 @@ def shrink_forest(
         store = ranked_store(store, forest.config, directory)
         report = write_oob(ForestJob(store, forest.config, directory, resources, clock), lambdas)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
-        write_run(directory, seconds, resources.workers, forest.header, origin, report)
+        write_run(directory, seconds, resources.workers, forest.files.header, origin, report)
     return read_forest(out)
 
 

@@ -322,7 +322,7 @@ def test_explain__weights_of_rows(options: dict[str, Any]) -> None:
     frame = case.frame.with_columns(w=pl.Series(random.choice([0.0, 0.25, 1.0, 3.0], 250)))
     forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off", **options)
     trees = trees_of(forest)
-    bags = bags_of(forest, range(4), None)
+    bags = bags_of(forest.files, range(4), None)
     kept, weights = bags["row"].to_list(), frame["w"].to_list()
     assert all(weights[row] > 0 for row in kept)
     with pytest.raises(DataError, match="lacks the weights 'w'"):

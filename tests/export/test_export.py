@@ -13,8 +13,8 @@ import pytest
 import bigforest
 from bigforest import ConfigError, Forest
 from bigforest.events import Event, StageAdvanced, StageFinished, StageStarted
-from bigforest.export.export import SUFFIXES
 from bigforest.export.trees import rounded_down
+from bigforest.predict.export_file import SUFFIXES
 
 ROWS = 10_000
 OPTIONS: dict[str, Any] = {"trees": 12, "min_leaf": 2}

@@ -192,7 +192,7 @@ def test_predict__every_way_gives_the_same(forest: Forest, tmp_path: Path, monke
     frame.write_parquet(tmp_path / "in.parquet", row_group_size=90)
     for unseen in ("larger", "missing"):
         source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
-        write_predictions(forest, source, tmp_path / "out.parquet", forest.rule(unseen=unseen), overwrite=True)
+        write_predictions(forest, source, tmp_path / "out.parquet", forest.rules.make(unseen=unseen), overwrite=True)
         wanted = forest.predict(frame, unseen=unseen)["prediction"]
         assert pl.read_parquet(tmp_path / "out.parquet")["prediction"].equals(wanted)
 
@@ -223,7 +223,7 @@ def test_predict__unseen_levels_may_be_errors(forest: Forest, tmp_path: Path) ->
         forest.predict(frame.lazy(), unseen="error").collect()
     source = open_source(frame, scratch=tmp_path)
     with pytest.raises(DataError, match=r"rows 0 to 299: 'c1' has levels"):
-        write_predictions(forest, source, tmp_path / "out.parquet", forest.rule(unseen="error"))
+        write_predictions(forest, source, tmp_path / "out.parquet", forest.rules.make(unseen="error"))
     known = mixed_table(300, 5, unseen=False)
     assert forest.predict(known, unseen="error").equals(forest.predict(known))
     with pytest.raises(ConfigError, match="unseen must be one of larger, missing, error"):

@@ -223,9 +223,9 @@ def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change:
     sound = {"lambda": 3.0, "tried": [1.0, 3.0], "losses": [0.2, 0.1], "cross_fitted": 0.1}
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
     place = tmp_path / "run.parquet"
-    write_table(table, place, "run", forest.header, {"shrinkage": sound})
+    write_table(table, place, "run", forest.files.header, {"shrinkage": sound})
     assert read_choices(tmp_path).shrinkage == Shrinkage(3.0, (1.0, 3.0), (0.2, 0.1), 0.1)
-    write_table(table, place, "run", forest.header, {"shrinkage": sound | change})
+    write_table(table, place, "run", forest.files.header, {"shrinkage": sound | change})
     with pytest.raises(FormatError, match="the shrinkage cannot be read"):
         read_choices(tmp_path)
 
@@ -234,5 +234,5 @@ def test_shrinkage__writes_what_it_reads(forest: bf.Forest, tmp_path: Path) -> N
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
     for found in (Shrinkage(), Shrinkage(2.5), Shrinkage(0.0, (0.0, 1.0)), Shrinkage(1.0, (0.0, 1.0), (2.0, 1.0), 1.5)):
         entries = json.loads(json.dumps(Choices(found).entries()))
-        write_table(table, tmp_path / "run.parquet", "run", forest.header, entries)
+        write_table(table, tmp_path / "run.parquet", "run", forest.files.header, entries)
         assert read_choices(tmp_path).shrinkage == found

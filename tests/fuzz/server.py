@@ -187,7 +187,7 @@ def _warm_up(originals: Path) -> None:
 def _predict(forest: bigforest.Forest) -> None:
     columns = [np.zeros(3, np.uint8 if f.kind == "category" else np.float64) for f in forest.spec.features]
     for quantiles in [(), (0.5,)] if forest.has_targets else [()]:
-        predictor = forest.predictor(forest.rule(quantiles=quantiles))
+        predictor = forest.loader.predictor(forest.rules.make(quantiles=quantiles))
         rows = RowBatch.of([columns[int(place)] for place in predictor.packed.used])
         predictor.answer(rows, 0, proba=not forest.is_regression)
 

@@ -28,6 +28,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest import code_thresholds as thresholds_to_codes
 from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan, tally
@@ -45,7 +46,6 @@ from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import row_ranges
 from bigforest.predict import groups, router
 from bigforest.predict.forest import read_forest
-from bigforest.predict.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source
 from bigforest.store.store import Store

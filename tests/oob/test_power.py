@@ -137,7 +137,7 @@ def test_sets_and_rejection__are_calibrated_on_the_probabilities(forest: bf.Fore
     covered = own.select(pl.col("set").list.contains(new["y"].cast(own["set"].dtype.inner)))["set"].mean()
     assert covered > 0.85
     some = forest.predict(new, reject_above=0.02)["prediction"]
-    least = forest.calibration.least_share(0.02)
+    least = forest.rules.calibration.least_share(0.02)
     assert some.null_count() == (forest.predict_proba(new).to_numpy().max(axis=1) < least).sum()
     assert report.select(pl.max_horizontal("^p_.*$")).to_series().max() >= least
 
@@ -233,9 +233,9 @@ def test_merged_forests__have_the_mean(tmp_path: Path) -> None:
 def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change: dict[str, Any]) -> None:
     sound = {"power": 1.5, "tried": [1.0, 1.5], "losses": [0.2, 0.1], "cross_fitted": 0.1}
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
-    write_table(table, tmp_path / "run.parquet", "run", forest.header, {"power": sound})
+    write_table(table, tmp_path / "run.parquet", "run", forest.files.header, {"power": sound})
     assert read_choices(tmp_path) == Choices(power=Power(1.5, (1.0, 1.5), (0.2, 0.1), 0.1))
-    write_table(table, tmp_path / "run.parquet", "run", forest.header, {"power": sound | change})
+    write_table(table, tmp_path / "run.parquet", "run", forest.files.header, {"power": sound | change})
     with pytest.raises(FormatError, match="the power cannot be read"):
         read_choices(tmp_path)
 
@@ -244,5 +244,5 @@ def test_choices__write_what_they_read(forest: bf.Forest, tmp_path: Path) -> Non
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
     for power in (Power(), Power(2.5), Power(1.0, (1.0, 2.0)), Power(2.0, (1.0, 2.0), (2.0, 1.0), 1.5)):
         entries = json.loads(json.dumps(Choices(power=power).entries()))
-        write_table(table, tmp_path / "run.parquet", "run", forest.header, entries)
+        write_table(table, tmp_path / "run.parquet", "run", forest.files.header, entries)
         assert read_choices(tmp_path).power == power

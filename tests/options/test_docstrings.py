@@ -12,9 +12,9 @@ import pytest
 
 import bigforest as bf
 import bigforest.sklearn
+from bigforest.forest.oob_report import OobReport
 from bigforest.options.train_options import OPTIONS
 from bigforest.predict.forest import Tree
-from bigforest.predict.oob_report import OobReport
 from bigforest.predict.score import FilePrediction
 from bigforest.training.namespaces import FrameNamespace
 

@@ -186,7 +186,7 @@ def test_tree_nodes__of_the_part_that_has_the_tree(tmp_path: Path) -> None:
     assert len(forest.part_files) == 2  # trees 0 and 1, 2 to 4
     nodes = forest.nodes.collect()
     own = [nodes.filter(pl.col("tree") == number) for number in range(5)]
-    assert all(tree.equals(its) for tree, its in zip(forest.each_tree(), own, strict=True))
+    assert all(tree.equals(its) for tree, its in zip(forest.files.each_tree(), own, strict=True))
     forest.part_files[0].unlink()
     for number in (2, 3, 4):
         assert forest[number].nodes.equals(own[number])

@@ -200,16 +200,16 @@ def test_predict__covers_new_rows() -> None:
 @compiled
 def test_calibration__of_many_rows_keeps_a_sample_of_all_and_of_each_class(forests: dict[str, Forest]) -> None:
     forest = forests["kind"]
-    whole, part = Calibration(forest)._rows, Calibration(forest, most=100)._rows
+    whole, part = Calibration(forest.files)._rows, Calibration(forest.files, most=100)._rows
     assert whole.draw.size == forest.oob.rows_used
     lowest = np.sort(whole.draw)
     for code in range(4):
         own, kept = whole.draw[whole.truth == code], part.draw[part.truth == code]
         expected = {*np.sort(own)[:25].tolist(), *own[own <= lowest[99]].tolist()}
         assert {*kept.tolist()} == expected
-    number = Calibration(forests["y"], most=100)._rows
+    number = Calibration(forests["y"].files, most=100)._rows
     assert number.draw.size == 100
-    assert Calibration(forests["y"], most=399).conformal(0.9).edges == ()  # and not the bins of 1,200 rows
+    assert Calibration(forests["y"].files, most=399).conformal(0.9).edges == ()  # and not the bins of 1,200 rows
 
 
 @compiled
@@ -437,12 +437,12 @@ def test_coverage_by__rows_without_a_spread_do_not_count() -> None:
     """A category with rows enough for a bound, of which too few have a spread, is calibrated with others."""
     table = grouped(600)
     forest = bigforest.train(table, "y", trees=26, exclude=["g", "kind"])
-    rows = forest.calibration._rows
+    rows = forest.rules.calibration._rows
     alone = np.zeros(table.height, np.bool_)
     alone[rows.place[np.argsort(rows.voters)[:9]]] = True
     rows.spread[np.argsort(rows.voters)[0]] = np.nan
     again = Calibration.__new__(Calibration)
-    again.__dict__ |= forest.calibration.__dict__ | {"_fitting": rows.chosen(~np.isnan(rows.spread))}
+    again.__dict__ |= forest.rules.calibration.__dict__ | {"_fitting": rows.chosen(~np.isnan(rows.spread))}
     column = pl.Series("own", np.where(alone, "few", "many"))
     found = again.by_category(column, 0.9)
     assert found.calibrated[0] == found.calibrated[1] == again.conformal(0.9)

@@ -327,7 +327,7 @@ def test_predict__float32_with_and_without_narrow_nodes(
     random = np.random.default_rng(8)
     grown = [random_tree(random, 300, CLASSES, 40, THRESHOLDS) for _ in range(3)]
     forest = forest_of(tmp_path, grown, spec_of(300, (5, 7, 9)))
-    assert (forest.predictor(forest.rule(None)).packed.narrow is None) == (bits == 0)
+    assert (forest.loader.predictor(forest.rules.make(None)).packed.narrow is None) == (bits == 0)
     matrix = random.choice(np.array(THRESHOLDS, np.float32), (20, 300))
     codes, _ = expected(grown, matrix.astype(np.float64).tolist())
     assert forest.predict(matrix).tolist() == labelled(codes)
@@ -473,7 +473,7 @@ def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path) -> None
     source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
     for vote, ties in WAYS:
         options: dict[str, Any] = {"resources": resources, "keep": ["id"], "overwrite": True}
-        done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rule(vote, ties), **options)
+        done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rules.make(vote, ties), **options)
         assert (done.rows, done.scored, done.accuracy, done.log_loss) == (1000, 0, None, None)
         expected = forest.predict(frame, vote=vote, ties=ties, keep=["id"])
         assert pl.read_parquet(tmp_path / "out.parquet").equals(expected)
@@ -497,7 +497,7 @@ def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path) -> N
     frame = table(1000).with_columns(y=truth)
     source = open_source(frame, scratch=tmp_path)
     out = tmp_path / "out.parquet"
-    done = write_predictions(forest, source, out, forest.rule("hard"), resources=resources)
+    done = write_predictions(forest, source, out, forest.rules.make("hard"), resources=resources)
     found = forest.predict(frame, vote="hard")["prediction"].to_numpy()
     shares = forest.predict_proba(frame, vote="hard").to_numpy()
     assert shares.min() == 0
@@ -515,7 +515,7 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
     assert found.null_count() > 0
     truth = found.fill_null(5).alias("y").to_frame().with_columns(pl.when(frame["id"] >= 10).then(pl.col("y")))
     source = open_source(pl.concat([frame, truth], how="horizontal"), scratch=tmp_path)
-    done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rule("hard", "reject"))
+    done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rules.make("hard", "reject"))
     assert done.scored == 290
     assert done.accuracy == found[10:].is_not_null().sum() / 290
 

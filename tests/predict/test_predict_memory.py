@@ -90,8 +90,8 @@ def test_predict__any_memory_gives_the_same(
     resources = Resources(threads=threads, memory=memory)
     arguments: dict[str, Any] = {"keep": ["id"], "proba": True}
     small = tmp_path / "small.parquet"
-    done = write_predictions(forest, source, small, forest.rule(*way), resources=resources, **arguments)
-    whole = write_predictions(expected, source, tmp_path / "whole.parquet", expected.rule(*way), **arguments)
+    done = write_predictions(forest, source, small, forest.rules.make(*way), resources=resources, **arguments)
+    whole = write_predictions(expected, source, tmp_path / "whole.parquet", expected.rules.make(*way), **arguments)
     assert (done.rows, done.scored, done.accuracy) == (200, 200, whole.accuracy)
     assert done.log_loss == pytest.approx(whole.log_loss, rel=1e-12)
     assert pl.read_parquet(tmp_path / "small.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))

@@ -240,7 +240,7 @@ def test_merge__targets_of_both(tmp_path: Path) -> None:
         bigforest.train(frame(300), out=tmp_path / name, **OPTIONS | {"trees": 3, "seed": seed})
     both = bigforest.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert both.trees == 6
-    targets = [read_targets(path, own.header, None, mapped=False) for path, own in opened(tmp_path)]
+    targets = [read_targets(path, own.files.header, None, mapped=False) for path, own in opened(tmp_path)]
     assert np.array_equal(targets[2].code, np.concatenate([own.code for own in targets[:2]]))
     assert np.array_equal(targets[2].first, np.append(targets[0].first[:-1], targets[1].first + targets[0].first[-1]))
     assert both.predict(frame(20, 5), quantiles=[0.5]).columns == ["prediction", "q0.5"]
@@ -252,7 +252,7 @@ def opened(folder: Path) -> list[tuple[Path, Forest]]:
 
 @compiled
 def test_read_targets__mapped_is_the_same(forest: Forest, tmp_path: Path) -> None:
-    header = forest.header
+    header = forest.files.header
     one, two = (read_targets(forest.directory, header, tmp_path, mapped=mapped) for mapped in (False, True))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert isinstance(two.code, np.memmap)

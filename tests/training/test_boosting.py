@@ -18,12 +18,12 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
 from bigforest.execution.resources import Resources
+from bigforest.forest.tree_votes import FILE, write_tree_votes
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.predict.forest import Forest
-from bigforest.predict.tree_votes import FILE, write_tree_votes
 from bigforest.sampling.boosting import RowWeights, TreeVote, check_rows
 from tests.commands import Run, folder, run
 from tests.grown import frame_of
@@ -357,9 +357,9 @@ def tree_votes(*votes: float) -> list[TreeVote]:
 def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp_path: Path) -> None:
     train("adaboost", "axis", trees=2, out=tmp_path / "f")
     forest = bigforest.read_forest(tmp_path / "f")
-    write_tree_votes(tmp_path / "f", tree_votes(2.0, 1.0), forest.header)
+    write_tree_votes(tmp_path / "f", tree_votes(2.0, 1.0), forest.files.header)
     bigforest.read_forest(tmp_path / "f").predict(frame())
-    write_tree_votes(tmp_path / "f", tree_votes(*votes), forest.header)
+    write_tree_votes(tmp_path / "f", tree_votes(*votes), forest.files.header)
     with pytest.raises(FormatError, match="error and a vote for each tree"):
         bigforest.read_forest(tmp_path / "f").predict(frame())
 

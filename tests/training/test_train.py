@@ -433,6 +433,6 @@ def test_train__parts_are_checked_when_they_are_first_read(tmp_path: Path) -> No
     part.write_bytes(part.read_bytes()[:-9])
     assert forest.trees == 4
     with pytest.raises(FormatError, match=part.name):
-        _ = forest.node_count
+        _ = forest.files.node_count
     with pytest.raises(FormatError, match=part.name):
         bigforest.read_forest(tmp_path / "f")

@@ -85,17 +85,17 @@ def export_forest(
     ):
         if changed and to != own:
             raise ConfigError(f"{api(name)} is an option of {own}, not of {to}; drop it")
-    forest = opened_forest(forest)
+    files = opened_forest(forest).files
     with (
         watching(listener) as listener,
         staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made,
     ):
         if to == "onnx":
-            made.write_bytes(to_onnx(forest, dtype, listener).SerializeToString())
+            made.write_bytes(to_onnx(files, dtype, listener).SerializeToString())
         elif to == "treelite":
-            made.write_bytes(to_treelite(forest, listener).serialize_bytes())  # its own writing names no full disk
+            made.write_bytes(to_treelite(files, listener).serialize_bytes())  # its own writing names no full disk
         elif to == "sklearn":
-            library("joblib", "sklearn").dump(to_sklearn(forest, listener), made)
+            library("joblib", "sklearn").dump(to_sklearn(files, listener), made)
         else:
-            made.write_text(to_sql(forest, table, keep, listener), encoding="utf-8")
+            made.write_text(to_sql(files, table, keep, listener), encoding="utf-8")
     return out

@@ -1,0 +1,388 @@
+"""The directory of a forest: opening it, its tables and facts, and copying it.
+
+    f.forest/
+      trees/part-NNNNNNN.parquet    the nodes of consecutive trees; NNNNNNN is the first of them
+      features.parquet              importance of each feature
+      run.parquet                   stages of training; in its metadata the origin, lambda and power
+      levels.parquet                levels of categories                       if there are categories
+      ranks.parquet                 ranks of the training values               ranks
+      boosting.parquet              error and weight of each tree              sampling adaboost or arc-x4
+      targets/                      training targets in each leaf              keep_targets
+      oob/                          out-of-bag report                          bootstrap, until revised or merged
+      oob/votes/part-NNNNNNN.parquet  leaf of each out-of-bag row              keep_votes
+      validation/curve.parquet      error on a validation set                  validation
+      tuning/candidates.parquet     candidates of a comparison                 tune
+
+Every Parquet file names its kind, format version, dataspec and configuration (files.py); the columns are in format.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.labels import label_type, label_values
+from bigforest.errors import ConfigError, api, damaged_forest
+from bigforest.forest.choices import Choices
+from bigforest.forest.files import (
+    Header,
+    check_bytes,
+    check_file,
+    file_kind,
+    has_levels,
+    read_choices,
+    read_features,
+    read_forest_levels,
+    read_header,
+    read_origin,
+    read_table,
+    with_rows,
+    write_run,
+)
+from bigforest.forest.format import (
+    BOOSTING,
+    CALIBRATED,
+    FEATURES,
+    PRUNED,
+    RANKS,
+    RUN,
+    SHARPENED,
+    SHRUNK,
+    TUNING,
+    TUNING_KIND,
+    VALIDATION,
+    VALIDATION_KIND,
+    nodes_schema,
+)
+from bigforest.forest.leaf_targets import targets_files
+from bigforest.forest.leaf_votes import read_votes, votes_files
+from bigforest.forest.oob_report import OobReport, oob_rows_files
+from bigforest.forest.origin import Origin
+from bigforest.forest.parts import (
+    Nodes,
+    Span,
+    batches,
+    check_count,
+    check_order,
+    check_part,
+    check_parts,
+    first_tree,
+    join_nodes,
+    part_paths,
+    read_span,
+)
+from bigforest.forest.ranks import FILE as RANKS_FILE
+from bigforest.forest.ranks import KIND as RANKS_KIND
+from bigforest.forest.ranks import Ranks, read_ranks
+from bigforest.forest.tables import scan, to_frame
+from bigforest.forest.tree_votes import FILE as BOOSTING_FILE
+from bigforest.forest.tree_votes import KIND as BOOSTING_KIND
+from bigforest.forest.tree_votes import read_boosting, read_tree_votes
+from bigforest.storage.atomic import staged
+from bigforest.storage.paths import as_path, local_path
+from bigforest.storage.regular_files import copy_regular, open_regular
+from bigforest.store.levels import FILE as LEVELS_FILE
+from bigforest.store.levels import Levels
+
+RUN_FILE = "run.parquet"
+FEATURES_FILE = "features.parquet"
+VALIDATION_FILE = Path("validation", "curve.parquet")
+TUNING_FILE = Path("tuning", "candidates.parquet")
+_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk", SHARPENED: "sharpened"}
+
+
+def is_forest(path: Path) -> bool:
+    """Return whether `path` is the directory of a forest, of any version and in any state."""
+    return file_kind(path / RUN_FILE) == "run"
+
+
+class ForestFiles:
+    """The files of a forest: what they are, what they say, and their tables, read when they are asked for.
+
+    `Forest` (predict/forest.py), the class for users, holds one; there the tables are documented.
+
+    directory   of the forest.
+    header      dataspec, configuration and levels, which all files agree on; `spec` and `config` are from it.
+    choices     lambda and power, selected once the trees are grown.
+    changed     stages after which `choices` differ from those in the files: Forest.shrink, Forest.sharpen.
+    holding     keeps a temporary directory alive as long as this object or a LazyFrame of its files; None otherwise.
+    part_files  the files of trees, in order.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        header: Header,
+        choices: Choices,
+        holding: object = None,
+        *,
+        parts: Sequence[Span] | None = None,
+        changed: tuple[str, ...] = (),
+    ) -> None:
+        """parts: the checked files of trees; None to check them when they are first read."""
+        self.directory = directory
+        self.header = header
+        self.spec, self.config, self.identity = header.spec, header.config, header.identity
+        self.choices, self.shrinkage, self.power = choices, choices.shrinkage, choices.power
+        self.changed = changed
+        self.holding = holding
+        self.part_files = part_paths(directory) if parts is None else [part.path for part in parts]
+        if parts is not None:
+            self.parts = list(parts)
+
+    @classmethod
+    def open(cls, path: str | Path, holding: object = None) -> ForestFiles:
+        """Open a directory and check the metadata and columns of its files, as `read_forest` says.
+
+        Raises FormatError.
+        """
+        directory = as_path(path)
+        header, parts = check_parts(part_paths(directory))
+        check_file(directory / FEATURES_FILE, "features", FEATURES, header.identity)
+        check_file(directory / RUN_FILE, "run", RUN, header.identity)
+        if header.config.ranks:
+            check_file(directory / RANKS_FILE, RANKS_KIND, RANKS, header.identity)
+        if header.config.boosts:
+            check_file(directory / BOOSTING_FILE, BOOSTING_KIND, BOOSTING, header.identity)
+        label_type(header.spec.target)
+        return cls(directory, header, read_choices(directory), holding, parts=parts)
+
+    @classmethod
+    def of_run(cls, directory: Path, choices: Choices, holding: object = None) -> ForestFiles:
+        """Return the files of a run that has just written its trees, while others may still be missing."""
+        header, _ = read_header(part_paths(directory)[0], "trees")
+        return cls(directory, replace(header, levels=read_forest_levels(directory, header)), choices, holding)
+
+    def with_choices(self, choices: Choices, *stages: str) -> ForestFiles:
+        """Return the same files with other choices, made by these stages."""
+        changed = (*self.changed, *stages)
+        return ForestFiles(self.directory, self.header, choices, self.holding, parts=self.parts, changed=changed)
+
+    @cached_property
+    def parts(self) -> list[Span]:
+        """The files of trees, each with its number of nodes as its metadata says. Raises FormatError."""
+        return [check_part(path, self.header) for path in self.part_files]
+
+    @property
+    def trees(self) -> int:
+        """Number of trees."""
+        return self.config.trees
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes of all trees, as the metadata says."""
+        return sum(part.stop for part in self.parts)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the target is a number."""
+        return self.spec.target.is_regression
+
+    @property
+    def classes(self) -> list[Any]:
+        """Labels of the target in ascending order; none for regression."""
+        return [] if self.is_regression else label_values(self.spec.target)
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of categories."""
+        assert self.header.levels is not None
+        return self.header.levels
+
+    @property
+    def nodes(self) -> pl.LazyFrame:
+        """One row per node, by tree and node."""
+        return self._scan_nodes(self.part_files)
+
+    def tree_nodes(self, number: int) -> pl.LazyFrame:
+        """Scan the nodes of one tree. Only the file that has the tree is read."""
+        place = bisect_right(self.part_files, number, key=first_tree) - 1
+        return self._scan_nodes(self.part_files[place : place + 1]).filter(pl.col("tree") == number)
+
+    def each_tree(self) -> Iterator[pl.DataFrame]:
+        """Read the nodes of every tree, in order. One file of trees is in memory at a time."""
+        for path in self.part_files:
+            yield from self._scan_nodes([path]).collect().partition_by("tree", maintain_order=True)
+
+    def _scan_nodes(self, paths: list[Path]) -> pl.LazyFrame:
+        classes = len(self.spec.target.classes)
+        return scan(
+            paths,
+            nodes_schema(self.spec),
+            lambda path, names: batches(Span(path), classes, names),
+            self.holding,
+        )
+
+    def read_parts(self) -> list[Nodes]:
+        """Read and check the nodes of all trees, file by file. Raises FormatError."""
+        parts = [join_nodes(list(read_span(span, self.header))) for span in self.parts]
+        trees = [part.roots.size for part in parts]
+        check_order(self.part_files, [part.tree for part in parts], trees)
+        check_count(self.directory, sum(trees), self.header)
+        return parts
+
+    @property
+    def features(self) -> pl.DataFrame:
+        """One row per feature with its importance."""
+        return to_frame(read_features(self.directory / FEATURES_FILE, self.spec, self.identity))
+
+    @property
+    def run(self) -> pl.DataFrame:
+        """One row per stage of training."""
+        path = self.directory / RUN_FILE
+        return to_frame(with_rows(read_table(path, "run", RUN, self.identity), path))
+
+    @cached_property
+    def origin(self) -> Origin | None:
+        """The training table, or the merged forests; None for a forest that does not record them."""
+        return read_origin(self.directory)
+
+    @cached_property
+    def revised(self) -> str | None:
+        """The first revision after training: "pruned", "calibrated", "shrunk" or "sharpened"; None without one."""
+        stages = [*self.run["stage"], *self.changed]
+        return next((word for stage, word in _REVISED.items() if stage in stages), None)
+
+    @property
+    def has_oob(self) -> bool:
+        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
+        return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
+
+    @property
+    def has_bags(self) -> bool:
+        """Whether there is an out-of-bag report, and bags can be drawn again: the forest is not boosted."""
+        return self.has_oob and not self.config.boosts
+
+    @cached_property
+    def oob(self) -> OobReport:
+        """The out-of-bag report. Raises ConfigError without one (`has_oob`), and FormatError."""
+        if not self.config.bootstrap:
+            raise ConfigError(
+                "the forest was grown without bootstrap, so no row is out of bag; "
+                f"evaluate it on a test set, or train with {api('bootstrap')}"
+            )
+        if self.origin and self.origin.merged:
+            raise ConfigError(
+                f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
+                "out-of-bag report of its own; evaluate it on a test set, or look at their reports"
+            )
+        if self.revised:
+            raise ConfigError(
+                f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
+            )
+        return OobReport(self.directory, self.spec, self.config.criterion, self.identity, self.holding)
+
+    @property
+    def has_votes(self) -> bool:
+        """Whether the leaves of out-of-bag rows are kept. They are the same for any lambda and power."""
+        return self.config.keep_votes and self.revised not in (_REVISED[PRUNED], _REVISED[CALIBRATED])
+
+    @property
+    def oob_votes(self) -> pl.LazyFrame:
+        """One row per tree and out-of-bag row. Raises ConfigError without them (`has_votes`), and FormatError."""
+        if not self.has_votes:
+            raise ConfigError(
+                f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
+            )
+        return read_votes(self.directory, self.identity, self.holding)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the training targets in the leaves are kept, from which quantiles are predicted."""
+        return self.config.keep_targets
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether the forest was trained with a validation set."""
+        return not self.changed and (self.directory / VALIDATION_FILE).exists()
+
+    @property
+    def validation(self) -> pl.DataFrame:
+        """Error on the validation set after each tree. Raises ConfigError without one, and FormatError."""
+        if not self.has_validation:
+            raise ConfigError(
+                f"the forest was trained without a validation set; evaluate it on one with {api('validate_forest')}"
+            )
+        path = self.directory / VALIDATION_FILE
+        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity), path))
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the forest is the winner of a comparison that `train(tune=...)` made."""
+        return (self.directory / TUNING_FILE).exists()
+
+    @property
+    def tuning(self) -> pl.DataFrame:
+        """The candidates of the comparison. Raises ConfigError without one (`is_tuned`), and FormatError."""
+        if not self.is_tuned:
+            raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
+        path = self.directory / TUNING_FILE
+        found = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity))
+        if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
+            raise damaged_forest(f"{path} does not have one winner and different names of candidates")
+        return found
+
+    @property
+    def boosting(self) -> pl.DataFrame:
+        """Weighted error and weight of each tree. Raises ConfigError unless boosted, and FormatError."""
+        if not self.config.boosts:
+            raise ConfigError(
+                f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
+            )
+        return to_frame(read_boosting(self.directory, self.header))
+
+    @cached_property
+    def tree_votes(self) -> NDArray[np.float64] | None:
+        """The weight of each tree's vote, float64 [trees]; None if all are equal. Raises FormatError."""
+        return read_tree_votes(self.directory, self.header)
+
+    @cached_property
+    def ranks(self) -> Ranks | None:
+        """The ranks of the training values, if the trees split on ranks. Raises FormatError."""
+        return read_ranks(self.directory, self.spec, self.identity) if self.config.ranks else None
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files, each of which a copy needs."""
+        small = [self.directory / FEATURES_FILE, self.directory / RUN_FILE]
+        small += [self.directory / RANKS_FILE] if self.config.ranks else []
+        small += [self.directory / BOOSTING_FILE] if self.config.boosts else []
+        small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
+        small += [self.directory / VALIDATION_FILE] if self.has_validation else []
+        small += [self.directory / TUNING_FILE] if self.is_tuned else []
+        small += targets_files(self.directory) if self.has_targets else []
+        small += votes_files(self.directory) if self.has_votes else []
+        small += oob_rows_files(self.directory) if self.has_oob else []
+        names = ["curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
+        return [*self.part_files, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
+
+    def copy(self, path: str | Path, *, overwrite: bool) -> None:
+        """Copy the forest to the directory `path`, with its `choices`; see `Forest.write`.
+
+        Raises OutputExistsError, and FormatError for files that are damaged or links.
+        """
+        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
+            for source in self.paths:
+                target = copy / source.relative_to(self.directory)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with open_regular(local_path(source)):
+                    check_bytes(source)  # before the copy: another file may have any size
+                copy_regular(source, target)
+                # The copy is checked, because nobody else can change it.
+                check_bytes(target)
+                if read_header(target, None)[0].identity != self.identity:
+                    raise damaged_forest(
+                        f"{source} belongs to another forest, as its dataspec or configuration differs"
+                    )
+            if self.changed:
+                seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), **dict.fromkeys(self.changed, 0.0)}
+                threads = self.run["threads"][0]
+                write_run(copy, seconds, threads, self.header, self.origin, self.choices)

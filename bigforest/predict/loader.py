@@ -1,0 +1,214 @@
+"""The trees of a forest in memory, all of them or a group at a time, and the plan by which they predict a table."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.errors import ConfigError, api
+from bigforest.execution.resources import Resources, available_threads
+from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.leaf_shrinking import leaf_lambdas
+from bigforest.forest.leaf_targets import LeafTargets, read_targets
+from bigforest.forest.parts import check_count
+from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
+from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import parse_bytes
+from bigforest.predict.groups import Trees, survey
+from bigforest.predict.packed_trees import FlatTrees, load
+from bigforest.predict.passes import ALL_ROWS, AnswerPasses, default_batch, plan_passes, whole_estimate
+from bigforest.predict.predictor import GroupLeafTargets, Predictor
+from bigforest.predict.rows import Reader
+from bigforest.predict.vote_rule import VoteRule
+
+
+class TreeLoader:
+    """Loads the trees of a forest when they are first needed, and makes the predictors of rules. Thread-safe.
+
+    files  of the forest.
+    """
+
+    def __init__(self, files: ForestFiles) -> None:
+        self.files = files
+        self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)  # by which leaves are shrunk
+        self._readers: dict[str, Reader] = {}
+        self._lock = threading.Lock()
+        self._packed: FlatTrees | None = None
+        self._surveyed: Trees | None = None
+        self._targets: LeafTargets | None = None
+        self._means: NDArray[np.float64] | None = None
+        self._last: Predictor | None = None  # of a plain rule, which the next call will probably use again
+
+    def check(self) -> None:
+        """Read and check all nodes now. Raises FormatError."""
+        self._whole()
+
+    def take(self, packed: FlatTrees) -> None:
+        """Keep trees that are in memory already, so that the first prediction does not read them."""
+        with self._lock:
+            self._packed, self._last = packed.with_narrow(), None
+
+    def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
+        """Return all trees with a rule, ready to predict rows.
+
+        Raises ConfigError if all trees together take more than `memory`, and FormatError for damaged nodes.
+        """
+        last, plain = self._last, rule.conformal is None and not rule.quantiles
+        if memory is None and plain and last is not None and last.rule == rule:
+            return last
+        resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
+        targets = self._leaf_targets(rule, resources)
+        if memory is not None:
+            workers = resources.workers
+            held = 0 if targets is None else targets.nbytes
+            held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
+            whole_estimate(self._survey(workers), workers, held).check(resources.memory)
+        packed = self._whole()
+        group_leaf_targets = None
+        if targets is not None:
+            mean, step = self._leaf_means(packed), self.files.spec.target.step
+            trees = range(packed.roots.size)
+            group_leaf_targets = GroupLeafTargets.of(targets, trees, packed, mean, step, self.files.directory)
+        grown = self._leaf_means(packed) - self.files.spec.target.offset if rule.by_spread else None
+        by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
+        values = whole_values(packed.counts[:, 0]) if by_jackknife else None
+        made = self._predictor(rule, packed, None, group_leaf_targets, grown, values)
+        if memory is None and plain:
+            with self._lock:
+                self._last = made if self._packed is not None else None
+        return made
+
+    def reader(self, unseen: str = "larger") -> Reader:
+        """Return the reader of rows for these trees; unseen: see VoteRule. Raises FormatError."""
+        found = self._readers.get(unseen)
+        if found is None:
+            found = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen)
+        return found
+
+    def passes(
+        self,
+        rule: VoteRule,
+        shape: Callable[[NDArray[np.int64]], Shape],
+        resources: Resources,
+        held: int,
+        narrow: Callable[[], bool],
+    ) -> AnswerPasses:
+        """Plan how a table is predicted: the groups of trees and the ranges of rows, within the memory of `resources`.
+
+        shape    returns the Shape of the table from the positions of the features in use (see plan_passes).
+        held     bytes of the table that are in memory already.
+        narrow   returns whether all its values are float32.
+
+        Raises ConfigError, also if the memory is not sufficient, and FormatError for damaged nodes.
+        """
+        if resources.memory is None:
+            predictor = self.predictor(rule)
+            used = predictor.packed.used
+            return AnswerPasses(
+                used, [range(1)], ALL_ROWS, default_batch(used.size, resources.limits), lambda _: predictor
+            )
+        if rule.trees:
+            raise ConfigError(
+                f"predicting with some trees needs the whole forest in memory; drop {api('memory')} or {api('trees')}"
+            )
+        if isinstance(rule.conformal, JackknifeIntervals):
+            raise ConfigError(f"the jackknife takes all trees at once; drop {api('memory')} or {api('jackknife')}")
+        with self._lock:
+            self._packed = self._last = None  # other calls may still use it, but it does not stay
+        trees = self._survey(resources.workers)
+        held += 0 if self.files.ranks is None else self.files.ranks.nbytes
+        targets = self._leaf_targets(rule, resources)
+        held += 0 if targets is None else targets.held
+        if (targets is not None or rule.by_spread) and self._lambdas:
+            trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets and spread are of leaves as grown
+        all_narrow = narrow()
+        kept: dict[range, Predictor] = {}
+
+        def load_group(entries: range) -> Predictor:
+            if entries not in kept:
+                kept.clear()
+                packed = trees.load(entries, resources.workers)
+                pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+                own, numbers = None, trees.numbers(entries)
+                grown = packed.counts[:, 0] - self.files.spec.target.offset if rule.by_spread else None
+                if targets is not None:
+                    step = self.files.spec.target.step
+                    own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step, self.files.directory)
+                packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
+                packed = packed.narrowed() if all_narrow else packed
+                kept[entries] = self._predictor(rule, packed, numbers, own, grown)
+            return kept[entries]
+
+        assert trees.used is not None
+        sizes = trees.sizes() + (8 * trees.nodes if rule.by_spread else 0)  # means of leaves as grown
+        wanted = len(rule.quantiles), rule.by_spread
+        groups, rows, batch, need = plan_passes(shape(trees.used), resources, sizes, trees.first, held, *wanted)
+        need.check(resources.memory)
+        return AnswerPasses(trees.used, groups, rows, batch, load_group)
+
+    def _predictor(
+        self,
+        rule: VoteRule,
+        packed: FlatTrees,
+        trees: range | None,
+        targets: GroupLeafTargets | None,
+        grown: NDArray[np.float64] | None,
+        values: tuple[NDArray[np.float64], float] | None = None,
+    ) -> Predictor:
+        """Return a predictor of a group of trees, without their counts; or, if `trees` is None, of all that the rule
+        selects."""
+        votes, some, total = self.files.tree_votes, list(rule.trees), None
+        if votes is None:
+            mixed = packed.ballots(rule.ballots)
+        else:
+            mixed = packed.weighted_ballots(rule.ballots, votes if trees is None else votes[trees.start : trees.stop])
+            total = math.fsum((votes[some] if some else votes).tolist())
+        packed = packed._replace(roots=packed.roots[some]) if some else packed
+        packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
+        count = None if trees is None else self.files.trees
+        return Predictor(packed, mixed, rule, self.files.spec, count, self.files.ranks, targets, total, grown, values)
+
+    def _whole(self) -> FlatTrees:
+        """Return all trees, read once by the first thread that asks for them. Raises FormatError."""
+        with self._lock:
+            if self._packed is None:
+                packed = load(self.files.parts, self.files.header, 0, available_threads(), lambdas=self._lambdas)
+                check_count(self.files.directory, packed.roots.size, self.files.header)
+                self._packed = packed.with_narrow()
+            return self._packed
+
+    def _leaf_targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
+        """Return the targets in the leaves if a rule has quantiles, else None; kept unless memory is limited.
+
+        Raises FormatError.
+        """
+        if not rule.quantiles:
+            return None
+        if resources.memory is not None:
+            return read_targets(self.files.directory, self.files.header, resources.scratch, mapped=True)
+        with self._lock:
+            if self._targets is None:
+                self._targets = read_targets(self.files.directory, self.files.header, None, mapped=False)
+            return self._targets
+
+    def _leaf_means(self, packed: FlatTrees) -> NDArray[np.float64]:
+        """Return the means of all leaves as grown, float64 [leaves]; if leaves are shrunk, they are read once more."""
+        if not self._lambdas:
+            return packed.counts[:, 0]
+        with self._lock:
+            if self._means is None:
+                grown = load(self.files.parts, self.files.header, 0, available_threads())
+                self._means = grown.counts[:, 0]
+            return self._means
+
+    def _survey(self, workers: int) -> Trees:
+        """Return the places and sizes of all trees, found once."""
+        with self._lock:
+            if self._surveyed is None:
+                self._surveyed = survey(self.files.directory, workers)._replace(lambdas=self._lambdas)
+            return self._surveyed
