@@ -1,20 +1,21 @@
-"""Tables whose trees split on projections: every cell has a value, missing ones and categories too.
+"""Give every cell of a table a value, for trees that split on projections: missing cells and levels of categories.
 
-The levels of categories have the values of level_values.py. The value of the missing cells of a number is the mean of
-the values that are there, each row counting once whatever its weight. If it is one of the values, or within a bin, it
-is moved up past it, or below all values: missing cells can then be told from all others by thresholds. Where no number
-is free it stays. A feature that no row lacks has the mean of the first rows, as float32, for rows that are predicted.
-The values are part of the forest (`FeatureSpec.fill`, `Levels.value`). The store on disk is as for all families.
-Oracle: tests/naive/fill.py, tests/naive/level_values.py.
+Missing cells of a number (`fill_of`) have the mean of the present values; each row counts once, whatever its weight. If
+the mean equals a value, or is within a bin, it is moved up past it, or below all values, so that a threshold can tell
+missing cells from all others. If no number is free it stays. A feature without missing values has the mean of the first
+rows, as float32, for rows that are predicted.
 
-Values of the levels of a category, for trees that split on projections: one number for each level.
+    values   1   2   3   missing         mean 2 is a value, so missing cells get the next float64 after 2
 
-Levels are compared by their means, as where nodes split on sets of levels: of the regression target; for two classes of
-the share of the second; for more of the first principal component of the class shares (kernels/categories/principal.py,
-of the whole table here). 0 stands for the lowest mean and 1 for the highest, and the others are between in proportion.
-A level of fewer than `min_level` rows has the mean of all rows, and so has one that did not occur: the mean of a few
-rows would tell trees the targets of these rows. Missing is one more level. Each row counts once, whatever its weight;
-rows that are held out do not count. Oracle: tests/naive/level_values.py.
+Levels of a category (`level_values`) have one number each, by their means: of the regression target; for two classes of
+the share of the second; for more classes of the first principal component of the class shares of the table
+(kernels/categories/principal.py). The lowest mean becomes 0, the highest 1, and the others are between in proportion. A
+level of fewer than `min_level` rows has the mean of all rows, as has a level that did not occur: the mean of a few rows
+would tell trees the targets of these rows. Missing is one more level. Each row counts once, whatever its weight; rows
+that are held out do not count.
+
+The values are part of the forest (`FeatureSpec.fill`, `Levels.value`). The store on disk does not contain them; a
+`Store` with values is a view of it. Oracle: tests/naive/fill.py, tests/naive/level_values.py.
 """
 
 from __future__ import annotations
@@ -38,30 +39,38 @@ from bigforest.sampling.bags import held_out_of
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
+# Values are counted in this many steps of their range, so that their sum is exact.
+_STEPS = 2.0**30
+# First rows, for features without missing values: reading all rows would take up to a hundredth of growing.
+_FIRST_ROWS = 4_096
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
 
 class LevelValues(NamedTuple):
     """The values of a category.
 
-    codes  float32 [codes] as bytes, which can be compared
-    other  of levels that did not occur
+    codes  float32 [codes], as bytes, which can be compared
+    other  value of levels that did not occur
     """
 
     codes: bytes
     other: float
 
     def by_code(self) -> NDArray[np.float32]:
-        """Those of the codes."""
+        """Return the values of the codes."""
         return np.frombuffer(self.codes, np.float32)
 
 
 def level_values(store: Store, config: TrainConfig, feature: int) -> LevelValues:
-    """Task: the values of the levels of a category. Memory: a few numbers for each level, and a count of each class for
-    those of at least min_level rows."""
+    """Task: return the values of the levels of a category.
+
+    Memory: a few numbers for each level, and a count of each class for each level of at least min_level rows.
+    """
     sizes = np.zeros(store.spec.features[feature].codes, np.int64)
     for codes, _ in _rows(store, config, feature):
         sizes += np.bincount(codes, minlength=sizes.size)
     large = np.flatnonzero(sizes >= config.min_levels(len(store.spec.features))[feature])
-    group = np.full(sizes.size, large.size)  # the last is that of all other levels
+    group = np.full(sizes.size, large.size)  # the last group has all other levels
     group[large] = np.arange(large.size)
     sums = _sums(store, config, feature, group, large.size + 1)
     rows = np.bincount(group, sizes, large.size + 1).astype(np.int64)
@@ -73,8 +82,7 @@ def level_values(store: Store, config: TrainConfig, feature: int) -> LevelValues
 
 
 def _rows(store: Store, config: TrainConfig, feature: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The codes of the rows that are not held out, and their classes or the whole numbers of their targets, by
-    blocks."""
+    """Yield, block by block, the codes of the rows that are not held out, and their classes or target numbers."""
     most = store.spec.features[feature].codes - 1
     for block in range(block_count(store.rows)):
         span = block_span(store.rows, block)
@@ -86,7 +94,7 @@ def _rows(store: Store, config: TrainConfig, feature: int) -> Iterator[tuple[NDA
 
 
 def _sums(store: Store, config: TrainConfig, feature: int, group: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
-    """The sum over the rows of each group of levels of what levels are compared by, int64 [groups]."""
+    """Return, for each group of levels, the sum over its rows of the number that levels are compared by, int64."""
     classes = len(store.spec.target.classes)
     if not classes:
         sums = np.zeros(groups, np.int64)
@@ -102,8 +110,12 @@ def _sums(store: Store, config: TrainConfig, feature: int, group: NDArray[np.int
 
 
 def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first principal component of the class shares of groups of rows, int64 [classes], in whole numbers as
-    kernels/categories/principal.py finds it in a node; counts: [groups, classes], no group without rows."""
+    """Return the first principal component of the class shares of groups of rows, int64 [classes].
+
+    counts  int64 [groups, classes], no group without rows
+
+    In whole numbers, as kernels/categories/principal.py finds it in a node.
+    """
     weight, start = counts.sum(axis=1), np.empty(counts.shape[1], np.uint64)
     with np.errstate(over="ignore"):
         draw_rows(np.uint64(0), np.arange(start.size, dtype=np.uint64), start)
@@ -120,16 +132,10 @@ def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return direction
 
 
-# Values are counted in this many steps of their range, so that their sum is exact.
-_STEPS = 2.0**30
-# The first rows, for features that no row lacks: reading all would take up to a hundredth of growing.
-_FIRST_ROWS = 4_096
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
-
-
 def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Store:
-    """The store with values for missing cells and levels, if trees of `config`, which has its min_level, split on
-    projections of values; else as encoded.
+    """Return the store with values for missing cells and levels, if trees of `config` split on projections of values.
+
+    config  with its final min_level
 
     Reads the columns with missing values once, and categories with the target twice.
     """
@@ -155,8 +161,7 @@ def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Sto
 
 @dataclass(frozen=True)
 class PutFills:
-    """From a store to the same with values for missing cells of the features, and for the levels of categories; for
-    other processes too."""
+    """Adds values for missing cells of the features and for levels of categories to a store; can be pickled."""
 
     fills: tuple[float, ...]
     levels: tuple[tuple[int, LevelValues], ...]
@@ -167,7 +172,7 @@ class PutFills:
 
 
 def fill_of(store: Store, feature: int) -> float:
-    """Task: the value for the missing cells of a feature that some rows lack."""
+    """Task: return the value for the missing cells of a feature."""
     low, high, codes = store.low(feature)[1:], store.high(feature)[1:], _finite_codes(store, feature)
     if not codes:
         return 0.0
@@ -183,22 +188,25 @@ def fill_of(store: Store, feature: int) -> float:
 
 
 def usual_value(store: Store, feature: int) -> float:
-    """The value for missing cells of a feature that no row lacks."""
+    """Return the value for missing cells of a feature that has none in this table."""
     codes = _finite_codes(store, feature)
     mean = _mean(store, feature, codes, min(store.rows, _FIRST_ROWS)) if codes else 0.0
     return float(np.float32(np.clip(mean, -_LARGEST_FLOAT32, _LARGEST_FLOAT32)))
 
 
 def _finite_codes(store: Store, feature: int) -> range:
-    """The codes of the finite values of a feature."""
+    """Return the codes of the finite values of a feature."""
     first = int(store.spec.features[feature].missing)
     values = store.low(feature)[first:]
     return range(first + int(values.searchsorted(-np.inf, "right")), first + int(values.searchsorted(np.inf)))
 
 
 def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
-    """The mean of a feature over its first rows with some of its codes, to the nearest of _STEPS steps of the range of
-    these in each row, whatever the order of rows; the lowest value if there are no such rows."""
+    """Return the mean of a feature over its first rows with some codes; the lowest value if there are none.
+
+    Each value is rounded to the nearest of _STEPS steps of the range of these codes, so the order of rows does not
+    matter.
+    """
     values = store.low(feature)
     low, high = float(values[codes[0]]), float(values[codes[-1]])
     unit = 1.0 if high - low < np.inf else 0.5
@@ -214,10 +222,10 @@ def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
 
 
 def ordered_store(store: Store) -> Store:
-    """A store with values for missing cells and levels, with codes in the order of the values; for growing in memory.
+    """Return the store with codes in the order of the values for missing cells and levels; for growing in memory.
 
     Equal values become one code; the last codes then have no rows, and the largest value. Memory: the codes of the
-    widths that these features have, and the values of all codes.
+    widths of these features, and the values of all codes.
     """
     filled = [feature.is_filled or feature.has_level_values for feature in store.spec.features]
     places = np.flatnonzero(filled).tolist()
@@ -241,7 +249,7 @@ def ordered_store(store: Store) -> Store:
 
 
 def with_defaults(trees: TreeArrays, spec: DataSpec) -> TreeArrays:
-    """The trees, whose nodes on a single feature that rows lack say to which side these go with its value."""
+    """Set `default_left` of nodes on a single feature with missing values: the side of the value of missing cells."""
     filled = np.array([feature.is_filled for feature in spec.features])
     if not filled.any() or spec.fills is None:
         return trees

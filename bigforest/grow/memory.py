@@ -1,4 +1,8 @@
-"""The memory of growing, in memory and by passes over the store, and the choice between the two."""
+"""Choose how a forest grows within the memory: whole trees in memory, or by passes over the store.
+
+`choose_grow_plan` tries growing in memory with as many workers as there are, then with fewer, then passes. The bytes of
+either are sums of what the family declares (memory_model.py TreeMemory, PassMemory) and of what all families need.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +38,17 @@ from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_t
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.store.format import BLOCK_ROWS, block_count
 
-# A part holds about this many rows' worth of trees, so that its table stays small beside the codes. Names of files
+# A part has trees for about this many rows, so that its table stays small compared with the codes. Names of files
 # depend on it.
 _PART_ROWS = 1_000_000
-# At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little; fewer where
-# they would hold fewer rows' worth of trees than this: writing a part and reading it back takes some milliseconds,
-# as much as growing this many.
+# At least this many parts if there are as many trees, so that cores stay busy to the end and a crash loses little.
+# Fewer parts if their trees would be of fewer rows than _MIN_PART: writing a part and reading it back takes some
+# milliseconds, as much as growing trees for this many rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART = 1 << 15
-# Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks,
-# as long as their rows take at most _WAITING_BYTES.
+# Most trees that share passes: more save little, and their rows wait on disk together. On a cluster more trees save
+# tasks, as long as their rows take at most _WAITING_BYTES.
 _MAX_TREES = 16
 _MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30
@@ -52,7 +56,7 @@ _WAITING_BYTES = 16 << 30
 # subtrees per worker, so that no worker waits long for the largest.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# Bytes of a node of a tree that rows are routed through, besides its counts: packed, and its ballot.
+# Bytes of a node of a tree that rows are routed through, except for its counts: packed, and its ballot.
 _SENT_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT = 8
@@ -66,11 +70,11 @@ _LOOKED_UP = 20
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
 _KEPT_COUNT = 8
-# A node has one part in this many of the room for its counts, or its keys: while it is scored, a count of its
-# histograms takes as many bytes as this, and a key as many as Passes.scored.
+# A node gets this fraction of the room for its counts, or its collected rows. While it is scored, a count of its
+# histograms takes _SCORED bytes, and a collected row PassMemory.scored.
 _NODES = 8
 _SCORED = 48
-# Bytes of a count of a category besides, which may take all the room, while its levels are put in order, and of lists
+# Further bytes of a count of a category, which may take all the room, while its levels are put in order, and of lists
 # of levels for each count that there is room for.
 _ORDERED = 96
 _LISTS = 16
@@ -84,10 +88,10 @@ class GrowPlan:
     """How a forest is grown.
 
     workers  threads that fit
-    limits   None: whole trees in memory. Otherwise large nodes are split by passes over the store.
+    limits   None to grow whole trees in memory; else large nodes are split by passes over the store
     group    trees that share passes
     memory   most bytes of anonymous memory
-    keeps    whether the trees are kept in memory for the first answers of the forest
+    keeps    the trees fit in memory until the first prediction of the forest
     """
 
     workers: int
@@ -98,15 +102,15 @@ class GrowPlan:
 
 
 def part_size(rows: int, trees: int) -> int:
-    """Trees per part; a function of the task alone, so that the files do not depend on the machine."""
+    """Return the trees per part: a function of the task alone, so that the files do not depend on the machine."""
     parts = min(_PARTS, max(_MIN_PARTS, rows * trees // _MIN_PART))
     return max(1, min(-(-trees // parts), _PART_ROWS // rows))
 
 
 def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) -> GrowPlan:
-    """The fastest plan within the budget. Raises ConfigError, naming the smallest budget, if there is none.
+    """Return the fastest plan within the budget. Raise ConfigError, naming the smallest budget, if there is none.
 
-    In memory means: the codes and the growing trees together fit, so that no page of the store is read twice.
+    Trees grow in memory if the codes and the growing trees fit together, so that no page of the store is read twice.
     """
     family = family_of(config)
     family.check(shape, config)
@@ -129,18 +133,18 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = _LISTS * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
-            together = _together(shape, config, resources, _waiting_bytes(shape, config, takes, limits))
-            group = max(1, min(together, 2 * limits.room // root, lists))
+            most = _max_trees(shape, config, resources, _waiting_bytes(shape, config, takes, limits))
+            group = max(1, min(most, 2 * limits.room // root, lists))
             return GrowPlan(workers, limits, group, budget)
     raise MemoryEstimate("grow", budget, _smallest(shape, config)).refusal(budget)
 
 
 def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int]:
-    """Bytes of growing this many whole trees at a time, and of what they read of the store at random."""
+    """Return the bytes of growing with this many workers, and of the data of the store that is read at random."""
     family = family_of(config)
-    together = family.trees_per_call(shape, config)
-    rows = together * distinct_rows(shape.rows, config, shape.classes)
-    nodes = together * max_nodes(shape.rows, config, shape.classes)
+    per_call = family.trees_per_call(shape, config)
+    rows = per_call * distinct_rows(shape.rows, config, shape.classes)
+    nodes = per_call * max_nodes(shape.rows, config, shape.classes)
     tree = (
         COPIED
         + 4 * shape.rows
@@ -152,7 +156,7 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
     )
     if config.bootstrap:
-        tree += _left_out_bytes(shape, config, together, nodes)
+        tree += _left_out_bytes(shape, config, per_call, nodes)
     if config.boosts:
         tree += ROW_BYTES * shape.rows + _SENT_NODE_BYTES * nodes + 8 * shape.classes * nodes
     memory = family.tree_memory(shape, config, rows, nodes // 2)
@@ -160,30 +164,31 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
 
 
 def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Further memory for the nodes of all trees and their terms, and for what leaves hold twice while the trees are
-    packed."""
+    """Return the further memory for keeping the nodes of all trees and their terms, and for packing them."""
     nodes = max_nodes(shape.rows, config, shape.classes)
     packed = 16 * nodes + 2 * 8 * shape.classes * (nodes // 2 + 1)
     terms = math.ceil(nodes // 2 * family_of(config).max_terms(shape.features, config))
     return config.trees * (nodes * (NODE + 4 * shape.classes) + packed + ENTRY_BYTES * terms)
 
 
-def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:
-    """Further memory for finding the leaves of out-of-bag rows (forest.py), for trees of this many nodes together.
+def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int) -> int:
+    """Return the further memory for finding the leaves of out-of-bag rows, for trees of this many nodes together.
 
-    It begins when the rows of the bags are not needed any more.
+    The rows of the bags are not needed any more then.
     """
     distinct = distinct_rows(shape.rows, config, shape.classes)
     out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
     projected = 8 * out if family_of(config).max_terms(shape.features, config) else 0
-    beyond_bags = 8 * out * together + 8 * out + projected + 4 * shape.rows - ROW * distinct * together
-    kept = together * 8 * out + nodes * (6 + 4 * max(shape.classes, 2))
+    beyond_bags = 8 * out * per_call + 8 * out + projected + 4 * shape.rows - ROW * distinct * per_call
+    kept = per_call * 8 * out + nodes * (6 + 4 * max(shape.classes, 2))
     return max(0, beyond_bags) + 2 * min(FILE_BYTES + kept, config.trees * kept)
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:
-    """The plan for `size` concurrent tasks if whole trees fit: if there are fewer large trees than tasks, they are
-    grown by passes until there are subtrees for all."""
+    """Return the plan for `size` concurrent tasks of a cluster if whole trees fit.
+
+    Fewer large trees than tasks are grown by passes until there are subtrees for all tasks.
+    """
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
     if tasks >= size or bag < _SPREAD_ROWS:
@@ -198,14 +203,17 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
     )
 
 
-def _together(shape: Shape, config: TrainConfig, resources: Resources, waiting: int) -> int:
-    """The most trees that share passes, so that all passes have about equally many; waiting: bytes on disk of each."""
+def _max_trees(shape: Shape, config: TrainConfig, resources: Resources, waiting: int) -> int:
+    """Return the most trees that share passes, so that all groups have about equally many.
+
+    waiting  bytes on disk of each tree
+    """
     most = _MAX_TREES if resources.cluster is None else max(_MAX_TREES_OF_CLUSTER, _WAITING_BYTES // waiting)
     return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
 
 
 def _waiting_bytes(shape: Shape, config: TrainConfig, takes: PassMemory, limits: MemoryLimits) -> int:
-    """Bytes of the rows of small nodes of a tree on disk, and of the nodes of rows."""
+    """Return the bytes on disk of the rows of small nodes of a tree, and of the nodes of rows."""
     row = takes.spilled + TAG + target_bytes(shape) + ROW_NODE_BYTES
     small = _top_splits(shape, config, limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
     return distinct_rows(shape.rows, config, shape.classes) * row + CHUNK * small
@@ -217,27 +225,27 @@ def _sweeps(shape: Shape, limits: MemoryLimits) -> int:
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """The estimate of growing. If the budget is too small, `memory` is that of the smallest one."""
+    """Return the estimate of growing. For too small a budget, `memory` is the smallest budget."""
     smallest = _smallest(shape, config)
     if resources.memory is not None and resources.memory < smallest:
         resources = replace(resources, memory=smallest)
-    way = choose_grow_plan(shape, config, resources)
-    if way.limits is None:
-        return MemoryEstimate("grow", way.memory, smallest)
+    plan = choose_grow_plan(shape, config, resources)
+    if plan.limits is None:
+        return MemoryEstimate("grow", plan.memory, smallest)
     takes = family_of(config).pass_memory(shape, config)
-    scratch = way.group * _waiting_bytes(shape, config, takes, way.limits) + takes.decoded * shape.rows
-    levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
-    groups = -(-config.trees // way.group)
+    scratch = plan.group * _waiting_bytes(shape, config, takes, plan.limits) + takes.decoded * shape.rows
+    levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / plan.limits.rows)), 0)
+    groups = -(-config.trees // plan.group)
     # Bags are drawn, and rows spilled, once each.
     level = takes.level
-    if takes.epochs:  # perceptrons read the rows once where those of a node fit into memory
-        level += 1 if shape.rows * takes.trained <= way.limits.training else takes.epochs + 1
-    passes = groups * (takes.before + level * levels + 2) + _sweeps(shape, way.limits) * takes.sweeps
-    return MemoryEstimate("grow", way.memory, smallest, scratch, passes, way.group)
+    if takes.epochs:  # perceptrons read the rows once if the rows of a node fit in memory
+        level += 1 if shape.rows * takes.trained <= plan.limits.training else takes.epochs + 1
+    passes = groups * (takes.before + level * levels + 2) + _sweeps(shape, plan.limits) * takes.sweeps
+    return MemoryEstimate("grow", plan.memory, smallest, scratch, passes, plan.group)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
-    """The smallest budget for which `limits_for` says yes with one worker, or in which the trees grow in memory."""
+    """Return the smallest budget for which there are limits with one worker, or in which the trees grow in memory."""
     whole = sum(in_memory(shape, config, 1))
     if config.boosts:
         return whole
@@ -252,7 +260,7 @@ def _smallest(shape: Shape, config: TrainConfig) -> int:
 
 
 def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: int, budget: int) -> MemoryLimits | None:
-    """The limits within the budget; None if it is too small."""
+    """Return the limits of passes within the budget; None if it is too small."""
     stats = NodeStats.of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     # While rows are written nothing is requested.
@@ -286,9 +294,11 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
 
 
 def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -> int:
-    """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most.
+    """Return the most rows of a node whose subtree can be grown, and written, in this memory.
 
-    cut  bytes of a node while its tree is cut.
+    cut  bytes of a node while its tree is cut
+
+    A subtree has at most two nodes per row.
     """
 
     def needed(rows: int) -> int:
@@ -301,10 +311,10 @@ def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -
 
 
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """About how many nodes of a tree are split by passes if nodes of this many rows are grown in memory."""
+    """Return about how many nodes of a tree are split by passes if nodes of this many rows are grown in memory."""
     return _TOP * -(-bag_size(shape.rows, config) // rows)
 
 
 def _listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """Bytes of the levels that the nodes of `_top_splits` list, as bits, twice while rows are sent down."""
+    """Return the bytes of the levels that the nodes of `_top_splits` list, as bits, twice while rows are routed."""
     return 2 * _top_splits(shape, config, rows) * -(-shape.extras.category // 8)

@@ -1,4 +1,4 @@
-"""Memory of growing that does not depend on the family, in bytes; the estimates of a family (families/family.py)."""
+"""Memory of growing: what a family declares (TreeMemory, PassMemory), and bytes that all families need."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bigforest.planning.memory import BASE_BYTES, Shape
 
 T = TypeVar("T")
 
-# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 32.
+# Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
 # Of each thread, at most: the copy of a subtree's codes or values that stays in its cache
 # (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
 # (kernels/scan/two_class_light.py).
 COPIED = 3_000_000
-# Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
+# Bytes of a node of a finished tree except for its counts: in codes 20, in values 40.
 NODE = 60
-# Bytes of a node while it is found out which nodes of its tree remain (cut.py).
+# Bytes of a node while its tree is cut (cut.py).
 _CUT_NODE = 48
-# Bytes of a node of a row group on its way into a Parquet file, besides its counts.
+# Bytes of a node of a row group on its way into a Parquet file, except for its counts.
 _WRITTEN = 200
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
@@ -36,11 +36,11 @@ _NUMBER_NODE = 24
 
 
 class TreeMemory(NamedTuple):
-    """Memory of growing whole trees.
+    """Bytes of growing whole trees, in addition to what all families need.
 
     shared  for all trees together
-    tree    for each tree, besides what all families need
-    store   of the store, read at random, so it must stay in memory
+    tree    for each call of the kernel
+    store   data of the store that is read at random, so it must stay in memory
     """
 
     shared: int
@@ -49,22 +49,24 @@ class TreeMemory(NamedTuple):
 
 
 class PassMemory(NamedTuple):
-    """Memory of growing by passes.
+    """Bytes of growing by passes, in addition to what all families need, and the number of passes.
 
-    drawn   histograms of a node, at most
-    block   of the current block, in each task
-    picked  further bytes of its rows by node, in each task that writes them to disk
-    row     of a row of a subtree, besides what all families need: its columns
-    spilled of a row of a subtree on disk: its columns
-    node    of a node of a finished subtree, besides
-    kept    for all trees that grow together
-    scored  of a row that is collected, while its node is scored
-    asks    counts that a node requests at once, if that is fixed
-
-    And how often the table is read: `level` times for a level of the trees, `before` times before the first. A level
-    that trains perceptrons reads it once more where the rows of a node, `trained` bytes each, fit into memory, else
-    `epochs` times and once. Where values are written to scratch first, `decoded` bytes for a row, codes are read
-    `sweeps` times for each range of a dictionary that is in memory at a time.
+    drawn    most histograms of a node (a number)
+    block    of the current block, in each task
+    picked   of the rows of the block by node, in each task that writes them to disk
+    row      of a row of a subtree: its columns
+    spilled  of a row of a subtree on disk: its columns
+    node     of a node of a finished subtree
+    kept     for all trees that grow together
+    scored   of a collected row, while its node is scored
+    asks     counts that a node requests at once, if fixed (a number)
+    level    passes for a level of the trees
+    before   passes before the first level
+    trained  of a row of a node while a perceptron is trained in memory
+    epochs   training passes of a perceptron. A level takes one more pass if the rows of a node fit in memory, else
+             epochs + 1 more
+    decoded  of a row in scratch, if values are written to scratch first
+    sweeps   how often codes are read for each range of a dictionary that is in memory at a time
     """
 
     drawn: int
@@ -85,23 +87,22 @@ class PassMemory(NamedTuple):
 
 
 def tree_bytes(rows: int, nodes: int, classes: int) -> int:
-    """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
+    """Return the bytes of growing a tree of `rows` different rows: rows, and nodes twice while they are copied."""
     return rows * ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
 
 
 def cut_bytes(config: TrainConfig, classes: int) -> int:
-    """Bytes of a node while its tree is cut: what is found out about it, and the node once more; 0 if none is."""
+    """Return the bytes of a node while its tree is cut: scratch, and the node once more; 0 if trees are not cut."""
     return _CUT_NODE + NODE + 4 * classes if config.cuts else 0
 
 
 def written_bytes(classes: int) -> int:
-    """A row group on its way into a Parquet file."""
+    """Return the bytes of a row group on its way into a Parquet file."""
     return GROUP_NODES * (_WRITTEN + 16 * classes)
 
 
 def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
-    """Further memory of each tree of this many rows and nodes, for categories, missing values, regression and
-    weights."""
+    """Return the further bytes of a tree of this many rows and nodes for categories, missing values and regression."""
     extras = shape.extras
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
     if extras.odd:
@@ -114,23 +115,23 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
 
 
 def base_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of a process after all imports, of ranks if trees split on them, and of the values of levels."""
+    """Return the bytes of a process after all imports, of ranks if trees split on them, and of values of levels."""
     ranks = 8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0
     return BASE_BYTES + ranks + _LEVEL_VALUE * shape.extras.levels
 
 
 def target_bytes(shape: Shape) -> int:
-    """Bytes of the regression target of a row; classes are in the items."""
+    """Return the bytes of the regression target of a row; classes are in the items."""
     return 8 if shape.extras.regression else 0
 
 
 def code_bytes(shape: Shape) -> int:
-    """Bytes of the codes and targets of a table, which growing in memory reads at random."""
+    """Return the bytes of the codes and targets of a table, which growing in memory reads at random."""
     return shape.rows * (shape.row_bytes + target_bytes(shape))
 
 
 def fitting(items: Sequence[T], sizes: Sequence[int], room: int) -> list[list[T]]:
-    """The items in order, those together that follow each other and fit; an item that does not fit is alone."""
+    """Group consecutive items as long as their sizes fit; an item that does not fit is alone."""
     groups: list[list[T]] = []
     left = 0
     for item, size in zip(items, sizes, strict=True):

@@ -1,7 +1,7 @@
-"""Copies of a table that growing reads besides the codes by columns: codes by rows (kernels/columns/row_major.py), and
-values (kernels/columns/decoded.py).
+"""Copies of a table that growing in memory reads in addition to the codes by columns: codes by rows
+(kernels/columns/row_major.py), and values (kernels/columns/decoded.py).
 
-Both are made once in each process, by all threads together.
+Both are made once in each process. All threads that need them fill them together, some rows at a time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ _COPY_ROWS = 8_192
 
 
 class RowCache(NamedTuple):
-    """The copies of a table, and the store that they are of."""
+    """Copies of a table, and their store, whose codes are in the order of the values."""
 
     by_row: RowMajorCodes
     wide: DecodedColumns
     store: Store
 
 
-class _Caching:
+class _CopyInProgress:
+    """Copies that several threads fill."""
+
     def __init__(self, store: Store, wide: bool) -> None:
         self._store = store = ordered_store(store) if wide else store
         self._values = store.dictionaries[:2] if wide else None
@@ -51,9 +53,9 @@ class _Caching:
         self._changed = threading.Condition()
 
     def filled(self) -> RowCache:
-        """The copies, once complete; until then the calling thread helps to fill them.
+        """Help to fill the copies; return them once complete.
 
-        Where one thread fails, all do: a piece is not filled, or holds codes that are out of range.
+        If one thread fails, all fail: some rows are missing, or hold codes that are out of range.
         """
         store = self._store
         while (start := self._take()) is not None:
@@ -77,7 +79,7 @@ class _Caching:
         return self._copies
 
     def _check(self, start: int, stop: int) -> None:
-        """Check copied codes once more, which no other process can change: kernels do not check."""
+        """Check the copied codes: kernels do not check, and another process may have changed the store meanwhile."""
         by_row = self._copies.by_row
         for width, rows in ((1, by_row.r8), (2, by_row.r16), (4, by_row.r32)):
             codes = [feature.codes for feature in self._store.spec.features if feature.width == width]
@@ -85,21 +87,22 @@ class _Caching:
                 raise damaged_store(f"{self._store.path}: a code is out of range")
 
     def _take(self) -> int | None:
+        """Return the first of the next rows to copy; None if all are taken."""
         with self._changed:
             start = next(self._starts, None)
             self._busy += start is not None
             return start
 
 
-_made: ProcessCache[_Caching] = ProcessCache(2)
+_made: ProcessCache[_CopyInProgress] = ProcessCache(2)
 
 
 def row_cache_of(store: Store, *, wide: bool) -> RowCache:
-    """The codes of the store by rows and, with `wide`, its values, after putting codes in the order of these.
+    """Return the codes of the store by rows and, with `wide`, the values, with codes in the order of the values.
 
-    They stay in memory until `forget_row_cache`.
+    The copies stay in memory until `forget_row_cache`.
     """
-    return _made.get((store, wide), lambda: _Caching(store, wide)).filled()
+    return _made.get((store, wide), lambda: _CopyInProgress(store, wide)).filled()
 
 
 def forget_row_cache(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The votes of the trees on some rows, in memory and in files that are passed between processes."""
+"""Votes of trees on a range of rows, in memory and in files that are passed between processes; losses of numbers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": 
 
 
 class OobAccumulator(NamedTuple):
-    """Votes so far; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
+    """Votes on a range of rows; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
-    votes       float64 [rows, classes], or [rows, 1] of numbers; or [rows, lambdas], of what rows are, by each lambda.
-    prediction  uint16 [rows]; none for regression: it is votes / voters; none by lambdas.
+    votes       float64 [rows, classes], [rows, 1] of numbers, or [rows, lambdas]: votes for the true class by lambda
+    voters      uint32 [rows], number of trees
+    prediction  uint16 [rows]; empty for regression, where it is votes / voters, and by lambdas
     spread      float64 [rows, 2], sums of the unshrunk predictions, minus the offset of the target, and of their
-                squares; none for classes, and by lambdas.
+                squares; empty for classes, and by lambdas
     """
 
     votes: NDArray[np.float64]
@@ -34,30 +35,29 @@ class OobAccumulator(NamedTuple):
     prediction: NDArray[np.uint16]
     spread: NDArray[np.float64]
 
-    def part(self, start: int, stop: int) -> OobAccumulator:
-        """Entries `start` to before `stop`."""
+    def rows(self, start: int, stop: int) -> OobAccumulator:
+        """Return a view of the entries `start` to before `stop`."""
         return OobAccumulator._make(array[start:stop] for array in self)
 
     def put(self, other: OobAccumulator) -> None:
-        """Copy another one, of the same number of rows, into this one."""
+        """Copy the votes of another accumulator of the same number of rows."""
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
 
 
 class NumberLoss(NamedTuple):
     """The loss of a predicted number: its squared error, or its Poisson deviance.
 
-    unit   factor of errors before they are squared, whose square is that of losses: the sum of all losses, with weights
-           of mean 1 (weight_unit), is then below 2**61, and losses can be rounded to whole numbers. A power of two, so
-           that only losses are rounded.
-    floor  of the deviance, the least that a prediction counts for, so that no loss is infinite; None for the squared
-           error.
+    unit   factor of errors before they are squared; its square is the factor of losses. The sum of all losses, with
+           weights of mean 1 (weight_unit), is then below 2**61, so losses can be rounded to whole numbers. A power of
+           two, so that only losses are rounded.
+    floor  smallest prediction in the deviance, so that no loss is infinite; None for the squared error
     """
 
     unit: float = 1.0
     floor: float | None = None
 
     def of(self, truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The losses in this unit."""
+        """Return the losses in this unit."""
         if self.floor is None:
             errors = (prediction - truth) * self.unit
             return errors * errors
@@ -65,7 +65,7 @@ class NumberLoss(NamedTuple):
 
 
 class RangeTally(NamedTuple):
-    """The votes on the rows from `start` to before `stop`, or the file they are in."""
+    """The votes on the rows from `start` to before `stop`, or their file."""
 
     start: int
     stop: int
@@ -73,26 +73,26 @@ class RangeTally(NamedTuple):
 
 
 def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
-    """An accumulator of rows without votes."""
+    """Return an accumulator of rows without votes."""
     class_rows = rows if spec.target.classes else 0
     votes, voters = np.zeros((rows, spec.target.answer_width)), np.zeros(rows, np.uint32)
     return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
 
 
 def no_votes_by(lambdas: int, rows: int) -> OobAccumulator:
-    """An accumulator of rows without votes by this many lambdas."""
+    """Return an accumulator, by this many lambdas, of rows without votes."""
     return OobAccumulator(
         np.zeros((rows, lambdas)), np.zeros(rows, np.uint32), np.zeros(0, np.uint16), np.zeros((0, 2))
     )
 
 
 def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:
-    """The weights of the rows from `first` to before `last`, as whole numbers; None where all rows weigh 1."""
+    """Return the weights of the rows from `first` to before `last`, int64; None if all rows weigh 1."""
     return None if store.spec.weight is None else store.weights_of(first, last).astype(np.int64)
 
 
 def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
-    """The loss by which a forest of this configuration is measured; that of classes is not used."""
+    """Return the loss of a regression forest of this configuration; for classes the result is not used."""
     if config.criterion != "poisson":
         return NumberLoss(error_unit(store))
     most = float(store.spec.target.values(store.target.max()))
@@ -102,15 +102,15 @@ def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
 
 
 def least_counted(largest: float) -> float:
-    """The floor of NumberLoss where this is the largest target."""
+    """Return the floor of NumberLoss for targets up to `largest`."""
     return largest * 2.0**-52
 
 
 def error_unit(store: Store) -> float:
-    """The factor of regression errors, see NumberLoss; 1 of classes.
+    """Return the factor of regression errors, see NumberLoss; 1 for classes.
 
-    Means of targets keep within their range, and so do errors. It is the largest power of two for targets that are all
-    zero, whose step is tiny.
+    Means of targets are within the range of the targets, and so are errors. Targets that are all zero, whose step is
+    tiny, have the largest power of two.
     """
     if not store.spec.target.is_regression:
         return 1.0
@@ -120,14 +120,14 @@ def error_unit(store: Store) -> float:
 
 
 def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
-    """A file with the arrays of the tally (storage/array_file.py); each attempt has one of its own."""
+    """Write the arrays of a tally to a file (storage/array_file.py); each attempt of a task has a file of its own."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
     write_arrays(path, _TALLY_TYPES, *accumulator)
     return path
 
 
 def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
-    """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
+    """Invert `write_tally`. Raise FormatError for a damaged file."""
     with downloads([path]) as [here]:
         arrays = read_arrays(here, _TALLY_TYPES)
     if [array.shape for array in arrays] != [array.shape for array in no_votes(rows, spec)]:

@@ -1,16 +1,14 @@
-"""Choosing lambda, by which the values of leaves are shrunk, and then the power of the shares of classes, by the rows
-that are out of bag.
+"""Choose lambda, by which the values of leaves are shrunk, and the power of the shares of classes, by out-of-bag rows.
 
-Losses by lambda need the votes for what a row is, by each of a few lambdas (tally.py, lambda_losses). All votes, which
-the report needs, are added up afterwards, by the lambda chosen; losses by the power follow from these.
-The lambda with the least log loss, or loss of numbers (NumberLoss), is taken if it lowers the loss of the leaves as
-grown by more than the standard error of the difference, paired by row; else leaves stay as grown. The power with the
-least log loss must lower that of the shares themselves by two standard errors. The report is that of both. As the same
-rows choose and evaluate, losses are also given cross-fitted: each half of the rows by what the other half chooses.
+1. Lambda: the loss of each row by each of a few lambdas, from its votes for the true class (`losses_by_lambda`). The
+   loss is the log loss, or for numbers NumberLoss. The lambda with the least loss is chosen if it lowers the loss of
+   the leaves as grown by more than one standard error of the difference, paired by row.
+2. Power: the log loss of each row by each power, from all its votes by the chosen lambda (`losses_by_power`). The power
+   with the least loss must lower the loss of the shares themselves by two standard errors.
 
-A class without votes has the probability 0 by any power, and the same loss: such a row chooses nothing.
-
-Losses are added up as whole numbers, so they do not depend on the order or batches of rows.
+The same rows choose and evaluate. So losses are also cross-fitted: each half of the rows by the choice of the other
+half. A class without votes has the probability 0 by any power, and the same loss, so its rows do not influence the
+choice. Losses are added up as whole numbers, so they do not depend on the order or batches of rows.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from bigforest.store.store import Store
 _STEPS = 2.0**56
 # Rows whose losses are found together.
 LOSS_ROWS = 1 << 13
-# What the sums of kernels/predict/losses.py stand for.
+# Factors of the sums of squares of kernels/predict/losses.py.
 SQUARES = np.array([[2 ** (32 + bits), 2**bits] for bits in (62, 32, 0)], object)
 # The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -48,11 +46,11 @@ Kind = TypeVar("Kind", bound=Choice)
 
 
 class ChoiceLosses(NamedTuple):
-    """Losses of rows by each lambda, or by each power, the first of which changes nothing.
+    """Losses of rows by each lambda, or by each power; the first one changes nothing.
 
-    losses   int64 [2, tried], of each half of the rows, by their weights, as whole numbers.
-    squares  int objects [2, tried], of the differences of the losses of each row to those by the first.
-    weights  int64 [2], weights of these rows.
+    losses   int64 [2, tried], weighted sums of the losses of each half of the rows, as whole numbers
+    squares  int objects [2, tried], sums of the squared differences between the losses of a row and by the first
+    weights  int64 [2], weights of these rows
     """
 
     losses: NDArray[np.int64]
@@ -60,20 +58,20 @@ class ChoiceLosses(NamedTuple):
     weights: NDArray[np.int64]
 
     def plus(self, other: ChoiceLosses) -> ChoiceLosses:
-        """The losses of the rows of both."""
+        """Return the losses of the rows of both."""
         return ChoiceLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
 def no_losses(tried: int) -> ChoiceLosses:
-    """The losses of no rows by this many lambdas or powers."""
+    """Return the losses of no rows by this many lambdas or powers."""
     none = np.zeros((2, tried), np.int64)
     return ChoiceLosses(none, none.astype(object), none[:, 0])
 
 
 def powers_to_try(config: TrainConfig, classes: int) -> tuple[float, ...]:
-    """The powers by which rows out of bag are evaluated: several to choose from, or the one that shares have.
+    """Return the powers by which out-of-bag rows are evaluated: several to choose from, or the one of the options.
 
-    classes  of the table; 1 class of a number.
+    classes  number of classes; 1 for regression
     """
     if not isinstance(config.power, str):
         return (float(config.power),)
@@ -89,17 +87,17 @@ def losses_by_lambda(
     held: NDArray[np.bool_] | None,
     workers: int,
 ) -> ChoiceLosses:
-    """The losses of rows from `first` on with these votes for what they are, found by this many threads.
+    """Return the losses of rows from `first` on, from their votes for the true class or the number, on threads.
 
-    loss  of predicted numbers.
-    held  which of the rows are held out of all bags, and do not count; None for none.
+    loss  loss of predicted numbers
+    held  which of the rows are held out of all bags, and do not count; None for none
     """
 
-    def losses(start: int, part: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
-        means = part.votes.take(used, axis=0) / part.voters[used, None]
+    def losses(start: int, some: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
+        means = some.votes.take(used, axis=0) / some.voters[used, None]
         if not store.spec.target.is_regression:
             return log_losses(means)
-        return loss.of(store.numbers(start, start + part.voters.size)[used, None], means)
+        return loss.of(store.numbers(start, start + some.voters.size)[used, None], means)
 
     return _added_up(store, first, votes, held, workers, losses, votes.votes.shape[1])
 
@@ -112,15 +110,15 @@ def losses_by_power(
     held: NDArray[np.bool_] | None,
     workers: int,
 ) -> ChoiceLosses:
-    """The log losses of rows with these votes for all classes, by each power; arguments as of `losses_by_lambda`."""
+    """Return the log losses of rows by each power, from their votes for all classes; see `losses_by_lambda`."""
     from bigforest.kernels.predict.powers import true_probabilities
 
     quarters = np.array([round(4 * power) for power in powers], np.int64)
 
-    def losses(start: int, part: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
+    def losses(start: int, some: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
         found = np.empty((used.size, quarters.size))
-        truth = store.labels(start, start + part.voters.size)
-        true_probabilities(part.votes, used, truth, quarters, found)
+        truth = store.labels(start, start + some.voters.size)
+        true_probabilities(some.votes, used, truth, quarters, found)
         return log_losses(found)
 
     return _added_up(store, first, votes, held, workers, losses, quarters.size)
@@ -135,40 +133,43 @@ def _added_up(
     losses: Callable[[int, OobAccumulator, NDArray[np.int64]], NDArray[np.float64]],
     tried: int,
 ) -> ChoiceLosses:
-    """The losses of rows from `first` on, `losses` of the rows in use of a part of the votes."""
+    """Add up the losses of rows from `first` on.
 
-    def of_part(start: int) -> ChoiceLosses:
+    losses  returns the losses of some rows, float64 [used rows, tried]: takes their first row, votes, and the used ones
+    """
+
+    def of_rows(start: int) -> ChoiceLosses:
         from bigforest.kernels.predict.losses import sum_losses
 
-        part, begin = votes.part(start, start + LOSS_ROWS), first + start
-        left_out = part.voters > 0 if held is None else (part.voters > 0) & ~held[start : start + LOSS_ROWS]
+        some, begin = votes.rows(start, start + LOSS_ROWS), first + start
+        left_out = some.voters > 0 if held is None else (some.voters > 0) & ~held[start : start + LOSS_ROWS]
         used = np.flatnonzero(left_out)
-        weight = row_weights(store, begin, begin + part.voters.size)
+        weight = row_weights(store, begin, begin + some.voters.size)
         own = np.ones(used.size, np.int64) if weight is None else weight[used]
         spec = store.spec
         factor = own * (spec.weight_unit if spec.target.is_regression else _STEPS / spec.total_weight)
-        second = in_second_half(np.arange(begin, begin + part.voters.size, dtype=np.uint64)[used])
+        second = in_second_half(np.arange(begin, begin + some.voters.size, dtype=np.uint64)[used])
         sums, squares = np.zeros((2, tried), np.int64), np.zeros((2, tried, 3, 2), np.int64)
-        sum_losses(losses(begin, part, used), factor, second, sums, squares)
+        sum_losses(losses(begin, some, used), factor, second, sums, squares)
         weights = np.array([own[~second].sum(), own[second].sum()], np.int64)
         return ChoiceLosses(sums, (squares.astype(object) * SQUARES).sum(axis=(2, 3)), weights)
 
     starts = [(start,) for start in range(0, votes.voters.size, LOSS_ROWS)]
-    return reduce(ChoiceLosses.plus, map_on_threads(of_part, starts, workers), no_losses(tried))
+    return reduce(ChoiceLosses.plus, map_on_threads(of_rows, starts, workers), no_losses(tried))
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which half of the table rows are in, by their numbers."""
+    """Return which rows, by their numbers, are in the second half of the table."""
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
 def choose_shrinkage(tried: tuple[float, ...], found: ChoiceLosses, store: Store, unit: float) -> Shrinkage:
-    """The lambda that the losses choose (module docstring); 0 where no row is out of bag."""
+    """Return the lambda that the losses choose; 0 if no row is out of bag."""
     return _choice(Shrinkage, tried, found, _LAMBDA_ERRORS, lambda whole, weight: _mean(whole, weight, store, unit))
 
 
 def choose_power(tried: tuple[float, ...], found: ChoiceLosses, store: Store) -> Power:
-    """The power that the losses choose (module docstring); 1 where no row is out of bag."""
+    """Return the power that the losses choose; 1 if no row is out of bag."""
     return _choice(Power, tried, found, _POWER_ERRORS, lambda whole, weight: _mean(whole, weight, store, 1.0))
 
 
@@ -191,7 +192,8 @@ def _choice(
 
 
 def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int) -> int:
-    """The place of the least loss, the first among ties, if it is lower than the first by `errors` standard errors.
+    """Return the place of the least loss, the first among ties, if it is lower than the first by `errors` standard
+    errors; else 0.
 
     The error is the root of the sum of the squares of the differences, as if their mean were 0.
     """
@@ -201,7 +203,7 @@ def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int
 
 
 def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
-    """The mean loss of rows of this weight, from its whole number."""
+    """Return the mean loss of rows of this weight from its whole number."""
     if not store.spec.target.is_regression:
         return whole / (_STEPS / store.spec.total_weight) / weight
     # By the weight first: the square of the unit might overflow.

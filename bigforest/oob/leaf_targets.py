@@ -1,7 +1,7 @@
-"""The training targets of each leaf, written once the trees are grown: forest/leaf_targets.py reads them.
+"""Write the training targets of each leaf, for quantiles, once the trees are grown (read by forest/leaf_targets.py).
 
-Bags are recomputed, and their rows routed through the trees, as for the out-of-bag report; so it does not matter how
-the trees were grown.
+For each tree: recompute the bag, route its rows (leaves.py), sort the pairs of leaf and target, and add up the weights
+of equal pairs. It does not matter how the trees were grown.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from bigforest.forest.leaf_targets import (
     write_values,
 )
 from bigforest.grow.forest import ForestJob
-from bigforest.oob.vote import CodeTrees, leaves_of_rows, load_group
+from bigforest.oob.leaves import leaves_of_rows, load_trees
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import Trees, loaded_tree_bytes, loading_bytes, outline
+from bigforest.predict.packed_trees import FlatTrees
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.store.format import block_count, block_span
 
-# Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides: the
-# different targets, and its target among them.
+# Bytes of a row of the bag while its leaf is found and its target sorted, and further bytes of a row of the table: the
+# different targets, and the number of its target among them.
 _BAG_ROW = 56
 _ROW = 24
 # Nodes of a part of several trees, at most (grow/memory.py part_size).
@@ -41,19 +42,19 @@ _TILES = 32 << 20
 
 
 def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """The estimate of keeping the targets of the leaves."""
+    """Return the estimate of writing the targets of the leaves."""
     shared, own = task_bytes(shape, config)
     return MemoryEstimate("targets", shared + tasks_at_once((shared, own), resources) * own, shared + own)
 
 
 def part_nodes(shape: Shape, config: TrainConfig) -> int:
-    """Most nodes of a part of the forest."""
+    """Return the most nodes of a part of the forest."""
     tree = max_nodes(shape.rows, config)
     return max(tree, min(config.trees * tree, _PART_NODES))
 
 
 def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Bytes of all tasks together, and of each task."""
+    """Return the bytes that all tasks share, and the bytes of each task."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
@@ -62,7 +63,7 @@ def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 
 def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
-    """Tasks at once in each process; needed: see `task_bytes`."""
+    """Return the number of tasks at once in each process; needed: of `task_bytes`."""
     if resources.memory is None:
         return resources.workers
     shared, own = needed
@@ -72,14 +73,14 @@ def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
 def write_targets(job: ForestJob) -> None:
     """Write the files of forest/leaf_targets.py of a forest that has been grown.
 
-    They do not depend on the resources. Raises ConfigError when the memory is too little.
+    They do not depend on the resources. Raises ConfigError if the memory is too little.
     """
     store, config, directory, resources, listener = job
     leaf_targets_estimate(store.shape, config, resources).check(resources.memory)
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
     executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))
-    # The different targets, ascending, as they were given.
+    # The different targets, ascending, in the units of the table.
     write_values(directory, np.unique(store.numbers(0, store.rows)), Header(store.spec, config))
     with stage("targets", config.trees, "trees", listener) as progress:
         executor.run(
@@ -93,29 +94,35 @@ def write_targets(job: ForestJob) -> None:
 def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
     """Task: write the targets of the leaves of the trees of a part."""
     store, config = sampler.store, sampler.config
-    group = load_group(sampler, trees, entries, 1)
-    store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
-    path = leaf_targets_path(directory, group.trees.start)
+    packed, numbers = load_trees(store, trees, entries, 1), trees.numbers(entries)
+    store.fetch(packed.used.tolist(), range(block_count(store.rows)))
+    path = leaf_targets_path(directory, numbers.start)
     header = Header(store.spec, config)
     codes = np.searchsorted(read_values(directory, header), store.numbers(0, store.rows)).astype(np.uint32)
-    nodes = group.packed.leaf_nodes()
+    nodes = packed.leaf_nodes()
     tables = (
         table
-        for own, tree in enumerate(group.trees)
-        for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, group, own, codes, nodes[own]))
+        for own, tree in enumerate(numbers)
+        for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, packed, own, tree, codes, nodes[own]))
     )
     write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, header)
 
 
 def _leaf_targets(
-    sampler: Sampler, group: CodeTrees, own: int, codes: NDArray[np.uint32], nodes: NDArray[np.uint32]
+    sampler: Sampler,
+    packed: FlatTrees,
+    place: int,
+    tree: int,
+    codes: NDArray[np.uint32],
+    nodes: NDArray[np.uint32],
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """The targets of each leaf of the tree in place `own` of a group: where they begin, the targets, and their weights.
+    """Return the targets of each leaf of tree number `tree`: where they begin, the targets, and their weights.
 
-    codes   uint32 [rows], the target of each row.
-    nodes   uint32 [leaves], numbers of the leaves, ascending.
+    place  place of the tree among the packed ones
+    codes  uint32 [rows], number of the target of each row
+    nodes  uint32 [leaves], numbers of the leaves, ascending
     """
-    store, tree = sampler.store, group.trees[own]
+    store = sampler.store
     leaf: list[NDArray[np.uint32]] = []
     weight: list[NDArray[np.uint64]] = []
     rows: list[NDArray[np.int64]] = []
@@ -124,7 +131,7 @@ def _leaf_targets(
         if store.spec.weight is not None:
             bag *= store.weights_of(span.start, span.stop)
         here = np.flatnonzero(bag)
-        leaf.append(leaves_of_rows(store, group, group.packed.roots[own : own + 1], span)[here, 0])
+        leaf.append(leaves_of_rows(store, packed, packed.roots[place : place + 1], span)[here, 0])
         weight.append(bag[here])
         rows.append(span.start + here)
     key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]
@@ -137,9 +144,9 @@ def _leaf_targets(
 
 
 def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The weights of the targets of leaves, scaled down if the sum in a leaf reaches 2**32.
+    """Scale the weights of the targets of a leaf down if their sum reaches 2**32; a share is then off by about 2**-32.
 
-    start  where those of each leaf begin, and the last ones end. A share is off by about 2**-32 then.
+    start  where the weights of each leaf begin, and the last ones end
     """
     total = np.add.reduceat(weights, start[:-1])
     large = total >= np.uint64(2**32)

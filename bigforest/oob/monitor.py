@@ -1,7 +1,7 @@
-"""The out-of-bag error of a growing forest, and whether it still decreases.
+"""The out-of-bag error of a growing forest (`--stop-oob`): add the votes of new parts, and test whether it decreases.
 
-Votes are added in the order of the trees, as in the report (pipeline.py), so the errors are those of its curve,
-whichever trees are evaluated together.
+Votes are added in the order of the trees, as in the report (report.py), so the errors equal its curve, whichever trees
+are evaluated together.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.leaf_votes import step_rows
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import number_loss
+from bigforest.oob.leaves import OobTrees
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
-from bigforest.oob.vote import OobTrees
 from bigforest.storage.atomic import TemporaryFolder
 
 # Trees between two checks of the curve, and trees on either side of a comparison.
@@ -28,9 +28,9 @@ WINDOW = 20
 
 
 def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
-    """The number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it has not.
+    """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it decreases.
 
-    error  float64 [trees], after each tree; nan while there is none, which never settles.
+    error  float64 [trees], after each tree; nan while there is none, which never settles
     """
     for trees in range(2 * WINDOW, error.size + 1, STEP):
         before = math.fsum(error[trees - 2 * WINDOW : trees - WINDOW])
@@ -43,7 +43,7 @@ def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
 class OobMonitor:
     """The errors of the trees of a forest so far. A context manager: leaving it removes its files.
 
-    Votes are kept in the scratch folder. Memory: what `oob_estimate` says for the trees evaluated together.
+    Votes are kept in the scratch folder. Memory: `oob_estimate` for the trees that are evaluated together.
     """
 
     def __init__(self, job: ForestJob) -> None:
@@ -63,8 +63,7 @@ class OobMonitor:
         self._folder.remove()
 
     def add(self, parts: Sequence[range]) -> NDArray[np.float64]:
-        """Evaluate the trees of these parts, which follow the earlier ones; returns the error after each tree so
-        far."""
+        """Evaluate the trees of parts that follow the earlier ones; return the error after each tree so far."""
         store, config, _, resources, _ = self._job
         lambdas, executor = self._lambdas, resources.executor(1)  # a task uses all threads of its process
         leaves = OobTrees(self._job, len(lambdas), parts)

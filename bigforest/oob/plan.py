@@ -1,7 +1,7 @@
-"""The plan of the report: how many trees are loaded together, and for how many rows votes are kept.
+"""The plan of the report within the memory: trees loaded together, and rows whose votes are kept at a time.
 
-Leaves that were not written while growing are found by routing all rows through some trees at a time (vote.py). Then
-votes are added up (tally.py), a range of rows at a time.
+Two stages need memory: routing all rows through some trees at a time, if leaves are missing (leaves.py), and adding up
+the votes on a range of rows (tally.py).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from bigforest.predict.rows import tile_bytes
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.store.format import BLOCK_ROWS
 
-# Trees that rows are routed through together at most: each thread holds, of a block, for each of them and each row a
-# time in the bag, a leaf, and these once more where the row is out of bag.
+# Most trees that rows are routed through together: for each of these and each row of a block, a thread holds the
+# multiplicity in the bag and a leaf, and for out-of-bag rows these once more.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
 # Bytes of a row and a lambda while losses are added up.
 _LOSS_BYTES = 64
-# Different scores held where memory is not limited: with more, they go into files.
+# Most different scores held if memory is not limited; more go into files.
 _FREE_SCORES = 1 << 20
 # Tasks per thread.
 PIECES = 4
@@ -46,10 +46,10 @@ PIECES = 4
 class OobPlan(NamedTuple):
     """The plan of the report.
 
-    group_bytes  of trees or ballots that are loaded together.
-    group_trees  most trees that are loaded together.
-    rows         of a range, whose votes are kept.
-    need         its estimate.
+    group_bytes  most bytes of trees or ballots that are loaded together
+    group_trees  most trees that are loaded together
+    rows         rows of a range, whose votes are kept
+    need         estimate of the memory
     """
 
     group_bytes: int
@@ -61,37 +61,40 @@ class OobPlan(NamedTuple):
 def oob_estimate(
     shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None
 ) -> MemoryEstimate:
-    """The estimate of the report of a forest.
+    """Return the estimate of the report of a forest.
 
-    nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
-           that takes more memory, and oblique nodes to have Family.max_terms.
+    nodes  nodes of each tree; None for as many as the bags allow. Leaves are assumed impure where that takes more
+           memory, and oblique nodes to have Family.max_terms.
 
-    `smallest` is the smallest budget that works; for a smaller one the estimate is more memory than the budget.
+    `smallest` is the smallest budget that works. The estimate for a smaller budget exceeds it.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
-    # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
+    # With p pure and m impure leaves, the latter of at least two different rows, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = family_of(config).max_terms(shape.features, config)
     if nodes is None:
         most = max_nodes(shape.rows, config, shape.classes)
-        leaves = _most_mixed(most, distinct, shape.classes)
+        leaves = _max_impure(most, distinct, shape.classes)
         cases = [(most, 0), (2 * leaves + 1, leaves)]
-        trees = [(np.full(config.trees, size, np.int64), np.array([mixed])) for size, mixed in cases]
+        trees = [(np.full(config.trees, size, np.int64), np.array([impure])) for size, impure in cases]
     else:
         given = np.asarray(nodes, np.int64)
-        trees = [(given, _most_mixed(given, distinct, shape.classes))]
+        trees = [(given, _max_impure(given, distinct, shape.classes))]
     sizes = np.maximum.reduce([_sizes(*each, terms, shape, tried) for each in trees])
     numbers, weighted = shape.extras.regression, shape.extras.weighted
     files = max(
-        int(file_bytes(size, size if numbers else mixed, shape.classes, numbers or weighted).sum())
-        for size, mixed in trees
+        int(file_bytes(size, size if numbers else impure, shape.classes, numbers or weighted).sum())
+        for size, impure in trees
     )
     return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config, files)
 
 
 def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
-    """The estimate with its scratch: leaves, their ballots (bytes), scores, votes. With stop_oob (monitor.py) the votes
-    are of all rows, twice while they are replaced; else those of all ranges until the report is written."""
+    """Add the scratch to the estimate: leaves, their ballots (bytes), scores, votes.
+
+    With stop_oob (monitor.py) the votes on all rows are on disk, twice while they are replaced; else the votes of all
+    ranges, until the report is written.
+    """
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
@@ -102,32 +105,32 @@ def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) 
     return replace(plan.need, scratch=scratch + ballots + votes + scores)
 
 
-def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
-    """Most leaves that may hold several classes, in trees of this many nodes; for regression all."""
+def _max_impure(nodes: Any, distinct: int, classes: int) -> Any:
+    """Return the most leaves that may hold several classes in trees of this many nodes; for regression all leaves."""
     return np.minimum((nodes + 1) // 2, distinct // 2 if classes > 1 else distinct)
 
 
-def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
-    """Bytes of trees while rows are sent down them, or while their ballots are made numbers; terms: of a node."""
+def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
+    """Return the bytes of trees while rows are routed, or while their ballots are converted; terms: of a node."""
     entries = np.ceil(nodes // 2 * terms).astype(np.int64)
-    loaded = loaded_tree_bytes(nodes, mixed, entries, shape.classes)
-    held = nodes if shape.extras.regression else mixed
+    loaded = loaded_tree_bytes(nodes, impure, entries, shape.classes)
+    held = nodes if shape.extras.regression else impure
     return np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
 
 
 def choose_oob(
     shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int
 ) -> OobPlan:
-    """The plan of the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
+    """Return the plan of the report of trees of these sizes; a range is a multiple of `step_rows`, or all rows.
 
-    sizes    int64 [trees], see groups.py Trees.
-    lambdas  by how many the leaves are shrunk.
+    sizes    int64 [trees], bytes, see groups.py Trees
+    lambdas  number of lambdas by which leaves are shrunk
     """
     step = min(step_rows(shape.classes), shape.rows)
     together = min(_GROUP_TREES, kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
     cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
-    tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that are put into them
+    tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that fill them
     finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
@@ -157,16 +160,17 @@ def choose_oob(
 
 
 def votes_bytes(classes: int) -> int:
-    """Bytes of the votes on a row, and of the sums that the spread of numbers follows from."""
+    """Return the bytes of the votes on a row, and for regression of the sums for the spread."""
     return 8 * classes + 6 + (16 if classes == 1 else 0)
 
 
 def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executor: Executor) -> int:
-    """Rows of a range, at most `most`: whole row groups of the report, and on a cluster a range for each process, as
-    long as about as many of its rows are out of bag as a tree has nodes: the ballots of all nodes are loaded for it,
-    which takes as long as adding up that many votes.
+    """Return the rows of a range, at most `most`: whole row groups of the report.
 
-    nodes  of a tree, on average.
+    On a cluster each process gets a range, but no range has fewer out-of-bag rows than a tree has nodes: loading the
+    ballots of all nodes takes as long as adding up that many votes.
+
+    nodes  mean number of nodes of a tree
     """
     if not executor.remote:
         return most
@@ -177,8 +181,8 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
 
 
 def max_scores(rows: int, *, limited: bool) -> int:
-    """Different scores held at a time; with more rows than that, scores are sorted in files.
+    """Return the most different scores held at a time; with more rows, scores are sorted in files.
 
-    limited  whether there is a budget of memory. The area does not depend on it.
+    limited  there is a budget of memory. The area does not depend on it.
     """
     return min(max(rows // 16, 1 << 14), MOST_SCORES) if limited else min(rows, _FREE_SCORES)

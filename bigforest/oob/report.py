@@ -1,25 +1,27 @@
-"""The files of the out-of-bag report.
+"""The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
 
-The rows are written by tasks, a file each (forest/oob_report.py), which add up what the other files say.
+A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. The error is the share
+of wrong votes among the rows that at least one tree leaves out (Tomasi 2017, section 6). Ties go to the lowest class.
+Rows count by their weights, as in growing. `write_oob`:
 
-The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
+1. Find the leaves of out-of-bag rows that growing has not written (leaves.py).
+2. If lambda is to be chosen, add up the votes for the true class by each lambda, and choose (tally.py, choice.py).
+3. For each range of rows, add up the votes of all trees, in their order (tally.py); a range fits in memory (plan.py).
+4. Choose the power of the shares of classes, if it is to be chosen, by the losses of the same votes.
+5. Write the rows, one file of 262,144 rows per task (`write_report_rows`). The tasks return sums, which are joined.
+6. Write the small files from the sums: curve, metrics and, for classes, the confusion matrix.
 
-A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. T' are the rows that at
-least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017, section 6). Ties go to the
-lowest class. Rows count by their weights, as in growing.
-
-Where the rows end is known from growing (forest/leaf_votes.py), or found here (vote.py). Votes are added in the
-order of the trees, everything else is a count or a sum of integers, so the report depends neither on the ranges of rows
-nor on the distribution of work.
+Votes are added in the order of the trees; all else are counts and sums of integers. So the report depends neither on
+the ranges of rows nor on the distribution of work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -52,10 +54,10 @@ from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
 from bigforest.oob.choice import choose_power, choose_shrinkage, no_losses, powers_to_try
+from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
-from bigforest.oob.vote import OobTrees
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
@@ -63,23 +65,99 @@ from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
-# Pairs of up to this many classes are counted, those of more are sorted.
+# Pairs of up to this many classes are counted, pairs of more classes are sorted.
 _FEW = 256
+# Bytes of an array whose memory is not kept for the next file of leaves, if there is no budget.
+_LARGE = 16 << 20
+
+Result = TypeVar("Result")
 
 
 class ReportPlan(NamedTuple):
-    """What the tasks that write rows share.
+    """Data that the tasks that write rows share.
 
-    directory  of the forest.
-    scratch    for the scores of rows, if there are more rows than `scores`.
-    scores     different scores held at a time.
-    power      to which shares of classes are raised.
+    directory  of the forest
+    scratch    for the scores of rows, if there are more rows than `scores`
+    scores     most different scores held at a time
+    power      power to which shares of classes are raised
     """
 
     directory: Path
     scratch: Path
     scores: int
     power: float
+
+
+def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
+    """Write oob/rows.parquet, curve, confusion and metrics of a forest that has been grown.
+
+    lambdas  lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try)
+
+    Returns the shrinkage and the power that the report uses. If lambda is to be chosen, the leaves of rows are read
+    twice.
+
+    The files do not depend on the resources. Memory: `oob_estimate` for the nodes of the forest. The files of leaves
+    are removed. Raises ConfigError without bootstrap, or if the memory of `resources` is too little, and FormatError if
+    the trees cannot be read.
+    """
+    store, config, directory, resources, listener = job
+    if not config.bootstrap:
+        raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
+    tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width) if lambdas is None else lambdas
+    executor = resources.executor(1)  # a task uses all threads of its process
+    leaves = OobTrees(job, len(tried))
+    leaves.plan.need.check(resources.memory)
+    if resources.memory is None:
+        keep_freed(_LARGE)
+    ranges = leaves.ranges()
+    steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, leaves.missing))
+    with stage("oob", steps, "trees", listener) as progress, TemporaryFolder(resources.scratch) as folder:
+        leaves.find_missing(progress.advance)
+        work = TallyInputs(
+            store,
+            config,
+            groups=leaves.groups(),
+            amounts=tried,
+            workers=resources.workers,
+            folder=folder if executor.remote or len(ranges) > 1 else None,
+            loss=number_loss(store, config),
+            votes=read_tree_votes(directory, Header(store.spec, config)),
+            powers=powers_to_try(config, store.spec.target.answer_width),
+        )
+
+        def over_ranges(task: Callable[..., Result], work: TallyInputs) -> Iterator[Result]:
+            """Yield the result of a task of tally.py for each range of rows, in order."""
+            tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
+            for result in executor.map(task, tasks, (work,)):
+                yield result
+                if executor.remote:
+                    progress.advance(config.trees)
+
+        shrinkage = Shrinkage(tried[0] if tried else 0.0)
+        if len(tried) > 1:
+            losses = no_losses(len(tried))
+            for losses_of_range in over_ranges(lambda_losses, work):
+                losses = losses.plus(losses_of_range)
+            shrinkage = choose_shrinkage(tried, losses, store, work.loss.unit)
+            work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
+        tallies: list[RangeTally] = []
+        changes, losses = np.zeros((3, config.trees), np.int64), no_losses(len(work.powers))
+        for tallied in over_ranges(tally_range, work):
+            tallies += tallied.tallies
+            changes += tallied.changes
+            losses = losses if tallied.losses is None else losses.plus(tallied.losses)
+        power = choose_power(work.powers, losses, store) if len(work.powers) > 1 else Power(work.powers[0])
+        if not config.keep_votes:
+            executor.discard([path for file in leaves.files for path in file.paths])
+        plan = ReportPlan(directory, folder, max_scores(store.rows, limited=resources.memory is not None), power.amount)
+        writers = executor if resources.memory is not None else resources.executor(resources.workers)
+        write_report(store, config, plan, tallies, changes, writers)
+        if config.keep_votes:
+            remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
+            files, shared = [(file,) for file in leaves.files], (directory, store, config)
+            resources.executor(resources.workers).run(write_votes, files, lambda *_: None, shared)
+    remove(directory / FOLDER)
+    return Choices(shrinkage, power)
 
 
 def write_report(
@@ -90,13 +168,13 @@ def write_report(
     changes: NDArray[np.int64],
     executor: Executor,
 ) -> None:
-    """Write the files, over those of a run that was killed meanwhile.
+    """Write the files of the report, replacing files of a run that was killed.
 
-    tallies  of all rows, in order; those in files are of the rows of one file of rows each.
-    changes  int64 [3, trees], see TalliedRange.
+    tallies  votes on all rows, in order; a tally in a file is of the rows of one file of rows
+    changes  int64 [3, trees], see TalliedRange
     """
-    own = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
-    report = executor.reduce(write_report_rows, own, join_sums, (store, config, plan))
+    files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
+    report = executor.reduce(write_report_rows, files, join_reports, (store, config, plan))
     error, reached = error_curve(changes, store, config)
     curve = pa.Table.from_arrays(
         [
@@ -113,54 +191,61 @@ def write_report(
 
 
 def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
-    """The tallies of the rows of the file that begins with row `first`, parts of those that are in memory."""
+    """Return the tallies of the rows of the file that begins with row `first`."""
     found = []
     for start, stop, tally in tallies:
         begin, end = max(start, first), min(stop, first + ROWS_OF_FILE)
         if begin < end:
-            part = tally if isinstance(tally, Path) else tally.part(begin - start, end - start)
-            found.append(RangeTally(begin, end, part))
+            rows = tally if isinstance(tally, Path) else tally.rows(begin - start, end - start)
+            found.append(RangeTally(begin, end, rows))
     return found
 
 
 def write_report_rows(
     store: Store, config: TrainConfig, plan: ReportPlan, number: int, tallies: Sequence[RangeTally]
-) -> _Numbers | _Classes:
-    """Task: write a file of rows; returns the sums over them."""
+) -> NumberReport | ClassReport:
+    """Task: write a file of rows; return the sums over these rows."""
     spec = store.spec
-    report = _Numbers(store, config) if spec.target.is_regression else _Classes(store, config, plan)
+    report = NumberReport(store, config) if spec.target.is_regression else ClassReport(store, config, plan)
     schema = oob_rows(stored_labels(spec.target).type, report.shares)
+    known = store.row_numbers
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in _pieces(store, tallies):
-            columns = _numbered(store, piece, first, *report.add(store, piece, first))
+            last = first + piece.voters.size
+            numbers = np.arange(first, last, dtype=np.uint64) if known is None else known[first:last]
+            truth, prediction, shares = report.add(store, piece, first)
+            columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *shares]
             yield pa.Table.from_arrays(columns, schema=schema)
 
     write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", Header(spec, config))
     return report
 
 
-def join_sums(one: Any, two: Any) -> Any:
-    """The sums over the rows of both."""
-    found = deepcopy(one)
-    found.join(two)
-    return found
+def join_reports(one: Any, two: Any) -> Any:
+    """Return the sums over the rows of two reports."""
+    joined = deepcopy(one)
+    joined.join(two)
+    return joined
 
 
 def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
-    """First row and tally of each row group of a file. Tallies end where row groups do."""
+    """Yield the first row and the votes of each row group of a file. Tallies end where row groups do."""
     step = step_rows(store.spec.target.answer_width)
     for start, stop, tally in tallies:
         if isinstance(tally, Path):
             tally = read_tally(tally, stop - start, store.spec)
         for first in range(0, stop - start, step):
-            yield start + first, tally.part(first, first + step)
+            yield start + first, tally.rows(first, first + step)
 
 
 def error_curve(
     changes: NDArray[np.int64], store: Store, config: TrainConfig
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Error after each tree, nan while no row is out of bag, and how many rows are; arguments as in `write_report`."""
+    """Return the error after each tree, nan while no row is out of bag, and the number of rows that are.
+
+    changes  int64 [3, trees], see TalliedRange
+    """
     change, reached, weight = np.cumsum(changes, axis=1)
     error = np.divide(change, weight, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.is_regression:
@@ -169,20 +254,10 @@ def error_curve(
     return error, reached
 
 
-def _numbered(
-    store: Store, accumulator: OobAccumulator, first: int, truth: Any, prediction: Any, shares: Sequence[Any]
-) -> list[Any]:
-    """The columns of the report's rows of a tally that begins with row `first`."""
-    rows = slice(first, first + accumulator.voters.size)
-    known = store.row_numbers
-    numbers = np.arange(rows.start, rows.stop, dtype=np.uint64) if known is None else known[rows]
-    return [arrow_array(numbers), truth, prediction, arrow_array(accumulator.voters), *shares]
+class NumberReport:
+    """Sums over the rows of a regression report; the small files follow from them.
 
-
-class _Numbers:
-    """The report for regression: sums over rows, from which all but the rows follow.
-
-    curve   columns of the curve
+    curve   schema of the curve
     shares  names of the columns of a row after the number of its trees
     """
 
@@ -194,7 +269,7 @@ class _Numbers:
         self._sums = NumberSums(store.spec.target.offset, total, poisson=POISSON in self._metrics.names)
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
+        """Add the rows of a tally that begins with row `first`; return their truth, prediction, and further columns."""
         truth = store.numbers(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
@@ -203,19 +278,23 @@ class _Numbers:
         spread = deviation(accumulator.spread, accumulator.voters)
         return arrow_array(truth), arrow_array(mean, mask=~used), [arrow_array(spread, mask=accumulator.voters < 2)]
 
-    def join(self, other: _Numbers) -> None:
-        """Add the rows of the other."""
+    def join(self, other: NumberReport) -> None:
+        """Add the rows of another report."""
         self._sums.join(other._sums)
 
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
-        """The other files, by name."""
+        """Return the small files by name, except for the curve."""
         rows = self._sums.rows
         found = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
         return {"metrics": arrow_table({name: [found.get(name)] for name in self._metrics.names}, self._metrics)}
 
 
-class _Classes:
-    """The report for classes, as `_Numbers`; where two have more rows than scores may be held, these go into files."""
+class ClassReport:
+    """Sums over the rows of a report for classes; members as of NumberReport.
+
+    Two classes need the scores of the rows for the area under the curve. If there are more rows than scores may be
+    held, scores go into files (score_files.py).
+    """
 
     curve = CURVE
 
@@ -251,15 +330,14 @@ class _Classes:
             [arrow_array(share, mask=~used) for share in shares],
         )
 
-    def join(self, other: _Classes) -> None:
+    def join(self, other: ClassReport) -> None:
         self._files += other._files
         self._cells += other._cells
         self._pairs = _added(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
 
     def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """float64 [classes, rows], the votes divided by the sum of the weights of what voters cast, or their number,
-        raised to the power."""
+        """Return the shares of the votes, raised to the power, float64 [classes, rows]."""
         votes = accumulator.votes
         total = np.where(used, votes.sum(axis=1) if self._weighted else accumulator.voters, 1.0)
         if self._power == 1.0:
@@ -287,8 +365,8 @@ class _Classes:
 def _pairs_of(
     truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None, classes: int
 ) -> NDArray[np.int64]:
-    """The pairs of true and predicted class that occur, ascending: int64 [3, pairs], truth * classes + prediction, the
-    number of rows and the sum of their weights."""
+    """Count the pairs of true and predicted class, int64 [3, pairs]: truth * classes + prediction, ascending; number of
+    rows; sum of their weights."""
     pairs = truth.astype(np.int64) * classes + prediction
     found, own = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
     rows = np.bincount(own, minlength=found.size)
@@ -299,7 +377,7 @@ def _pairs_of(
 
 
 def _added(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pairs as of `_pairs_of` in one, each once."""
+    """Add up counts of `_pairs_of`."""
     joined = np.concatenate(pairs, axis=1)
     found, own = np.unique(joined[0], return_inverse=True)
     sums = np.zeros((3, found.size), np.int64)
@@ -310,7 +388,7 @@ def _added(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
-    """One row per class and one for all, as in oob/metrics.parquet; without rows nothing but their number."""
+    """Return oob/metrics.parquet, a row per class and one for all; without rows of the report only their number."""
     codes = [*range(len(known)), None]
     columns: dict[str, Any] = {"class": known.take(arrow_array(codes, pa.int64()))}
     for name in ("rows", "predicted"):
@@ -318,79 +396,3 @@ def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
     for name in METRICS:
         columns[name] = [getattr(one, name) for one in found] or [None] * len(codes)
     return arrow_table(columns, metrics(known.type))
-
-
-# Bytes of an array whose memory is not kept for the next file of leaves where there is no budget.
-_LARGE = 16 << 20
-
-
-def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
-    """Write oob/rows.parquet, curve, confusion and metrics of a forest that has been grown.
-
-    lambdas  the lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try).
-
-    Returns the shrinkage and the power, which the report uses. If lambda is to be chosen, the leaves of rows are read
-    twice.
-
-    The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. The files of
-    leaves are removed. Raises ConfigError without bootstrap or when the memory of `resources` is too little,
-    FormatError when the trees cannot be read.
-    """
-    store, config, directory, resources, listener = job
-    if not config.bootstrap:
-        raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
-    tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width) if lambdas is None else lambdas
-    executor = resources.executor(1)  # a task uses all threads of its process
-    leaves = OobTrees(job, len(tried))
-    leaves.plan.need.check(resources.memory)
-    if resources.memory is None:
-        keep_freed(_LARGE)
-    ranges = leaves.ranges()
-    steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, leaves.missing))
-    with (
-        stage("oob", steps, "trees", listener) as progress,
-        TemporaryFolder(resources.scratch) as folder,
-    ):
-        leaves.find_missing(progress.advance)
-        in_files = executor.remote or len(ranges) > 1
-        groups = leaves.groups()
-        tally_folder = folder if in_files else None
-        powers = powers_to_try(config, store.spec.target.answer_width)
-        votes = read_tree_votes(directory, Header(store.spec, config))
-        work = TallyInputs(
-            store, config, groups, tried, resources.workers, tally_folder, number_loss(store, config), votes, powers
-        )
-        tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
-        shrinkage = Shrinkage(tried[0] if tried else 0.0)
-        if len(tried) > 1:
-            losses = no_losses(len(tried))
-            for of_range in executor.map(lambda_losses, tasks, (work,)):
-                losses = losses.plus(of_range)
-                if executor.remote:
-                    progress.advance(config.trees)
-            shrinkage = choose_shrinkage(tried, losses, store, work.loss.unit)
-            work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
-        tallies: list[RangeTally] = []
-        changes, power_losses = np.zeros((3, config.trees), np.int64), no_losses(len(powers))
-        for tallied in executor.map(tally_range, tasks, (work,)):
-            tallies += tallied.tallies
-            changes += tallied.changes
-            power_losses = power_losses if tallied.losses is None else power_losses.plus(tallied.losses)
-            if executor.remote:
-                progress.advance(config.trees)
-        del work
-        power = choose_power(powers, power_losses, store) if len(powers) > 1 else Power(powers[0])
-        if not config.keep_votes:
-            executor.discard([path for file in leaves.files for path in file.paths])
-        scores = max_scores(store.rows, limited=resources.memory is not None)
-        report_plan = ReportPlan(directory, folder, scores, power.amount)
-        writers = executor if resources.memory is not None else resources.executor(resources.workers)
-        write_report(store, config, report_plan, tallies, changes, writers)
-        if config.keep_votes:
-            remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
-            shared = (directory, store, config)
-            resources.executor(resources.workers).run(
-                write_votes, [(file,) for file in leaves.files], lambda *_: None, shared
-            )
-    remove(directory / FOLDER)
-    return Choices(shrinkage, power)

@@ -1,7 +1,7 @@
-"""The area under the ROC curve of more different scores than are held: sorted into files, and read again by value.
+"""Area under the ROC curve of more different scores than fit in memory, by files sorted by value.
 
-The tasks that write the rows write a file of scores for each piece of them: sorted, and cut into cells by their values.
-Each task of the area reads some cells of all files, so every score is read once.
+1. The tasks that write rows write a file of scores for each row group, sorted and cut into cells by value.
+2. Each task of the area reads some cells of all files, so every score is read once. The areas are joined.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ ROW_BYTES = 17
 def write_scores(
     path: Path, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Write the scores of a piece of the rows, and whether they are of the second class; gives how many each cell
-    has."""
+    """Write the scores of some rows; return the number of scores of each cell.
+
+    second  whether each row is of the second class
+    """
     piece = Scores(scores.size)
     piece.add(scores, second, weight)
     counts = np.array(piece.counts)
@@ -44,10 +46,10 @@ def write_scores(
 
 
 def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, executor: Executor) -> float | None:
-    """The area of the scores in these files; None where a class has no row.
+    """Return the area under the curve of the scores in files; None if a class has no row.
 
-    cells  how many scores each cell has in all files.
-    most   different scores held at a time.
+    cells  number of scores of each cell in all files
+    most   most different scores held at a time
     """
     total = int(cells.sum())
     tasks = max(1, min(executor.size, -(-total // most)))
@@ -60,7 +62,7 @@ def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, ex
 
 
 def read_area(paths: Sequence[Path], most: int, first: int, stop: int) -> Area:
-    """Task: the area of the scores in some cells; where one has too many, those that may be held at a time.
+    """Task: return the area of the scores in some cells. A cell with too many scores is read several times.
 
     Raises FormatError for a damaged file.
     """

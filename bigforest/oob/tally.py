@@ -1,9 +1,16 @@
-"""The votes of trees on rows, added up from the leaves in which they end (forest/leaf_votes.py).
+"""Add up the votes of trees on out-of-bag rows, from the leaves in which these end (forest/leaf_votes.py).
 
-Rows are processed a range at a time, each range by the trees in their order: so the sums, and the error after each
-tree, do not depend on how or in which order the trees were grown, nor on the ranges. If leaves are shrunk, their
-ballots follow from the statistics of all leaves; the leaves of rows do not depend on lambda. Where lambda is to be
-chosen, the votes for what each row is are added up first, by each lambda, then all votes by the one chosen.
+A task has a range of rows and adds the votes of all trees, in the order of the trees:
+
+    for files of leaves whose ballots fit together:
+        load the ballots of the leaves, shrunk by lambda           (`_load_ballots`, on threads)
+        for pieces of the range:                                   (on threads)
+            for files, in order: add the votes of their leaves     (kernels/predict/tally.py)
+
+So the sums, and the error after each tree, do not depend on how the trees were grown, nor on the ranges. The leaves of
+rows do not depend on lambda; ballots for each lambda follow from the statistics of the leaves. To choose lambda,
+`lambda_losses` adds up only the votes for the true class (or the number), by each lambda; then `tally_range` adds up
+all votes by the chosen one.
 """
 
 from __future__ import annotations
@@ -50,17 +57,20 @@ from bigforest.predict.packed_trees import leaf_votes
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
+# Called with numbers of finished trees; None in another process.
+Advance = Callable[[int], None] | None
+
 
 class TallyInputs(NamedTuple):
     """Data that the tasks of a report share.
 
-    groups   files of leaves whose ballots are loaded together, in the order of their trees.
-    amounts  the lambdas by which leaves are shrunk, in rows; none where they are as grown.
-    workers  threads of a process.
-    folder   for tallies, where they do not stay in the process.
-    loss     of predicted numbers.
-    votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight.
-    powers   by which the shares of classes are evaluated; one where it is not chosen.
+    groups   files of leaves whose ballots are loaded together, in the order of their trees
+    amounts  lambdas by which leaves are shrunk, in rows; none for leaves as grown
+    workers  threads of a process
+    folder   folder for tallies; None if they stay in the process
+    loss     loss of predicted numbers
+    votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight
+    powers   powers of shares of classes to evaluate; a single one if it is not chosen
     """
 
     store: Store
@@ -79,17 +89,13 @@ class TallyInputs(NamedTuple):
         return leaf_chunk_rows(self.store.rows, self.store.spec.target.answer_width)
 
 
-# Is told of finished trees; None where the process is another.
-Advance = Callable[[int], None] | None
-
-
 class TalliedRange(NamedTuple):
-    """The result of the votes on a range of rows.
+    """The votes on a range of rows.
 
-    tallies  of these rows, in files one for each file of rows.
-    changes  int64 [3, trees], by how much each tree changed the weight of the rows that are wrong, or the sum of the
-             losses of numbers by weight (NumberLoss); the number of rows that have a vote; and their weight.
-    losses   by each power; None where there is one to use.
+    tallies  the votes; in files, one for each file of rows of the report
+    changes  int64 [3, trees], by how much each tree changed: the weight of the wrong rows, or for numbers the weighted
+             sum of losses (NumberLoss); the number of rows with a vote; the weight of these rows
+    losses   losses by each power; None if the power is not chosen
     """
 
     tallies: list[RangeTally]
@@ -97,54 +103,64 @@ class TalliedRange(NamedTuple):
     losses: ChoiceLosses | None
 
 
-class _Grown(NamedTuple):
-    """Unshrunk values of leaves, minus the offset of the target: `value`, float64, by 1 less than `ballot`."""
+class _UnshrunkLeaves(NamedTuple):
+    """Unshrunk values of leaves for regression.
+
+    ballot  uint32 [leaves], 1 more than the place of the value of a leaf
+    value   float64, minus the offset of the target
+    """
 
     ballot: NDArray[np.uint32]
     value: NDArray[np.float64]
 
 
-class _Cast(NamedTuple):
-    """A file of leaves, and their ballots: arrays of kernels/predict/tally.py. grown: for regression."""
+class _LeafBallots(NamedTuple):
+    """A file of leaves, and the ballots of the leaves, see kernels/predict/tally.py.
+
+    unshrunk  for regression; else None
+    """
 
     file: LeafFile
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
-    grown: _Grown | None
+    unshrunk: _UnshrunkLeaves | None
 
 
 class _LambdaPiece(NamedTuple):
-    """Votes for what rows are by each lambda; truth: uint16 [rows], 0 for regression."""
+    """Votes for the true class, or the number, of some rows by each lambda.
+
+    truth  uint16 [rows]; 0 for regression
+    """
 
     votes: OobAccumulator
     truth: NDArray[np.uint16]
 
     @classmethod
     def of(cls, store: Store, votes: OobAccumulator, start: int, stop: int) -> _LambdaPiece:
-        """The piece of rows `start` to before `stop`, with these votes."""
+        """Return the piece of rows `start` to before `stop`, with these votes."""
         if store.spec.target.classes:
             return cls(votes, store.labels(start, stop))
         truth = np.zeros(stop - start, np.uint16)
         truth.flags.writeable = False  # as labels: with other flags kernels would be compiled again
         return cls(votes, truth)
 
-    def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
+    def add(self, ballots: _LeafBallots, found: LeafChunk, rows: slice, trees: int) -> bool:
         """Add the votes of the first `trees` trees of a file on the rows of a chunk, `rows` of the piece.
 
-        False where leaves and ballots do not match.
+        Returns False if leaves and ballots do not match.
         """
-        votes = LambdaVotes(cast.mixed, self.truth[rows], *self.votes.part(rows.start, rows.stop)[:2])
-        return add_by_lambda(_leaves(cast, found, trees), votes)
+        votes = LambdaVotes(ballots.mixed, self.truth[rows], *self.votes.rows(rows.start, rows.stop)[:2])
+        return add_by_lambda(_leaves(ballots, found, trees), votes)
 
 
 class _TallyPiece(NamedTuple):
-    """Votes of rows, as in OobAccumulator.
+    """Votes of some rows, see OobAccumulator.
 
-    first    the number of the first row.
-    truth    uint16, or float64 of numbers [rows].
-    loss     see TallyInputs.
-    changes  see TalliedRange.
+    first    number of the first row
+    truth    uint16 [rows]; float64 [rows] of numbers
+    loss     see TallyInputs
+    changes  see TalliedRange
     """
 
     store: Store
@@ -154,33 +170,33 @@ class _TallyPiece(NamedTuple):
     loss: NumberLoss
     changes: NDArray[np.int64]
 
-    def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
-        """As `_LambdaPiece.add`."""
-        store, tally = self.store, self.tally.part(rows.start, rows.stop)
+    def add(self, ballots: _LeafBallots, found: LeafChunk, rows: slice, trees: int) -> bool:
+        """Add votes like `_LambdaPiece.add`, and record the changes by each tree."""
+        store, tally = self.store, self.tally.rows(rows.start, rows.stop)
         first, last = self.first + rows.start, self.first + rows.stop
-        change, reached, weighed = self.changes[:, cast.file.trees.start : cast.file.trees.start + trees]
-        weight, leaves = row_weights(store, first, last), _leaves(cast, found, trees)
-        votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, reached, weighed, weight)
-        if cast.grown is None:
+        change, reached, weighed = self.changes[:, ballots.file.trees.start : ballots.file.trees.start + trees]
+        weight, leaves = row_weights(store, first, last), _leaves(ballots, found, trees)
+        votes = OobVotes(Votes(ballots.mixed, tally.votes), tally.voters, reached, weighed, weight)
+        if ballots.unshrunk is None:
             return add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
         numbers = NumberVotes(votes, self.truth[rows], *self.loss, store.spec.weight_unit, change)
-        as_grown = leaves._replace(ballot=cast.grown.ballot)
+        as_grown = leaves._replace(ballot=ballots.unshrunk.ballot)
         sound = add_numbers(leaves, numbers)
-        return sound and add_spread(as_grown, cast.grown.value, tally.spread)
+        return sound and add_spread(as_grown, ballots.unshrunk.value, tally.spread)
 
 
 def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
-    """Task: the losses of rows `begin` to before `end` by each lambda; `advance` is told of finished trees."""
+    """Task: return the losses of rows `begin` to before `end` by each lambda."""
     store, votes, cuts = work.store, no_votes_by(len(work.amounts), end - begin), _cut(work, begin, end)
     pieces = [
-        _LambdaPiece.of(store, votes.part(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
+        _LambdaPiece.of(store, votes.rows(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
     _add_up(work, cuts, pieces, advance)
     return losses_by_lambda(store, begin, votes, work.loss, held_out_of(store, work.config, begin, end), work.workers)
 
 
 def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
-    """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
+    """Task: add up the votes on rows `begin` to before `end`."""
     accumulator = no_votes(end - begin, work.store.spec)
     changes = _tally(work, begin, end, accumulator, advance)
     losses = None
@@ -190,37 +206,39 @@ def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> Ta
     if work.folder is None:
         return TalliedRange([RangeTally(begin, end, accumulator)], changes, losses)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
-    parts = ((start, stop, accumulator.part(start - begin, stop - begin)) for start, stop in pairwise(cuts))
-    tallies = [RangeTally(start, stop, write_tally(part, work.folder)) for start, stop, part in parts]
+    pieces = ((start, stop, accumulator.rows(start - begin, stop - begin)) for start, stop in pairwise(cuts))
+    tallies = [RangeTally(start, stop, write_tally(piece, work.folder)) for start, stop, piece in pieces]
     return TalliedRange(tallies, changes, losses)
 
 
 def tally_further(
     work: TallyInputs, begin: int, end: int, before: Sequence[Path]
 ) -> tuple[list[Path], NDArray[np.int64]]:
-    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in TalliedRange.
+    """Task: add the votes of further trees on some rows. Return the files of the tally, one for every `step_rows`, and
+    the changes, see TalliedRange.
 
-    before  the same files for the trees before these, which stay; none where there are no such trees.
+    before  files of the tally of the earlier trees, which are not removed; none without earlier trees
     """
     assert work.folder is not None
     spec = work.store.spec
     step = step_rows(spec.target.answer_width)
     accumulator = no_votes(end - begin, spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
-        piece = accumulator.part(start, start + step)
+        piece = accumulator.rows(start, start + step)
         piece.put(read_tally(path, piece.voters.size, spec))
     changes = _tally(work, begin, end, accumulator, None)
     starts = range(0, end - begin, step)
-    return [write_tally(accumulator.part(start, start + step), work.folder) for start in starts], changes
+    return [write_tally(accumulator.rows(start, start + step), work.folder) for start in starts], changes
 
 
 def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance) -> NDArray[np.int64]:
-    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see TalliedRange."""
+    """Add the votes of all trees on rows `begin` to before `end` to their tally; return the changes, see
+    TalliedRange."""
     store, cuts = work.store, _cut(work, begin, end)
     changes = np.zeros((len(cuts) - 1, 3, work.config.trees), np.int64)
     truth_of = store.labels if store.spec.target.classes else store.numbers
     pieces = [
-        _TallyPiece(store, accumulator.part(start - begin, stop - begin), start, truth_of(start, stop), work.loss, own)
+        _TallyPiece(store, accumulator.rows(start - begin, stop - begin), start, truth_of(start, stop), work.loss, own)
         for (start, stop), own in zip(pairwise(cuts), changes, strict=True)
     ]
     _add_up(work, cuts, pieces, advance)
@@ -228,7 +246,7 @@ def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator,
 
 
 def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
-    """Where the pieces of a range begin, of whole chunks, and where the last one ends."""
+    """Return where the pieces of a range begin, of whole chunks, and where the last one ends."""
     step = -(-(end - begin) // (PIECES * work.workers * work.chunk_rows)) * work.chunk_rows
     return [*range(begin, end, step), end]
 
@@ -236,52 +254,54 @@ def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
 def _add_up(
     work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
-    """Add the votes of the trees, in their order, on the rows of these pieces."""
+    """Add the votes of the trees, in their order, on the rows of some pieces; `advance`: see Advance."""
     for group in work.groups:
-        casts = map_on_threads(_cast, [(work, file) for file in group], work.workers)
-        tasks = [(work, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
+        ballots = map_on_threads(_load_ballots, [(work, file) for file in group], work.workers)
+        tasks = [(work, ballots, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
         map_on_threads(_add_piece, tasks, work.workers)
         if advance is not None:
-            advance(sum(len(cast.file.trees) for cast in casts))
-        del casts, tasks
+            advance(sum(len(file.trees) for file in group))
+        del ballots, tasks
 
 
 def _add_piece(
-    work: TallyInputs, casts: Sequence[_Cast], rows: tuple[int, int], piece: _LambdaPiece | _TallyPiece
+    work: TallyInputs, group: Sequence[_LeafBallots], rows: tuple[int, int], piece: _LambdaPiece | _TallyPiece
 ) -> None:
     """Add the votes of some files on the rows of a piece."""
     (start, stop), step = rows, work.chunk_rows
-    for cast in casts:
-        trees = min(len(cast.file.trees), work.config.trees - cast.file.trees.start)
-        with cast.file.leaves.reading() as opened:
+    for ballots in group:
+        file = ballots.file
+        trees = min(len(file.trees), work.config.trees - file.trees.start)
+        with file.leaves.reading() as opened:
             for first in range(start, stop, step):
-                found = cast.file.chunk(opened, first // step)
-                if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
-                    raise _torn(cast.file)
+                found = file.chunk(opened, first // step)
+                if not piece.add(ballots, found, slice(first - start, min(first + step, stop) - start), trees):
+                    raise _torn(file)
 
 
-def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
-    """The leaves of the first `trees` trees of a file in a chunk."""
+def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> FoundLeaves:
+    """Return the leaves of the first `trees` trees of a file in a chunk."""
     ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
-    return FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
+    return FoundLeaves(found.rows, found.leaves, ends, ballots.first, ballots.ballot)
 
 
-def _cast(work: TallyInputs, file: LeafFile) -> _Cast:
-    """The ballots of the leaves of a file."""
-    spec, vote, grown = work.store.spec, work.config.vote, None
+def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
+    """Load the ballots of the leaves of a file, shrunk by the lambdas."""
+    spec, vote, unshrunk = work.store.spec, work.config.vote, None
     ballots = file.ballots(spec)
     if spec.target.is_regression and len(work.amounts) < 2:
-        grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
+        unshrunk = _UnshrunkLeaves(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
     if not work.amounts:
-        return _Cast(file, ballots.first, ballots.ballot, leaf_votes(ballots.mixed, vote), grown)
+        return _LeafBallots(file, ballots.first, ballots.ballot, leaf_votes(ballots.mixed, vote), unshrunk)
     shrunk = shrunk_leaves(ballots, np.array(work.amounts) / spec.weight_unit)
     if shrunk is None:
         raise _torn(file)
-    cast = leaf_votes(shrunk.value, vote)
+    votes = leaf_votes(shrunk.value, vote)
     if work.votes is not None:
-        cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(shrunk.begins))[:, None]
-    return _Cast(file, ballots.first, shrunk.ballot, cast, grown)
+        votes = votes * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(shrunk.begins))[:, None]
+    return _LeafBallots(file, ballots.first, shrunk.ballot, votes, unshrunk)
 
 
 def _torn(file: LeafFile) -> FormatError:
+    """Return the error of leaves and ballots that do not match."""
     return FormatError(f"{file.path}: leaves and ballots do not match; remove both and resume the run")

@@ -1,19 +1,22 @@
-"""The rows in the bag of a tree, with multiplicities. Bags are recomputed wherever they are needed, never stored.
+"""Bags: the rows that a tree is grown on, with multiplicities. Recomputed where they are needed, never stored.
 
-The draws of a tree are first distributed over the blocks of rows, with the distribution of independent draws (a
-multinomial; without replacement a multivariate hypergeometric), then over the rows of each block by a stream of its
-own. So the bag of any block can be drawn alone, and every bag of n rows drawn with replacement has exactly n draws.
+    draws of a tree over the blocks of rows      [ 65,501 | 65,588 | ... ]        one stream for the tree
+    draws of a block over its rows               [ 1 0 2 1 0 ... ]                one stream for each block
+
+The draws of a tree are distributed over the blocks with the distribution of independent draws: a multinomial; without
+replacement a multivariate hypergeometric. So the bag of any block can be drawn alone, and every bag of n rows drawn
+with replacement has exactly n draws.
 
 Stratified and balanced bags do the same for each class separately, from the number of its rows in each block: in a
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
-many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
+many draws as the smallest. With groups, groups are drawn instead of rows, and every row follows its group.
 
-Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the others as if
-these were all. Whether a row is held out follows from its number, with groups from that of its group, and from the
-share alone: so forests of any seed, and the trial trees before them, hold out the same rows.
+Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows.
+Whether a row is held out follows from its number, with groups from the number of its group, and from the share alone:
+forests of any seed, and the trial trees before them, hold out the same rows.
 
-With boosting (boosting.py) a bag depends on the trees before: whoever grows the trees passes the weights of the rows
-to the sampler, tree by tree.
+With boosting (boosting.py) a bag depends on the trees before: the caller passes the weights of the rows to the sampler,
+tree by tree (`Sampler.weigh`).
 """
 
 from __future__ import annotations
@@ -37,21 +40,21 @@ from bigforest.planning.memory import Shape
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
-# Bytes of draws that a sampler keeps, if those of one tree fit.
+# Most bytes of draws that a sampler keeps; the draws of one tree are always kept.
 _KEPT_BYTES = 64 << 20
 
 
 class Sampler:
-    """The bags of all trees of a forest, as its configuration says.
+    """The bags of all trees of a forest.
 
-    Keeps what it draws for a tree, up to some bytes, for callers that need many blocks of a few trees. Other processes
-    draw their own.
+    Keeps the draws of recent trees, up to some bytes, for callers that need many blocks of a few trees. Each process
+    draws for itself.
     """
 
     def __init__(self, store: Store, config: TrainConfig) -> None:
-        """Reads the target once where bags are drawn class by class.
+        """Read the target once, if bags are drawn class by class.
 
-        Raises ConfigError when groups are requested that the store does not have, or all rows are held out.
+        Raises ConfigError if the store lacks the groups, or all rows are held out.
         """
         if config.group is not None and (store.spec.group is None or store.spec.group.name != config.group):
             raise ConfigError(
@@ -85,18 +88,18 @@ class Sampler:
         return _again, (self.store, self.config)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
-        """Draw the bag of a tree of a boosted forest: by these weights of the rows, int64 [rows], each above 0."""
+        """Draw the bag of a tree of a boosted forest by weights of the rows, int64 [rows], each above 0."""
         ends = np.cumsum(weights, dtype=np.uint64)
         counts = np.zeros(weights.size, np.uint16)
         draw_by_weight(counts, ends, bag_size(weights.size, self.config), _key(self.config, tree, 2))
         self._boosted = (tree, counts)
 
     def draws(self, tree: int) -> NDArray[Any] | None:
-        """What the blocks of a bag depend on.
+        """Return the draws of a tree that its blocks follow from.
 
-        The draws that fall into each block, int64 [blocks], or into each class of each block, [blocks, classes]; with
-        groups how often each is in the bag, uint16 [groups]; with boosting how often each row is, uint16 [rows]; None
-        without bootstrap.
+        The number of draws in each block, int64 [blocks], or in each class of each block, [blocks, classes]; with
+        groups, how often each group is in the bag, uint16 [groups]; with boosting, how often each row is, uint16
+        [rows]; None without bootstrap.
         """
         if not self.config.bootstrap:
             return None
@@ -122,7 +125,7 @@ class Sampler:
         return draws
 
     def _group_bag(self, groups: int, tree: int) -> NDArray[np.uint16]:
-        """How often each group is in the bag, uint16 [groups]."""
+        """Return how often each group is in the bag, uint16 [groups]."""
         if self.config.calibration is None:
             return bag(groups, tree, self.config)
         others = np.flatnonzero(~are_held_out(np.arange(groups, dtype=np.uint64), self.config.calibration))
@@ -131,15 +134,15 @@ class Sampler:
         return counts
 
     def block(self, tree: int, block: int) -> NDArray[np.uint16]:
-        """How often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
+        """Return how often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
         return self._block(tree, block, self._draws_once(tree))
 
     def _draws_once(self, tree: int) -> NDArray[Any] | None:
-        """`draws`, kept; a thread waits only for one that draws the same tree."""
+        """Return the draws of a tree, kept. A thread waits only for another thread that draws the same tree."""
         with self._lock:
             known = self._recent_draws.pop(tree, None)
             draws: Future[NDArray[Any] | None] = Future() if known is None else known
-            self._recent_draws[tree] = draws  # the last to be dropped
+            self._recent_draws[tree] = draws  # moved to the end: dropped last
             if len(self._recent_draws) > self._most:
                 del self._recent_draws[next(iter(self._recent_draws))]
         if known is None:
@@ -150,7 +153,7 @@ class Sampler:
         return draws.result()
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
-        """How often each row is in the bag of the tree, uint16 [rows]."""
+        """Return how often each row is in the bag of the tree, uint16 [rows]."""
         draws = self.draws(tree)
         return np.concatenate([self._block(tree, block, draws) for block in range(block_count(self.store.rows))])
 
@@ -170,7 +173,7 @@ class Sampler:
         return counts
 
     def _drawn(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
-        """How often each row of a block is in the bag of a tree, of the `others` that are not held out."""
+        """Return how often each of the rows of a block that are not held out (`others`) is in the bag of a tree."""
         if not self._by_class:
             return drawn_rows(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
         span = block_span(self.store.rows, block)
@@ -182,13 +185,13 @@ class Sampler:
         return counts
 
     def weighed(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
-        """The weight of each row of a bag in the search for splits, uint16 [rows].
+        """Return the weight of each row of a bag in the search for splits, uint16 [rows].
 
-        first         number of the first of the rows
-        multiplicity  how often each is in the bag
+        first         number of the first row
+        multiplicity  uint16 [rows], how often each row is in the bag
 
         Wide weights are in units of WeightSpec.search, rounded up or down at random, so that they are right on average
-        over trees, and from 1 to 65,535. Others are exact: raises DataError where one weighs too much.
+        over trees, and limited to 1 to 65,535. Other weights are exact: raises DataError if a row weighs too much.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:
@@ -203,31 +206,31 @@ class Sampler:
                 )
             return total.astype(np.uint16)
         rounded = np.zeros(multiplicity.size, np.uint16)
-        there = np.flatnonzero(multiplicity)
-        random = np.empty(there.size, np.uint64)
+        drawn = np.flatnonzero(multiplicity)
+        random = np.empty(drawn.size, np.uint64)
         with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
             key = np.uint64(stream_key(np.uint64(self.config.seed), PURPOSE_WEIGHT, np.uint64(tree), np.uint64(0)))
-            draw_rows(key, (there + first).astype(np.uint64), random)
-        exact = multiplicity[there] * (weight[there] / spec.search)
-        rounded[there] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, most)
+            draw_rows(key, (drawn + first).astype(np.uint64), random)
+        exact = multiplicity[drawn] * (weight[drawn] / spec.search)
+        rounded[drawn] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, most)
         return rounded
 
     def weighed_block(self, tree: int, block: int) -> NDArray[np.uint16]:
-        """The weight of each row of a block in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
+        """Return the weight of each row of a block in the bag of a tree, uint16 [rows of the block]; see `weighed`."""
         return self.weighed(tree, block * BLOCK_ROWS, self.block(tree, block))
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
-    """Which of the rows from `start` to before `stop` are held out; None if none are."""
+    """Return which of the rows from `start` to before `stop` are held out, bool; None if none are."""
     if config.calibration is None:
         return None
-    if config.group is not None and store.spec.group is not None:  # whole groups are
+    if config.group is not None and store.spec.group is not None:  # whole groups are held out
         return are_held_out(store.groups_of(start, stop).astype(np.uint64), config.calibration)
     return are_held_out(np.arange(start, stop, dtype=np.uint64), config.calibration)
 
 
 def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Whether the rows, or groups, of these numbers are held out; each with probability `share`."""
+    """Return which rows, or groups, of these numbers are held out, bool; each with probability `share`."""
     random = np.empty(numbers.size, np.uint64)
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(0), PURPOSE_HELD_OUT, np.uint64(0), np.uint64(0)))
@@ -236,7 +239,7 @@ def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:
-    """The error that the bags of a boosted forest are not known once it is grown."""
+    """Return the error that the bags of a boosted forest are not known once it is grown."""
     return ConfigError(
         f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
         "they are known only while it grows; train with another sampling"
@@ -247,25 +250,25 @@ _samplers: ProcessCache[Sampler] = ProcessCache(1)
 
 
 def _again(store: Store, config: TrainConfig) -> Sampler:
-    """The sampler that all tasks of a forest in this process share."""
+    """Return the sampler that all tasks of a forest in this process share."""
     return _samplers.get((store, config), lambda: Sampler(store, config))
 
 
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
-    """Draws of one bag from each class, int64 [classes], of which there are this many rows; at least 1 each."""
+    """Return the draws of one bag from each class, int64 [classes], at least 1 each; rows: number of rows of each."""
     share = np.full_like(rows, rows[rows > 0].min()) if config.sampling == "balanced" else rows
     return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
 
 
 def bag_size(rows: int, config: TrainConfig) -> int:
-    """Draws of one bag: the fraction of the rows, rounded half up, at least 1."""
+    """Return the draws of one bag: the fraction of the rows, rounded half up, at least 1."""
     return max(1, int(config.sample_fraction * rows + 0.5))
 
 
 def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Rows of a bag without repeats: an upper bound that holds for any bag in practice (12 standard deviations).
+    """Return the most different rows of a bag: a bound that holds for any bag in practice (12 standard deviations).
 
-    classes  of the target; they matter where bags are drawn class by class.
+    classes  number of classes, for bags that are drawn class by class
 
     Of n rows, d draws with replacement leave out n exp(-d / n) on average. Drawn by class, a bag has at most one more
     row per class: each class has at least one, and draws over fewer rows find no more distinct rows.
@@ -279,7 +282,7 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
+    """Return the most nodes of a tree: every leaf has a row of its own, and min_leaf bag rows."""
     draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
     if config.group is None and not config.weighs_rows:  # else bags have any number of rows, or leaves of any weight
@@ -290,7 +293,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_weight(store: Store, config: TrainConfig) -> int:
-    """Rows of a bag, repeats counted: an upper bound as in `distinct_rows`."""
+    """Return the most rows of a bag, repeats counted; a bound as of `distinct_rows`."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
         return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)
@@ -307,19 +310,22 @@ def check_bag(weight: int) -> None:
 
 
 def draws_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of the draws of one tree, at most."""
+    """Return the most bytes of the draws of one tree."""
     if config.group is not None or config.boosts:
         return 2 * shape.rows
     return 8 * block_count(shape.rows) * (shape.classes if config.draws_by_class else 1)
 
 
 def kept_trees(shape: Shape, config: TrainConfig) -> int:
-    """Trees whose draws a `Sampler` keeps."""
+    """Return the number of trees whose draws a `Sampler` keeps."""
     return max(1, min(config.trees, _KEPT_BYTES // draws_bytes(shape, config)))
 
 
 def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
-    """Draws of the tree's bag that fall into each block of this many rows, int64 [blocks]; they sum to `bag_size`."""
+    """Draw how many draws of a tree's bag fall into each block, int64 [blocks]; they sum to `bag_size`.
+
+    sizes  int64 [blocks], rows of each block
+    """
     rows = int(sizes.sum())
     if sizes.size == 1:  # without a draw: making a stream would take longer than the rest of a small bag
         return np.array([bag_size(rows, config)])
@@ -330,7 +336,7 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
 
 
 def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int) -> NDArray[np.uint16]:
-    """How often each of `size` rows of a block is drawn, when `here` draws fall into the block."""
+    """Draw how often each of `size` rows of a block is in the bag, if `here` draws fall into the block, uint16."""
     counts = np.zeros(size, dtype=np.uint16)
     key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
     if config.replace:
@@ -341,7 +347,7 @@ def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int)
 
 
 def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
-    """How often each of these rows, or groups, is drawn for the tree if all may be, uint16 [rows]."""
+    """Draw how often each of these rows, or groups, is in the bag of a tree, uint16 [rows]."""
     sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
     draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
     pairs = enumerate(zip(sizes, draws, strict=True))
@@ -349,7 +355,7 @@ def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
 
 
 def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
-    """The stream that spreads the draws of a tree over the blocks."""
+    """Return the stream that spreads the draws of a tree over the blocks."""
     key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 

@@ -1,4 +1,4 @@
-"""The weights of rows by which the bags of a boosted forest are drawn, and the votes of its trees.
+"""Weights of rows by which the bags of a boosted forest are drawn, and weights of the votes of its trees.
 
 arc-x4 (Breiman 1998): a row that m of the trees so far are wrong on has weight 1 + m**4. All votes have the same
 weight.
@@ -27,12 +27,12 @@ from bigforest.options.train_config import TrainConfig
 # The approximate sum of all weights: sums of them are exact in float64.
 _TOTAL = 1 << 52
 _MAX_SUM = 1 << 63
-# Bytes of a row: weights, their sums, a product of them, the bag, whether a tree is wrong, its leaf.
+# Bytes of a row: weight, sum of weights, a product, multiplicity in the bag, whether a tree is wrong, leaf.
 ROW_BYTES = 40
 
 
 class TreeVote(NamedTuple):
-    """A tree among those before it: the share of the weight that it is wrong on, and its vote."""
+    """A tree of a boosted forest: the share of the weight that it is wrong on, and the weight of its vote."""
 
     error: float
     vote: float
@@ -41,18 +41,21 @@ class TreeVote(NamedTuple):
 class RowWeights:
     """The weights of the rows while trees grow one after the other.
 
-    weights  int64 [rows], of the next tree.
+    weights  int64 [rows], for the bag of the next tree
     """
 
     def __init__(self, rows: int, config: TrainConfig) -> None:
-        """Raises ConfigError where sums might not be exact."""
+        """Raise ConfigError if sums might not be exact."""
         check_rows(rows, config)
         self._counts = np.zeros(rows, np.int64) if config.sampling == "arc-x4" else None  # trees wrong on each row
         self._equal = 1 if config.sampling == "arc-x4" else _TOTAL // rows
         self.weights = np.full(rows, self._equal, np.int64)
 
     def add(self, wrong: NDArray[np.bool_]) -> TreeVote:
-        """Evaluate the tree whose bag was drawn by the weights, from its errors; sets the weights for the next one."""
+        """Evaluate the tree whose bag was drawn by the weights, and set the weights for the next tree.
+
+        wrong  bool [rows], rows that it is wrong on
+        """
         total, lost = int(self.weights.sum()), int(self.weights[wrong].sum())
         error = lost / total
         if self._counts is not None:
@@ -65,8 +68,8 @@ class RowWeights:
             half = float(_TOTAL // 2)
             factor = np.where(wrong, half / lost, half / (total - lost))
             self.weights = np.maximum(np.rint(self.weights * factor), 1.0).astype(np.int64)
-        least = 0.5 / (wrong.size + 1)
-        counted = min(max(error, least), 0.5 - least)
+        margin = 0.5 / (wrong.size + 1)
+        counted = min(max(error, margin), 0.5 - margin)
         return TreeVote(error, math.log((1.0 - counted) / counted))
 
 

@@ -23,9 +23,9 @@ from bigforest.forest.parts import read_span
 from bigforest.forest.rewrite import is_finished
 from bigforest.forest.tree_votes import write_tree_votes
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
-from bigforest.oob.vote import CodeTrees, code_trees, leaves_of_rows
+from bigforest.oob.leaves import for_store, leaves_of_rows
 from bigforest.predict.groups import survey
-from bigforest.predict.packed_trees import grown_nodes, pack
+from bigforest.predict.packed_trees import FlatTrees, grown_nodes, pack
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.store.format import block_count, block_span
@@ -77,7 +77,7 @@ class _Boosting(NamedTuple):
             [grown] = grow_trees(store, config, range(tree, tree + 1))
             packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
             ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
-            self._evaluate(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
+            self._evaluate(tree, for_store(packed, store, self.workers), ballots, leaves)
             yield grown.trees
 
     def follow(self, directory: Path, part: range, leaves: LeafWriter) -> None:
@@ -89,21 +89,21 @@ class _Boosting(NamedTuple):
             packed = trees.load(entry, self.workers)
             [span] = trees.spans(entry)
             ballots = ballots_of_pieces(read_span(span, trees.header), store.spec.wide_weights)
-            self._evaluate(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
+            self._evaluate(tree, for_store(packed, store, self.workers), ballots, leaves)
 
-    def _evaluate(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
+    def _evaluate(self, tree: int, packed: FlatTrees, ballots: Ballots, leaves: LeafWriter) -> None:
         """Route all rows through a tree whose bag has been drawn; sets the weights for the next tree."""
-        store, tree = self.sampler.store, group.trees.start
+        store = self.sampler.store
         answers = _answers(ballots, len(store.spec.target.classes))
         ends, wrong = np.empty(store.rows, np.uint32), np.empty(store.rows, np.bool_)
 
         def route(block: int) -> None:
             span = block_span(store.rows, block)
-            own = ends[span.start : span.stop] = leaves_of_rows(store, group, group.packed.roots, span)[:, 0]
+            own = ends[span.start : span.stop] = leaves_of_rows(store, packed, packed.roots, span)[:, 0]
             wrong[span.start : span.stop] = answers[own] != store.labels(span.start, span.stop)
 
         blocks = range(block_count(store.rows))
-        store.fetch(group.packed.used.tolist(), blocks)
+        store.fetch(packed.used.tolist(), blocks)
         map_on_threads(route, [(block,) for block in blocks], self.workers)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
         leaves.put([LeftOut(left_out, ends[left_out])], ballots)

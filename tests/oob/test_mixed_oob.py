@@ -17,7 +17,7 @@ from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import ForestJob
 from bigforest.metrics.numbers import ExactSum, NumberSums
-from bigforest.oob import vote
+from bigforest.oob import leaves
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.batch_sizes import Limits
@@ -112,7 +112,7 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
     ):
         monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
         monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
-        monkeypatch.setattr(vote, "_NARROW_CODES", narrow)
+        monkeypatch.setattr(leaves, "_NARROW_CODES", narrow)
         home = tmp_path / str(number)
         forest = write_mixed(
             home, trees_for(store, regression), store.spec, (1, 4)[: number + 1], store.levels(), bootstrap=True

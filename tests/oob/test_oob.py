@@ -31,15 +31,15 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.grow.forest import ForestJob
+from bigforest.oob import leaves as oob_trees
+from bigforest.oob import leaves as voting
 from bigforest.oob import plan, tally
 from bigforest.oob import report as oob_report
 from bigforest.oob import report as pipeline
-from bigforest.oob import vote as oob_trees
-from bigforest.oob import vote as voting
 from bigforest.oob.accumulator import OobAccumulator
+from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
 from bigforest.oob.report import write_oob
-from bigforest.oob.vote import entry_bytes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.planning.memory import Shape

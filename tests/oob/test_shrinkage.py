@@ -30,9 +30,9 @@ from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
 from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half
+from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.oob.report import write_oob
-from bigforest.oob.vote import entry_bytes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import Shape

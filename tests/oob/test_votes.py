@@ -26,7 +26,7 @@ from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passed_leaves
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, appending, cut_exactly, keeping_splits, split_types
-from bigforest.oob import vote
+from bigforest.oob import leaves as oob_leaves
 from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest
 from bigforest.predict.groups import outline
@@ -137,10 +137,10 @@ def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Pat
     grown = leaves_by_tree(tmp_path / "f", store.rows)
     assert sorted(grown) == [0, 1, 2]
     shutil.rmtree(tmp_path / "f" / FOLDER)
-    files, missing = vote.known_leaves(ForestJob(store, config, tmp_path / "f", Resources(), silent))
+    files, missing = oob_leaves.known_leaves(ForestJob(store, config, tmp_path / "f", Resources(), silent))
     assert not files
     trees = outline(tmp_path / "f", missing)
-    vote.write_leaf_files(Sampler(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
+    oob_leaves.write_leaf_files(Sampler(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
     read = leaves_by_tree(tmp_path / "f", store.rows)
     assert sorted(read) == sorted(grown)
     for tree, (rows, leaves) in grown.items():
@@ -272,7 +272,7 @@ def test_report__is_the_same_however_leaves_are_found(
     frame = table(200)
     forest, _ = grown(REPORTED[case], frame, out=tmp_path / "one", threads=1)
     if by == "read back":
-        monkeypatch.setattr(vote, "found_leaves", lambda *_: _found_again(*_, seen=set()))
+        monkeypatch.setattr(oob_leaves, "found_leaves", lambda *_: _found_again(*_, seen=set()))
     other, _ = grown(
         REPORTED[case], frame, out=tmp_path / "two", threads=2, **({"memory": "400MB"} if by == "memory" else {})
     )

@@ -51,10 +51,12 @@ from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
-# Buckets of a request of which only the sum matters. A single bucket of all codes would need a shift by all bits.
+# Buckets of a request for a sum alone. A single bucket of all codes would need a shift by all bits.
 _FEW = 2
-# Bytes of a cell in OwnCodes, besides its code.
+# Bytes of a cell in OwnCodes in addition to its code.
 OWN_VALUE = 12
+# Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.
+_ROWS_TOGETHER = 1 << 17
 
 
 def dictionary_of(store: Store) -> CodeDictionary:
@@ -198,10 +200,6 @@ class FeatureTable(TableView):
             known = ends.middle()
         criterion, scale = self.context.criterion, store.spec.target.scale
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
-
-
-# Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.
-_ROWS_TOGETHER = 1 << 17
 
 
 class AxisFamily(Family):

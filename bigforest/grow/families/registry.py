@@ -1,4 +1,4 @@
-"""The families by name: those of the package, and those registered at run time."""
+"""Families by name: from the modules of this folder, and registered at run time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FAMILIES: dict[str, Family] = {family.name: family for family in package_famili
 
 
 def register_family(family: Family) -> None:
-    """Let TrainConfig(family=family.name) grow trees of the family in this process. Raises ConfigError for a name in
-    use, or where its `options_of` is no family of the package.
+    """Let TrainConfig(family=family.name) grow trees of the family in this process. Raise ConfigError for a name in
+    use, and if its `options_of` is no family of the package.
 
     Forests keep the name: only a process with the family grows more of their trees or opens them.
     """
@@ -34,12 +34,12 @@ def register_family(family: Family) -> None:
 
 
 def known_families() -> list[Family]:
-    """The families of this process, in the order of the option."""
+    """Return the families of this process, in the order of the option."""
     return [_FAMILIES[name] for name in family_names()]
 
 
 def family_of(config: TrainConfig) -> Family:
-    """The family of a forest. Raises ConfigError where this process has none of the name."""
+    """Return the family of a forest. Raise ConfigError if it is not known in this process."""
     if config.family not in _FAMILIES:
         raise ConfigError(f"there is no family {config.family}; it is registered by code that this process has not run")
     return _FAMILIES[config.family]

@@ -74,6 +74,13 @@ from bigforest.store.store import Dictionaries, Store
 
 # Rows that are decoded and projected at a time, so that their values stay in the cache.
 _BLOCK = 4096
+# Rodriguez 2006, section 5: components of 75% of the rows.
+_SAMPLE = 0.75
+# Values are counted in this many steps of their column's range, so that sums of products are exact in 64 bits.
+_STEPS = 2.0**15
+_MAX_SWEEPS = 60
+# Streams of a tree: 0 divides the features, 1 + subset samples rows, and from here on they draw classes.
+_CLASSES = 2**32
 
 
 def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
@@ -162,15 +169,6 @@ def axes_key(seed: int, tree: int, stream: int) -> np.uint64:
     """Return the key of a stream of random numbers for the axes of a tree."""
     with np.errstate(over="ignore"):
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_AXES, np.uint64(tree), np.uint64(stream)))
-
-
-# Rodriguez 2006, section 5: components of 75% of the rows.
-_SAMPLE = 0.75
-# Values are counted in this many steps of their column's range, so that sums of products are exact in 64 bits.
-_STEPS = 2.0**15
-_MAX_SWEEPS = 60
-# Streams of a tree: 0 divides the features, 1 + subset samples rows, and from here on they draw classes.
-_CLASSES = 2**32
 
 
 class Grid(NamedTuple):

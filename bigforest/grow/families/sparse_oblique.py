@@ -86,11 +86,20 @@ from bigforest.store.store import Dictionaries, Store
 _MAX_CELLS = 2**28
 # Codes counted at a time.
 _CHUNK = 1 << 16
-# Larger scales would overflow weights; such features are practically constant.
+# Larger scales would overflow weights; the features are practically constant.
 _LARGEST_SCALE = 2.0**500
 
 
 _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
+# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 26.
+_PROJECTED = 42
+# Share of the features that have a weight in a direction.
+_SHARE: dict[str, Callable[[int], float]] = {
+    "rerf": lambda features: 1 / features,
+    "sporf": lambda features: 1 / features,
+    "gaussian": lambda features: 1.0,
+    "very-sparse": lambda features: features**-0.5,
+}
 
 
 class SparseDraws(NamedTuple):
@@ -199,18 +208,18 @@ def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[
 def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> Sparse:
     columns = config.drawn_projections(features)
     kind, density = config.projection_kind, config.density
-    way, cells, chance = PLACED, columns, 0.0
+    drawing, cells, chance = PLACED, columns, 0.0
     if kind == "sporf":
         cells = max(1, round((density or 1.0 / features) * features * columns))
     elif kind != "rerf":
-        way, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
+        drawing, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
         chance = density or (1.0 if kind == "gaussian" else 1.0 / math.sqrt(features))
     if cells > min(_MAX_CELLS, features * columns):
         raise ConfigError(
             f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
             f"lower {api('projections')} or {api('density')}"
         )
-    return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
+    return Sparse(drawing, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
 
 def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
@@ -437,17 +446,6 @@ def mean_differences(
     }
 
 
-# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 26.
-_PROJECTED = 42
-# Share of the features that have a weight in a direction.
-_SHARE: dict[str, Callable[[int], float]] = {
-    "rerf": lambda features: 1 / features,
-    "sporf": lambda features: 1 / features,
-    "gaussian": lambda features: 1.0,
-    "very-sparse": lambda features: features**-0.5,
-}
-
-
 class SparseObliqueFamily(ProjectionFamily):
     """Nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
 
@@ -496,7 +494,7 @@ class SparseObliqueFamily(ProjectionFamily):
         value, target = decoded_bytes(shape), target_bytes(shape)
         return PassMemory(
             drawn=drawn,
-            # Bytes collected for a row, for each direction, besides its values.
+            # The values of a row, and the bytes collected for it on each direction.
             block=BLOCK_ROWS * (8 * shape.features + 68 + (12 + target) * (drawn + 1)),
             picked=BLOCK_ROWS * (8 * shape.features + target),
             row=row + terms + target,

@@ -72,6 +72,14 @@ _LARGEST_VALUE = 2.0**400
 _MIN_SPAN = 2.0**-400
 # Rounds of the permutation (Luby and Rackoff 1988: four are enough).
 _ROUNDS = 4
+# Rows of a block that are trained on at a time.
+_ROWS = 4096
+# Bytes of a row in memory in addition to its columns.
+TRAINED_ROW = 8
+# Some rows of a node, in order: their columns, and items numbered from 0.
+RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
+# Further bytes of a row of a growing tree: the row by class 4, its projection 8.
+_WEIGHED = 12
 
 
 class SubspaceTrees(NamedTuple):
@@ -231,12 +239,6 @@ def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: SubspaceCo
     pack_bits(matrix, np.where(space.unit > 0.0, slots, -1), space.bits, np.empty(PACKED_ROWS, np.uint64))
 
 
-# Rows of a block that are trained on at a time.
-_ROWS = 4096
-# Bytes of a row in memory in addition to its columns.
-TRAINED_ROW = 8
-
-
 class PerceptronRequest(NamedTuple):
     """A probe (probes.py) for a perceptron.
 
@@ -272,10 +274,6 @@ class TrainedPerceptron(NamedTuple):
     weight: NDArray[np.float64]
     cut: float
     left: Counts
-
-
-# Some rows of a node, in order: their columns, and items numbered from 0.
-RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
 
 
 class PerceptronTrainer:
@@ -536,10 +534,6 @@ def _no_codes(columns: int) -> Codes:
     """Return codes of this many columns, without rows: trees in subspaces use values."""
     u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
     return Codes._make([read_only(array) for array in (u8, u16, u32, places(1, columns))])
-
-
-# Further bytes of a row of a growing tree: the row by class 4, its projection 8.
-_WEIGHED = 12
 
 
 class SubspaceFamily(ProjectionFamily):

@@ -47,7 +47,7 @@ class NodeStats(NamedTuple):
 
     @property
     def regression(self) -> bool:
-        """Whether the target is a regression."""
+        """True for regression."""
         return self.classes == 0
 
     @property

@@ -54,15 +54,23 @@ from bigforest.storage.open_files import allow_many_files
 from bigforest.storage.paths import downloads, is_remote, uploads
 from bigforest.store.format import BLOCK_ROWS
 
-# Bytes of a row in such a file.
+# Bytes of a row in a file of the nodes of rows.
 ROW_NODE_BYTES = 4
 
 _TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
 # Replaces a block that is missing: a block has at least the root.
 _NOTHING = [np.empty(0, np.uint32)] * 3
 
-# Items of a block sorted by nodes, and uint64 [nodes], where those of each node begin and end.
+# Items of a block sorted by node; where the items of each node begin, and end, uint64 [nodes].
 NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+_WORD = np.dtype("<u8")
+_ENTRY = 3 * _WORD.itemsize
+# Bytes of the tag of a row, and the most bytes of a node in a piece in addition to its rows: its index, and padding.
+TAG = 4
+CHUNK = _ENTRY + 5 * (_WORD.itemsize - 1)
+# The type of the cells of a matrix, and its columns.
+Matrix = tuple[Any, int]
+_TAGS: Matrix = ("<u4", 1)
 
 
 def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
@@ -122,17 +130,6 @@ def row_nodes(
                 sink(begin, end, places)
 
         yield take, keep
-
-
-_WORD = np.dtype("<u8")
-_ENTRY = 3 * _WORD.itemsize
-# Bytes of the tag of a row, and the most bytes of a node in a piece in addition to its rows: its index, and padding.
-TAG = 4
-CHUNK = _ENTRY + 5 * (_WORD.itemsize - 1)
-
-# The type of the cells of a matrix, and its columns.
-Matrix = tuple[Any, int]
-_TAGS: Matrix = ("<u4", 1)
 
 
 class NodeRows(NamedTuple):
@@ -217,7 +214,9 @@ def load_rows(
     kinds = [_TAGS, *kinds]
     with downloads(rows.paths) as local, ExitStack() as stack:
         if len(local) != len(rows.paths):  # removed: another worker was faster
-            raise FormatError(f"{rows.paths[0]}: this file, or one beside it, is missing; start the training again")
+            raise FormatError(
+                f"{rows.paths[0]}: this file, or another one of this step, is missing; start the training again"
+            )
         files = [stack.enter_context(path.open("rb", buffering=0)) for path in local]
         indexes = [_index(file, rows.number) for file in files]
         total = sum(int(index[:, 1].sum()) for index in indexes)

@@ -42,6 +42,35 @@ from bigforest.storage.array_file import read_arrays, write_arrays
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
+# TableView.search.
+StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
+# Suffix of the file with the values between which the thresholds of a subtree are.
+_ENDS = ".ends"
+# Bytes of zeros that are written at a time.
+_ZEROS = 1 << 20
+# Values that are looked up at a time.
+_LOOKED_UP = 1 << 16
+# Arrays of a CodeTree, of Subsets, and of DirectionExtras. Arrays that the nodes do not have are empty.
+_TYPES = {
+    "feature": "<i4",
+    "right": "<u4",
+    "depth": "<u4",
+    "left_code": "<u4",
+    "right_code": "<u4",
+    "counts": "<u4",
+    "sums": "<i8",
+    "missing": "<u1",
+    "size": "<u4",
+    "level": "<u4",
+    "threshold": "<f8",
+    "terms": "<u4",
+    "term": "<i4",
+    "weight": "<f8",
+}
+_END_TYPES = {"below": "<f8", "above": "<f8"}
+# A tree in codes, and its data for missing values and categories, or for directions.
+Subtree = tuple[CodeTree, Subsets | DirectionExtras | None]
+
 
 @dataclass(slots=True)
 class UpperNode:
@@ -79,10 +108,6 @@ class UpperNode:
         if self.cut is None or self.cut.direction is None:
             return -1 if self.cut is None else self.cut.feature
         return int(self.cut.direction.feature[0]) if self.cut.direction.is_feature else OBLIQUE
-
-
-# TableView.search.
-StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
 
 
 class UpperTree:
@@ -229,35 +254,6 @@ def root_key(config: TrainConfig, tree: int) -> np.uint64:
     """Return the key of the root of a tree."""
     with np.errstate(over="ignore"):
         return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
-
-
-# Suffix of the file with the values between which the thresholds of a subtree are.
-_ENDS = ".ends"
-# Bytes of zeros that are written at a time.
-_ZEROS = 1 << 20
-# Values that are looked up at a time.
-_LOOKED_UP = 1 << 16
-# Arrays of a CodeTree, of Subsets, and of DirectionExtras. Arrays that the nodes do not have are empty.
-_TYPES = {
-    "feature": "<i4",
-    "right": "<u4",
-    "depth": "<u4",
-    "left_code": "<u4",
-    "right_code": "<u4",
-    "counts": "<u4",
-    "sums": "<i8",
-    "missing": "<u1",
-    "size": "<u4",
-    "level": "<u4",
-    "threshold": "<f8",
-    "terms": "<u4",
-    "term": "<i4",
-    "weight": "<f8",
-}
-_END_TYPES = {"below": "<f8", "above": "<f8"}
-
-# A tree in codes, and its data for missing values and categories, or for directions.
-Subtree = tuple[CodeTree, Subsets | DirectionExtras | None]
 
 
 def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras | None) -> int:

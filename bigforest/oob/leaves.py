@@ -1,21 +1,23 @@
-"""Finding the leaves of the rows of a store with the trees of its forest, read back from parts.
+"""Leaves of the rows of a store in the trees of its forest, read back from the parts.
 
-Growing writes the leaves of out-of-bag rows as it goes (grow/forest.py, grow/out_of_core/passed_leaves.py). Here
-they are found in a run that was killed between a part and its leaves, and those of rows in bags for what needs them.
+Growing writes the leaves of out-of-bag rows as it goes (grow/forest.py, grow/out_of_core/passed_leaves.py).
+`OobTrees` collects these files, and finds the leaves that are missing because a run was killed between a part and its
+leaves. Weighing, the targets of leaves and boosting need the leaves of bag rows, too (`leaves_of_rows`).
 
-If all nodes split on features, rows are not decoded: thresholds are replaced by codes (forest/votes/) and
-compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending
-order. Where some are oblique, codes are replaced by the values they were projected by in growing. Categories are
-compared by codes in any case, and the code of a missing value becomes NaN, so that rows go as in prediction.
+How rows are routed:
 
-The trees that are evaluated, by the files of leaves of out-of-bag rows: those from growing, and those found here.
+1. Read trees packed for prediction (`load_trees`). If all nodes split on features, thresholds are replaced by the
+   largest code that goes left (forest/code_thresholds.py), because dictionaries may be larger than memory.
+2. Read the codes once, block by block. For oblique trees codes are replaced by the values that growing projected.
+   Categories are compared by codes in any case. The code of a missing value becomes NaN, as in prediction.
+3. Route the rows by the kernels of prediction (`route_span`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,23 +55,19 @@ from bigforest.store.store import Store
 _NARROW_CODES = 1 << 24
 
 
-class CodeTrees(NamedTuple):
-    """Trees whose thresholds are codes, or values where some node is oblique or missing values are filled; narrow if
-    float32 holds all codes."""
-
-    trees: range
-    packed: FlatTrees
-
-
-def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> CodeTrees:
-    """Entries of the trees."""
+def load_trees(store: Store, trees: Trees, entries: range, workers: int) -> FlatTrees:
+    """Read some entries of the trees, packed for routing rows of the store."""
     packed = trees.load(entries, workers)
-    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-    return code_trees(packed, trees.numbers(entries), sampler.store, workers)
+    pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
+    return for_store(packed, store, workers)
 
 
-def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> CodeTrees:
-    """Packed trees, which must not be used any more, in the form for rows of the store."""
+def for_store(packed: FlatTrees, store: Store, workers: int) -> FlatTrees:
+    """Convert packed trees, which must not be used any more, for routing rows of the store.
+
+    Thresholds become codes, in float32 if it holds all codes. They stay values if some node is oblique or missing
+    values are filled.
+    """
     by_code = packed.directions is None and store.spec.fills is None
     if by_code:
         assert packed.wide is not None
@@ -77,13 +75,13 @@ def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> C
     packed = packed._replace(counts=packed.counts[:0].copy())
     if by_code and max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES:
         packed = packed.narrowed()
-    return CodeTrees(trees, packed)
+    return packed
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """The files of leaves of the trees of a forest, in their order, and the parts whose trees they lack.
+    """Return the files of leaves of a forest, in the order of their trees, and the parts without leaves.
 
-    parts  the trees of each part to look at, which follow each other, of a forest that is growing; None for all.
+    parts  trees of the consecutive parts to consider, of a forest that is growing; None for all
     """
     store, config, directory, _, _ = job
     if parts is None:
@@ -101,7 +99,7 @@ def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[
 
 
 def runs_of(parts: Sequence[range]) -> list[list[range]]:
-    """Parts that follow each other, together."""
+    """Group consecutive parts."""
     runs: list[list[range]] = []
     for part in parts:
         if runs and runs[-1][-1].stop == part.start:
@@ -112,32 +110,32 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
 
 
 def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
-    """Task: write the files of leaves of some entries; returns the number of trees."""
+    """Task: find the leaves of the out-of-bag rows in some trees, and write the file; return the number of trees."""
     store = sampler.store
     path, classes = leaves_path(directory, trees.numbers(entries).start), store.spec.target.answer_width
     pieces = (piece for span in trees.spans(entries) for piece in read_span(span, trees.header))
     write_ballots(path, ballots_of_pieces(pieces, store.spec.wide_weights))
-    group = load_group(sampler, trees, entries, workers)
-    store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
-    write_leaves(path, group.trees, store.rows, classes, _chunks(sampler, group, workers))
-    return len(group.trees)
+    packed, numbers = load_trees(store, trees, entries, workers), trees.numbers(entries)
+    store.fetch(packed.used.tolist(), range(block_count(store.rows)))
+    write_leaves(path, numbers, store.rows, classes, _chunks(sampler, packed, numbers, workers))
+    return len(numbers)
 
 
-def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafChunk]:
-    """The leaves of all out-of-bag rows, some blocks at a time."""
+def _chunks(sampler: Sampler, packed: FlatTrees, trees: range, workers: int) -> Iterator[LeafChunk]:
+    """Yield the leaves of all out-of-bag rows, some blocks at a time."""
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
-        tasks = [(sampler, group, block) for block in blocks[first : first + workers]]
+        tasks = [(sampler, packed, trees, block) for block in blocks[first : first + workers]]
         for chunks in map_on_threads(_block_leaves, tasks, workers):
             yield from chunks
 
 
-def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafChunk]:
-    """The chunks of a block."""
+def _block_leaves(sampler: Sampler, packed: FlatTrees, trees: range, block: int) -> list[LeafChunk]:
+    """Find the leaves of the out-of-bag rows of a block."""
     store = sampler.store
     span = block_span(store.rows, block)
-    bags = np.array([sampler.block(tree, block) for tree in group.trees])
-    leaves = leaves_of_rows(store, group, group.packed.roots, span, bags)
+    bags = np.array([sampler.block(tree, block) for tree in trees])
+    leaves = leaves_of_rows(store, packed, packed.roots, span, bags)
     rows = [np.flatnonzero(bag == 0).astype(np.uint32) for bag in bags]
     left_out = [LeftOut(numbers, leaves[numbers, own]) for own, numbers in enumerate(rows)]
     return list(leaf_chunks(left_out, len(span), leaf_chunk_rows(store.rows, store.spec.target.answer_width)))
@@ -145,52 +143,52 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
 
 def leaves_of_rows(
     store: Store,
-    group: CodeTrees,
+    packed: FlatTrees,
     roots: NDArray[np.uint64],
     span: range,
     bags: NDArray[np.uint16] | None = None,
 ) -> NDArray[np.uint32]:
-    """Number of the leaf, within its tree, in which each of the rows `span` of one block ends in each of some trees of
-    a group, uint32 [rows, trees].
+    """Return the leaves of the rows `span` of one block in the trees with these roots, uint32 [rows, trees].
 
-    bags  uint16 [trees, rows], how often a row is in the bag of a tree, in which its leaf is not looked for then; None
-          to find all leaves.
+    packed  of `for_store`
+    bags    uint16 [trees, rows], how often each row is in each bag; only leaves of out-of-bag rows are found. None to
+            find all leaves.
     """
     found = np.empty((len(span), roots.size), np.uint32)
 
     def place(inputs: Any, scratch: Any, here: slice) -> None:
         place_leaves(inputs, Places(roots, found[here], None if bags is None else bags[:, here]), scratch)
 
-    route_span(store, group, span, place)
+    route_span(store, packed, span, place)
     return found
 
 
-def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
-    """Call `use` with some rows at a time of the rows `span` of one block.
+def route_span(store: Store, packed: FlatTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
+    """Call `use` with some of the rows `span` of one block at a time.
 
-    use  calls a kernel of kernels/predict/accumulate.py; takes inputs, scratch, and which of these rows they are.
+    use  calls a kernel of kernels/predict/accumulate.py; takes inputs, scratch, and the slice of these rows
     """
-    router = RowRouter(group.packed, store.spec)
+    router = RowRouter(packed, store.spec)
     start, stop = span.start, span.stop
-    step = min(chunk_rows(_columns(store, group, start, start)), len(span))
+    step = min(chunk_rows(_columns(store, packed, start, start)), len(span))
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        inputs = router.inputs(_columns(store, group, first, last), 0, last - first)
+        inputs = router.inputs(_columns(store, packed, first, last), 0, last - first)
         use(inputs, new_scratch(inputs), slice(first - start, last - start))
 
 
-def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
-    """The rows from `first` to before `last` in the form of the trees of a group."""
+def _columns(store: Store, packed: FlatTrees, first: int, last: int) -> RowBatch:
+    """Return the rows from `first` to before `last` in the form of the trees: codes or values."""
     columns: list[NDArray[Any]] = []
-    kind = np.float64 if group.packed.narrow is None else np.float32
+    kind = np.float64 if packed.narrow is None else np.float32
     block = first // BLOCK_ROWS
     blocks = range(block, block + 1)
-    for place in group.packed.used.tolist():
+    for place in packed.used.tolist():
         feature = store.spec.features[place]
         cells = store.feature_codes(place, blocks)[first:last]
         if feature.splits_on_levels:
             columns.append(cells)
-        elif group.packed.directions is not None or store.spec.fills is not None:
+        elif packed.directions is not None or store.spec.fills is not None:
             columns.append(store.low(place)[cells])
         elif feature.missing:
             columns.append(np.where(cells == 0, np.nan, cells).astype(kind))
@@ -204,24 +202,26 @@ _CACHED = 8 << 20
 
 
 class OobTrees:
-    """Trees of a forest to evaluate.
+    """Trees of a forest to evaluate, by the files of their leaves.
 
-    files    of leaves, in the order of the trees.
-    missing  parts whose leaves are in no file yet.
-    plan     how the trees are evaluated within the memory.
+    files    files of leaves, in the order of the trees
+    missing  parts whose leaves are in no file yet
+    plan     groups of trees and ranges of rows that fit in memory
     """
 
     def __init__(self, job: ForestJob, lambdas: int, parts: Sequence[range] | None = None) -> None:
-        """lambdas: by how many leaves are shrunk; parts: see `known_leaves`."""
+        """lambdas: number of lambdas by which leaves are shrunk; parts: see `known_leaves`."""
         self._job, self._lambdas, self._parts = job, lambdas, parts
-        self._look()
-        # Loaded together at least: the ballots of a file, a tree of missing parts, or such a part.
+        self._find_files()
+        # Loaded together at least: the ballots of a file, or a missing part.
         sizes = [self._ballots, *(entry_bytes(_trees_of(job, run), lambdas) for run in runs_of(self.missing))]
         self.plan = choose_oob(job.store.shape, job.config, np.concatenate(sizes), job.resources, lambdas)
 
     def find_missing(self, advance: Callable[[int], None]) -> None:
-        """Write the files of leaves of the missing parts, replacing those of some of their trees; `advance` is called
-        with numbers of finished trees."""
+        """Find the leaves of the missing parts; `advance` is called with numbers of finished trees.
+
+        Files of leaves of some trees of these parts are replaced.
+        """
         job, missing = self._job, self.missing
         if not missing:
             return
@@ -235,37 +235,38 @@ class OobTrees:
             shared = (Sampler(job.store, job.config), trees, job.directory, job.resources.workers)
             for finished in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
                 advance(finished)
-        self._look()
+        self._find_files()
 
     def ranges(self) -> list[tuple[int, int]]:
-        """The ranges of rows whose votes are added up together."""
+        """Return the ranges of rows whose votes are added up together."""
         nodes = self._nodes // max(sum(len(file.trees) for file in self.files), 1)
         store, executor = self._job.store, self._job.resources.executor(1)
         return row_ranges(store.rows, range_rows(store.shape, self._job.config, self.plan.rows, nodes, executor))
 
     def groups(self) -> list[list[LeafFile]]:
-        """The files whose ballots are loaded together: one for each thread at least, where they fit."""
+        """Return the files whose ballots are loaded together: at least one for each thread, if they fit."""
         first = np.array([*(file.trees.start for file in self.files), self.files[-1].trees.stop], np.int64)
         most = min(self.plan.group_bytes, max(_CACHED, self._job.resources.workers * int(self._ballots.max())))
         groups = cut(self._ballots, first, most, int(first[-1]))
         return [self.files[group.start : group.stop] for group in groups]
 
-    def _look(self) -> None:
+    def _find_files(self) -> None:
         spec = self._job.store.spec
         self.files, self.missing = known_leaves(self._job, self._parts)
-        nodes, mixed = np.array([file.nodes(spec) for file in self.files], np.int64).reshape(-1, 2).T
+        nodes, impure = np.array([file.nodes(spec) for file in self.files], np.int64).reshape(-1, 2).T
         self._nodes = int(nodes.sum())
-        self._ballots = loaded_bytes(nodes, mixed, spec.target.answer_width, self._lambdas)
+        self._ballots = loaded_bytes(nodes, impure, spec.target.answer_width, self._lambdas)
 
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
-    """Bytes of each entry while rows are routed through it, or while its ballots are converted."""
-    mixed = trees.nodes if trees.header.spec.target.is_regression else trees.mixed
-    ballots = loaded_bytes(trees.nodes, mixed, trees.header.spec.target.answer_width, lambdas)
+    """Return the bytes of each entry while rows are routed through it, or while its ballots are converted."""
+    impure = trees.nodes if trees.header.spec.target.is_regression else trees.mixed
+    ballots = loaded_bytes(trees.nodes, impure, trees.header.spec.target.answer_width, lambdas)
     return np.maximum(trees.sizes(), ballots)
 
 
 def _trees_of(job: ForestJob, parts: Sequence[range]) -> Trees:
+    """Return the trees of parts, one entry each, or smaller entries within a budget."""
     if job.resources.memory is None:
         return outline(job.directory, parts)
     return survey(job.directory, job.resources.workers, parts)
