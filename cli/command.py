@@ -287,7 +287,7 @@ def _say_own_name(error: Any, command: Any) -> None:
     """Say of an option that scikit-learn has what it is called here."""
     if not hasattr(error, "possibilities"):
         return
-    from bigforest.options.explicit import SKLEARN_NAMES
+    from bigforest.options.signatures import SKLEARN_NAMES
 
     own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
     if own and own in {parameter.name for parameter in command.params}:

@@ -31,7 +31,9 @@ from bigforest.explain.plan import MAKERS  # noqa: E402
 from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402
-from bigforest.options.docstrings import (  # noqa: E402
+from bigforest.options.family_names import TASKS_OF  # noqa: E402
+from bigforest.options.signatures import (  # noqa: E402
+    SKLEARN_NAMES,
     families_note,
     literal,
     named_entry,
@@ -39,8 +41,6 @@ from bigforest.options.docstrings import (  # noqa: E402
     section,
     with_section,
 )
-from bigforest.options.explicit import SKLEARN_NAMES  # noqa: E402
-from bigforest.options.family_names import TASKS_OF  # noqa: E402
 from bigforest.options.train_options import OPTIONS  # noqa: E402
 
 NAMES = "bigforest/options/family_names.py"
@@ -67,7 +67,7 @@ class Target:
 
     names      the options it has.
     documents  whether its docstring describes the options. That of the others says where they are described, or is
-               completed when it is imported (bigforest/options/docstrings.py).
+               completed when it is imported (bigforest/options/signatures.py).
     """
 
     file: str

@@ -13,8 +13,7 @@ from bigforest.encode.roles import USUAL_NAMES, column_roles
 from bigforest.events import Listener
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import open_resources
-from bigforest.options.docstrings import with_entries
-from bigforest.options.explicit import explicit_options, given
+from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.progress import watching
 from bigforest.source import check_csv, open_source, opens_quickly

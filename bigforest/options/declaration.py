@@ -1,11 +1,10 @@
-"""How an option of training is declared: once, as a field of a frozen dataclass.
+"""Declaration of an option of training: once, as a field of a frozen dataclass.
 
     trees: int = option(100, min=1, max=MAX_TREES, help="Number of trees.")
 
-The type, the limits and the default are those of the check, of the command line, of the signature of `bigforest.train`
-and of its documentation (docs/options.py writes the last two). Any dataclass can declare options in this way, such as
-that of a family from outside the package: `declared_options` reads them and `check` checks them. Rules between options
-are functions of the module that declares them.
+The check, the command line, the signature of `bigforest.train` and its documentation follow from the declaration
+(docs/options.py writes the last two). Any dataclass can declare options, also that of a family from outside the
+package: `declared_options` reads them and `check` checks them. Rules between options are functions of train_config.py.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ PANELS = (TREES, BAGS, COLUMNS, FAMILY, RUN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """The declaration of an option besides its type and its default.
+    """Declaration of an option in addition to its type and its default.
 
-    help       what it does. The names of other options stand in backticks, here and in `more`.
+    help       effect of the option, with the names of other options in backticks, as in `more`.
     more       further text for the documentation only.
     panel      one of PANELS.
     min, max   limits of a whole number.
     within     limits of any other number, as an interval: "(0, 1]".
-    metavar    placeholder of its value in --help; else the choices, or N, F and NAME.
-    unset      what None is, in words.
-    text       what a text may be, in words, if it has no fixed choices.
-    accepts    its type in signatures, if users may give more types than are kept.
-    further    gives further allowed words: names registered from outside the package.
-    families   the families that have the option; empty for all of them.
-    own        the defaults of families that have their own.
-    encodes    whether the presorted table depends on it, so that `encode_store` has it.
-    elsewhere  values besides its default that are allowed in families that lack it.
+    metavar    placeholder of the value in --help; by default the choices, or N, F and NAME.
+    unset      meaning of None, in words.
+    text       allowed texts, in words, if there are no fixed choices.
+    accepts    type in signatures, if users may give more types than are kept.
+    further    function that returns further allowed words: names registered from outside the package.
+    families   families that have the option; empty for all.
+    own        defaults by family, where they differ from the general one.
+    encodes    True if the presorted table depends on the option, so that `encode_store` has it.
+    elsewhere  values, in addition to the default, that are allowed in families without the option.
     """
 
     help: str
@@ -67,7 +66,7 @@ class Option:
 
 
 def option(default: Any, **declared: Any) -> Any:
-    """The field of an option with this default and the declaration `Option(**declared)`."""
+    """Return the dataclass field of an option with this default and the declaration `Option(**declared)`."""
     return field(default=default, metadata={"option": Option(**declared)})
 
 
@@ -82,18 +81,18 @@ class Declared:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words it may be."""
+        """Allowed words."""
         words = [word for kind in self.types if get_origin(kind) is Literal for word in get_args(kind)]
         return tuple(dict.fromkeys([*words, *self.option.further()]))
 
     @property
     def is_list(self) -> bool:
-        """Whether it holds several texts."""
+        """True for an option that holds several texts."""
         return any(get_args(kind) == (str, ...) for kind in self.types)
 
     @property
     def default_text(self) -> str:
-        """The default in words, with those that families have of their own; empty where there is none."""
+        """Default in words, with the defaults of single families; empty without a default."""
         by_value: dict[str, list[str]] = {}
         for family, value in self.option.own.items():
             by_value.setdefault(_word(value), []).append(family)
@@ -101,7 +100,7 @@ class Declared:
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
 
     def of(self, family: str) -> bool:
-        """Whether this family has the option."""
+        """Return True if this family has the option."""
         return not self.option.families or family in self.option.families
 
     def check(self, value: object) -> None:
@@ -112,7 +111,7 @@ class Declared:
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words; None is not named."""
+        """Allowed values in words, without None."""
         if self.choices and all(kind is NoneType or get_origin(kind) is Literal for kind in self.types):
             return f"one of {', '.join(self.choices)}"
         words = [f'"{word}"' for word in self.choices]
@@ -144,7 +143,7 @@ class Declared:
 
 
 def declared_options(cls: type) -> dict[str, Declared]:
-    """The options that a dataclass declares, by name, in the order of its fields."""
+    """Return the options that a dataclass declares, by name, in the order of its fields."""
     hints = get_type_hints(cls)
     found = {}
     for one in fields(cls):
@@ -155,10 +154,10 @@ def declared_options(cls: type) -> dict[str, Declared]:
 
 
 def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
-    """Raise ConfigError where an attribute of `values` cannot be so, or is an option of another family."""
+    """Raise ConfigError for an attribute of `values` that its option does not allow, or that is of another family."""
     for name, one in options.items():
         value = getattr(values, name)
-        if value is one.default:  # which any family may have
+        if value is one.default:  # any family may have the default
             continue
         one.check(value)
         if not one.of(family) and value != one.default and value not in one.option.elsewhere:
@@ -167,7 +166,7 @@ def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
 
 
 def is_within(value: float, interval: str) -> bool:
-    """Whether a number is in an interval such as "(0, 1]"."""
+    """Return True if a number is in an interval such as "(0, 1]"."""
     low, high = map(float, interval[1:-1].split(","))
     if math.isinf(high) and value > sys.float_info.max:  # a whole number that no float holds
         return False
@@ -177,7 +176,7 @@ def is_within(value: float, interval: str) -> bool:
 
 
 def interval_words(interval: str) -> str:
-    """`above 0 and at most 1` for "(0, 1]"."""
+    """Return an interval in words: "above 0 and at most 1" for "(0, 1]"."""
     low, high = interval[1:-1].split(", ")
     least = f"{'at least' if interval[0] == '[' else 'above'} {low}"
     return least if high == "inf" else f"{least} and {'at most' if interval[-1] == ']' else 'below'} {high}"

@@ -1,5 +1,7 @@
-"""What the options of training mean for a table. They are what changes the model: where and how fast it runs is in
-execution/resources.py and never changes a bit of the forest."""
+"""Configuration of training: options checked against each other, and their meaning for a table.
+
+These options change the model. Threads, memory and workers are in execution/resources.py and never change a bit of it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,6 @@ from typing import Any, NamedTuple, get_type_hints
 from bigforest.errors import ConfigError, api, counted
 from bigforest.options.declaration import check
 from bigforest.options.names import base_family, check_task
-from bigforest.options.rules import check_rules
 from bigforest.options.train_options import OPTIONS, ROTATING, TrainOptions
 from bigforest.options.values import (
     BOOSTED,
@@ -25,6 +26,7 @@ from bigforest.options.values import (
     Task,
     Ties,
     as_kept,
+    check_power,
     levels_of,
     names_of,
     sizes_of,
@@ -38,7 +40,7 @@ _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
 
 class TaskDefaults(NamedTuple):
-    """What options of TrainConfig mean that are not given (None)."""
+    """Meaning of options that are None, by task."""
 
     impurity: Impurity
     min_leaf: int
@@ -54,13 +56,13 @@ TASKS: dict[Task, TaskDefaults] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(TrainOptions):
-    """Everything that, together with the data, determines the forest bit for bit.
+    """Options of training. With the data, they determine the forest bit for bit.
 
     Its fields are the options of `bigforest.train` and described there. Raises ConfigError for a value that an option
     cannot have, for an option of another family, and for options that contradict each other.
     """
 
-    # What other modules of the package ask for is not for users.
+    # Members for other modules of the package, hidden from users.
     _INTERNAL = frozenset(
         {
             *("axis_count", "rotated_count", "chooses_axes"),
@@ -82,11 +84,11 @@ class TrainConfig(TrainOptions):
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
         object.__setattr__(self, "subspace", as_kept(self.subspace, sizes_of))
         object.__setattr__(self, "min_level", as_kept(self.min_level, levels_of))
-        check_rules(self)
+        _check_rules(self)
 
     @classmethod
     def of(cls, **options: Any) -> TrainConfig:
-        """The configuration of some options, with the defaults of their family where it has its own.
+        """Make a configuration from some options, with the defaults of their family.
 
         Parameters
         ----------
@@ -112,9 +114,9 @@ class TrainConfig(TrainOptions):
         return cls(**{**own, **options})
 
     def settled(self, task: Task) -> TrainConfig:
-        """The configuration for a target of this task, with what the task decides.
+        """Return the configuration for a target of this task, with task and impurity set.
 
-        Raises ConfigError where an option is for the other task.
+        Raises ConfigError for an option of the other task.
         """
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
@@ -155,15 +157,15 @@ class TrainConfig(TrainOptions):
         return self._of_task(task)
 
     def _of_task(self, task: Task) -> TrainConfig:
-        # Other defaults are chosen, see training/choose.py.
+        # Other defaults are selected with trial trees (training/choose.py).
         return replace(self, task=task, impurity=replace(self, task=task).criterion)
 
     def with_defaults(self) -> TrainConfig:
-        """The configuration, which has a task, with the defaults of what was neither given nor chosen."""
+        """Return the configuration with the defaults of its task for options that were neither given nor selected."""
         return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule, projections=self.projection_rule)
 
     def drawn_projections(self, features: int) -> int:
-        """Columns of the random matrix of a node when the table has `features` features; at least 1."""
+        """Return the columns of the random matrix of a node, at least 1, for a table of `features` features."""
         rule = self.projection_rule
         if isinstance(rule, int):
             return rule
@@ -177,7 +179,7 @@ class TrainConfig(TrainOptions):
 
     @property
     def criterion(self) -> Impurity:
-        """The impurity, or its default."""
+        """Impurity, or its default."""
         return self.impurity or TASKS[self.task or "classification"].impurity
 
     @property
@@ -197,21 +199,21 @@ class TrainConfig(TrainOptions):
 
     @property
     def projects(self) -> bool:
-        """Whether nodes split on projections."""
+        """True if nodes split on projections."""
         return base_family(self.family) not in ("axis", "tree")
 
     @property
     def fills_missing(self) -> bool:
-        """Whether missing values are filled (grow/filled_store.py); ranks need tables without any."""
+        """True if missing values are filled (grow/filled_store.py); ranks need tables without any."""
         return self.projects and not self.ranks
 
     @property
     def tie_rule(self) -> Ties:
-        """The prediction for classes with equal votes, unless an option of prediction changes it."""
+        """Prediction for classes with equal votes, unless an option of prediction changes it."""
         return self.ties or ("reject" if self.in_subspaces else "lowest")
 
     def min_levels(self, features: int) -> tuple[int, ...]:
-        """min_level of each of the features of a table, or its default. Raises ConfigError for another table's."""
+        """Return min_level for each feature of a table. Raises ConfigError for another number of them."""
         least = levels_of(MIN_LEVEL if self.min_level is None else self.min_level)
         if len(least) == 1:
             return least * features
@@ -223,9 +225,9 @@ class TrainConfig(TrainOptions):
         return least
 
     def subspace_sizes(self, features: int) -> tuple[int, ...]:
-        """Features of the subspaces when the table has `features` of them: the sizes that trees have in turn.
+        """Return the sizes of subspaces, which trees use in turn, for a table of `features` features.
 
-        Raises ConfigError where these are too few, or there are not as many different subspaces as trees.
+        Raises ConfigError if the table has too few features, or fewer different subspaces than trees.
         """
         unset = min(_SUBSPACE, -(-features // 2))
         sizes = (unset,) if self.subspace is None else sizes_of(self.subspace)
@@ -244,21 +246,21 @@ class TrainConfig(TrainOptions):
         return sizes
 
     def subspace_size(self, features: int, tree: int) -> int:
-        """Features of the subspaces of a tree, see `subspace_sizes`."""
+        """Return the size of the subspaces of a tree, see `subspace_sizes`."""
         sizes = self.subspace_sizes(features)
         return sizes[tree % len(sizes)]
 
     def rotated_count(self, features: int) -> int:
-        """Features that axes are made of, when the table has `features` of them; at most, before they are chosen."""
+        """Return the number of features that axes are made of; before a selection, the maximum."""
         return len(self.axes_from) if self.axes_from and not self.chooses_axes else features
 
     def axis_count(self, features: int) -> int:
-        """Axes of a tree's table when the table has `features` features: the rotated, and each other one of its own."""
+        """Return the number of axes of a tree: the rotated ones, and one for each other feature."""
         rotated = self.rotated_count(features)
         return (self.axes or rotated) + features - rotated
 
     def drawn_features(self, features: int) -> int:
-        """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""
+        """Return the number of features drawn per node, for a table of `features` features; at least 1, at most all."""
         rule, root, half = self.draw_rule, math.isqrt(features), -(-features // 2)
         if isinstance(rule, str):
             wanted = {"all": features, "sqrt": root, "half": half, "log2": features.bit_length() - 1}[rule]
@@ -267,18 +269,17 @@ class TrainConfig(TrainOptions):
         return min(max(wanted, 1), features)
 
     def to_json(self) -> str:
-        """The configuration as one line of JSON, as the forest keeps it."""
+        """Return the configuration as one line of JSON, as forests store it."""
         return json.dumps({field.name: getattr(self, field.name) for field in fields(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TrainConfig:
-        """The configuration that `to_json` wrote.
+        """Read a configuration that `to_json` wrote.
 
         Parameters
         ----------
         text : str
-            One JSON object. Options that came with later versions may be missing and have their defaults then, by which
-            trees grow as before.
+            One JSON object. Options of later versions may be missing; their defaults grow the same trees as before.
 
         Returns
         -------
@@ -298,12 +299,12 @@ class TrainConfig(TrainOptions):
         return cls(**values)
 
 
-# For signatures: the types of the options, without what else is declared with them.
+# For signatures: the types of the options, without their declarations.
 TrainConfig.__init__.__annotations__ = get_type_hints(TrainOptions)
 
 
 def check_features(config: TrainConfig, names: Collection[str]) -> None:
-    """Raise ConfigError where options ask for features that a table with these features does not have."""
+    """Raise ConfigError for options that need more features, or other ones, than a table has."""
     features, drawn_from = len(names), config.axis_count(len(names))
     if not config.chooses_axes:
         check_axes_from(config, names)
@@ -322,9 +323,141 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
 
 
 def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
-    """Raise ConfigError where axes are to be made from a name that is not a feature of the table."""
+    """Raise ConfigError for a name in axes_from that is not a feature of the table."""
     for name in config.axes_from:
         if name not in names:
             raise ConfigError(
                 f"{name!r} is not a feature, so no axes can be made from it; drop it from {api('axes_from')}"
             )
+
+
+def _check_rules(config: TrainOptions) -> None:
+    """Raise ConfigError for options that contradict each other."""
+    _check_boosting(config)
+    _check_bag(config)
+    _check_calibration(config)
+    _check_out_of_bag(config)
+    _check_family(config)
+    if not isinstance(config.power, str):
+        check_power(config.power)
+
+
+def _check_bag(config: TrainOptions) -> None:
+    if config.group is not None and config.draws_by_class:
+        raise ConfigError(
+            f"whole groups cannot be drawn by class; drop {api('group')} or {api('sampling')} {config.sampling!r}"
+        )
+    described = config.sample_fraction != 1.0 or not config.replace or config.sampling != "uniform"
+    described = described or config.group is not None
+    if not config.bootstrap and described:
+        raise ConfigError(
+            f"{api('sample_fraction')}, {api('replace')}, {api('sampling')} and {api('group')} describe the bag, but "
+            f"{api('bootstrap')} is off; drop one of them"
+        )
+    if config.sample_fraction > 1.0 and not config.replace:
+        raise ConfigError(
+            f"{api('sample_fraction')} {config.sample_fraction} draws rows more than once, which needs "
+            f"{api('replace')}; make it at most "
+            "1, or draw with replacement"
+        )
+
+
+def _check_calibration(config: TrainOptions) -> None:
+    if config.calibration is None:
+        return
+    if not config.bootstrap:
+        raise ConfigError(
+            f"{api('calibration')} keeps rows out of all bags, and there are no bags without {api('bootstrap')}; drop "
+            "one"
+        )
+    if config.boosts:
+        raise ConfigError(
+            f"{api('calibration')} does not support {api('sampling')} {config.sampling!r}, which draws by the errors "
+            "of all rows; "
+            f"drop {api('calibration')}, or use another sampling"
+        )
+    if config.stop_oob is not None:
+        raise ConfigError(f"{api('stop_oob')} uses the rows that {api('calibration')} holds out; drop one of them")
+
+
+def _check_boosting(config: TrainOptions) -> None:
+    if not config.boosts:
+        return
+    named = f"{api('sampling')} {config.sampling!r}"
+    if not config.bootstrap:
+        raise ConfigError(f"{named} draws a bag for each tree, but {api('bootstrap')} is off; drop one of them")
+    if not config.replace:
+        raise ConfigError(f"{named} draws rows by their weights, with replacement; drop {api('replace')}")
+    if config.group is not None:
+        raise ConfigError(
+            f"{named} draws rows by their weights, and not whole groups; drop {api('group')} or {api('sampling')}"
+        )
+    if config.weighs_rows:
+        raise ConfigError(
+            f"{named} gives rows weights of its own; drop {api('weight')} and {api('class_weight')}, or drop "
+            f"{api('sampling')}"
+        )
+    if config.vote != "hard":
+        raise ConfigError(
+            f"{named} evaluates trees by the classes they vote for; {api('vote')} must be 'hard', not {config.vote!r}"
+        )
+    biased = f"{named} makes the out-of-bag error biased, as rows that are hard are rarely out of bag"
+    if config.stop_oob is not None:
+        raise ConfigError(
+            f"{biased}, so {api('stop_oob')} cannot use it; drop {api('stop_oob')} and set the number of trees"
+        )
+    if config.shrink == "auto":
+        raise ConfigError(
+            f"{biased}, so {api('shrink')} cannot be chosen by it; set the amount, or drop {api('shrink')}"
+        )
+
+
+def _check_out_of_bag(config: TrainOptions) -> None:
+    if config.keep_votes and not config.bootstrap:
+        raise ConfigError(
+            f"{api('keep_votes')} is for out-of-bag rows, and there are none without {api('bootstrap')}; drop one of "
+            "them"
+        )
+    if config.stop_oob is None:
+        return
+    if not config.bootstrap:
+        raise ConfigError(
+            f"{api('stop_oob')} uses the out-of-bag error, which does not exist without {api('bootstrap')}; drop it"
+        )
+    if not config.replace and config.sample_fraction == 1.0:
+        raise ConfigError(f"{api('stop_oob')} uses the out-of-bag error, and all rows are in every bag; sample fewer")
+
+
+def _check_family(config: TrainOptions) -> None:
+    if config.density is not None and config.projection_kind == "rerf":
+        raise ConfigError(f"rerf has as many weights as projections; drop {api('density')}, or choose sporf")
+    if config.mean_difference == "none" and config.mean_difference_scope != "tree":
+        raise ConfigError(
+            f"{api('mean_difference_scope')} applies to the means that {api('mean_difference')} offers; set "
+            f"{api('mean_difference')}, or drop it"
+        )
+    if config.has_components and config.axes is not None:
+        raise ConfigError(f"{config.rotation} has as many axes as features; drop {api('axes')}, or choose random axes")
+    if config.chooses_axes and config.axes is not None:
+        raise ConfigError(
+            f"{api('axes_from')} auto has as many axes as the table has features; drop {api('axes')}, or name the "
+            "features"
+        )
+    if len(set(config.axes_from)) < len(config.axes_from):
+        raise ConfigError(f"{api('axes_from')} must be different columns, not {list(config.axes_from)!r}")
+    if config.has_components and not config.orthogonal:
+        raise ConfigError(f"principal components are orthogonal; drop {api('orthogonal')}, or choose random axes")
+    if config.axis_features is not None and not config.has_components:
+        raise ConfigError(
+            f"{api('axis_features')} applies to principal components, and random axes use all features; choose the "
+            f"rotation pca or pca-classes, or drop {api('axis_features')}"
+        )
+    if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
+        raise ConfigError(f"{api('feature_fraction')} replaces {api('mtry')}; drop one of them")
+    if base_family(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
+        raise ConfigError(
+            f"the family tree is a single tree on all rows; drop {api('trees')} and {api('bootstrap')}, or choose "
+            "another family"
+        )
+    if config.in_subspaces and config.bootstrap:
+        raise ConfigError(f"the family {config.family} grows every tree on all rows: {api('bootstrap')} must be off")

@@ -27,8 +27,8 @@ from bigforest.options.values import (
     Ties,
 )
 
-# Families that have options in common: they draw features, or axes, in each node; propose directions; rotate the table;
-# have subspaces. Those that compare splits by impurity also take weights.
+# Families with options in common: they draw features or axes in each node; propose directions; rotate the table; use
+# subspaces. Families that compare splits by impurity also support weights.
 _DRAWING = ("axis", "tree", "rotation")
 _OBLIQUE = ("sparse-oblique",)
 ROTATING = ("rotation",)
@@ -38,7 +38,7 @@ BY_IMPURITY = (*_DRAWING, *_OBLIQUE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """The options of `bigforest.train`; TrainConfig is what they mean."""
+    """The options of `bigforest.train`; TrainConfig adds their meaning."""
 
     trees: int = option(
         100,
@@ -473,52 +473,52 @@ class TrainOptions:
 
     @property
     def boosts(self) -> bool:
-        """Whether the bag of a tree depends on what the trees before are wrong on."""
+        """True if the bag of a tree depends on the errors of earlier trees."""
         return self.sampling in BOOSTED
 
     @property
     def weighs_trees(self) -> bool:
-        """Whether the votes of trees have weights."""
+        """True if the votes of trees have weights."""
         return self.sampling == "adaboost"
 
     @property
     def weighs_rows(self) -> bool:
-        """Whether rows have weights, of their own or of their class."""
+        """True if rows have weights, from a column or by class."""
         return self.weight is not None or self.class_weight is not None
 
     @property
     def left_out_share(self) -> float:
-        """About which share of the rows is out of the bag of a tree, with bootstrap."""
+        """Expected share of the rows that are out of the bag of a tree, with bootstrap."""
         return math.exp(-self.sample_fraction) if self.replace else 1.0 - self.sample_fraction
 
     @property
     def draws_by_class(self) -> bool:
-        """Whether each class is drawn by itself."""
+        """True if each class is drawn separately."""
         return self.sampling in BY_CLASS
 
     @property
     def cuts(self) -> bool:
-        """Whether trees are cut when they are grown."""
+        """True if trees are pruned after growing."""
         return self.max_leaf_nodes is not None or self.min_impurity_decrease > 0.0 or self.ccp_alpha > 0.0
 
     @property
     def has_components(self) -> bool:
-        """Whether the axes of a tree are principal components."""
+        """True if the axes of a tree are principal components."""
         return self.rotation != "random"
 
     @property
     def subset_features(self) -> int:
-        """Features of a set that has principal components of its own: those of Rodriguez 2006 unless given."""
+        """Number of features in each set of principal components; 3 by default (Rodriguez 2006)."""
         return 3 if self.axis_features is None else self.axis_features
 
     @property
     def chooses_axes(self) -> bool:
-        """Whether the features that axes are made from are to be chosen."""
+        """True if the features of axes are selected automatically."""
         return self.axes_from == (AUTO,)
 
     @property
     def in_subspaces(self) -> bool:
-        """Whether trees or nodes see a subspace of the features."""
+        """True if trees or nodes use a subspace of the features."""
         return base_family(self.family) in _SUBSPACES
 
 
@@ -527,8 +527,7 @@ OPTIONS = declared_options(TrainOptions)
 
 
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a configuration that its family has and that are set: None is no limit, and nothing is no such
-    column."""
+    """Return the options of a configuration that its family has and that are set, neither None nor empty."""
     family = base_family(config["family"])
     return {
         name: value for name, value in config.items() if value is not None and value != () and OPTIONS[name].of(family)
@@ -536,7 +535,7 @@ def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_text(value: object) -> str:
-    """The value of an option in words: `yes`, `a b` of several columns, `late:2.5 early:1.0` of classes and weights."""
+    """Return the value of an option as text: `yes`, `a b` for columns, `late:2.5 early:1.0` for weights of classes."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

@@ -1,7 +1,4 @@
-"""What the options of training may be: their words and limits. config.py declares them.
-
-Arguments that are one or several of some words, yes or no, or several of something.
-"""
+"""Values of options: words and limits of training options, and checks of arguments that several functions share."""
 
 from __future__ import annotations
 
@@ -34,16 +31,16 @@ MAX_POWER = 16
 # Sizes of subspaces in one forest.
 MAX_SIZES = 100
 
-# min_level of features whose levels differ clearly.
+# Default of min_level for features whose levels differ clearly.
 MIN_LEVEL = 5
 
-# Bags that are drawn by what the trees before are wrong on, and those that are drawn class by class.
+# Kinds of sampling: boosting, which draws rows that earlier trees predict wrongly; each class by itself.
 BOOSTED = ("arc-x4", "adaboost")
 BY_CLASS = ("stratified", "balanced")
 
 _NUMBER = re.compile("[1-9][0-9]{0,9}")
 
-# What axes_from is where features are to be chosen.
+# Value of axes_from that selects features automatically.
 AUTO = "auto"
 
 # Criteria of regression.
@@ -51,7 +48,7 @@ OF_NUMBERS = ("variance", "poisson")
 
 
 def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:
-    """The columns, or other texts, of an option, from one or several. Raises ConfigError."""
+    """Return the columns, or other texts, of an option, from one or several. Raises ConfigError."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{api(option)} must be {what}, not {names!r}")
@@ -59,7 +56,7 @@ def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[s
 
 
 def sizes_of(given: int | str) -> tuple[int, ...]:
-    """Sizes of subspaces, from one of them or a text such as 50,100,200. Raises ConfigError."""
+    """Return sizes of subspaces, from one size or a text such as 50,100,200. Raises ConfigError."""
     sizes = _numbers_of(given, "subspace", MAX_PROJECTIONS)
     if len(sizes) > MAX_SIZES:
         raise ConfigError(f"{api('subspace')} must be at most {MAX_SIZES} sizes, not {len(sizes)}")
@@ -71,7 +68,7 @@ def sizes_of(given: int | str) -> tuple[int, ...]:
 
 
 def levels_of(given: int | str) -> tuple[int, ...]:
-    """min_level, from one number or a text with one for each feature, such as 5,54,5. Raises ConfigError."""
+    """Return min_level as numbers, from one or a text with one for each feature, such as 5,54,5. Raises ConfigError."""
     return _numbers_of(given, "min_level", MAX_LEVEL)
 
 
@@ -88,7 +85,7 @@ def _numbers_of(given: int | str, option: str, most: int) -> tuple[int, ...]:
 
 
 def as_kept(given: int | str | None, numbers_of: Callable[[int | str], tuple[int, ...]]) -> int | str | None:
-    """An option of one or several numbers as a forest keeps it: one as a number, several as a text without blanks."""
+    """Return an option of one or several numbers as forests store it: a number, or a text without blanks."""
     if given is None:
         return None
     numbers = numbers_of(given)
@@ -96,7 +93,7 @@ def as_kept(given: int | str | None, numbers_of: Callable[[int | str], tuple[int
 
 
 def weights_of(given: Any) -> ClassWeight:
-    """Weights of classes, from a mapping or pairs. Raises ConfigError."""
+    """Return weights of classes, from a mapping or pairs. Raises ConfigError."""
     if given is None or (isinstance(given, str) and given == "balanced"):
         return given
     try:
@@ -116,9 +113,9 @@ def weights_of(given: Any) -> ClassWeight:
 
 
 def label_text(label: object) -> str:
-    """A class as text, as class_weight names it: `late`, `true`, `3`, `0.5`, `2026-11-22`, `2026-11-22 12:00:00`.
+    """Return a class as text, as class_weight names it: `late`, `true`, `3`, `0.5`, `2026-11-22`.
 
-    Decimals are without zeros at their end, so that equal ones are the same text.
+    Decimals lose their trailing zeros, so that equal ones are the same text.
     """
     if isinstance(label, Decimal) and label.is_finite():
         text = format(label, "f")
@@ -133,17 +130,17 @@ def is_number(value: object) -> bool:
 
 
 def is_lambda(value: object) -> bool:
-    """Whether this is a number that float64 holds, 0 or more."""
+    """Return True for a number that float64 holds, 0 or more."""
     return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
 def is_power(value: object) -> bool:
-    """Whether this is a power to which shares of classes may be raised: a whole number of quarters."""
+    """Return True for a power to which shares of classes may be raised: a whole number of quarters."""
     return is_number(value) and 0.25 <= value <= MAX_POWER and 4 * value == int(4 * value)  # type: ignore[operator]
 
 
 def check_power(value: object) -> None:
-    """Raise ConfigError unless `power` is one."""
+    """Raise ConfigError unless `power` is a whole number of quarters within its limits."""
     if not is_power(value):
         raise ConfigError(
             f"{api('power')} must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}"
@@ -163,7 +160,7 @@ def check_word(value: object, words: Collection[str], name: str) -> None:
 
 
 def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
-    """The words that the argument of this name has, each once. Raises ConfigError for another word, or none."""
+    """Return the words of an argument, each once. Raises ConfigError for an unknown word, or for none."""
     found = several(given)
     wrong = [word for word in found if not isinstance(word, str) or word not in words]
     if wrong or not found:
@@ -182,10 +179,10 @@ def check_flag(value: object, name: str) -> None:
 
 
 def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard[int]:
-    """Whether this is an int from `low` to `high`; not True or False."""
+    """Return True for an int from `low` to `high`, but not for True or False."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """What was given, as several things: one text, number or other thing is one, not its letters."""
+    """Return the argument as a tuple. A string counts as one item."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)

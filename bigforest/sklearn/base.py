@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from bigforest import read_forest, train
 from bigforest.errors import ConfigError, DataError, counted
 from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
-from bigforest.options.docstrings import option_entries, section, with_section
+from bigforest.options.signatures import option_entries, section, with_section
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task, check_flag
 from bigforest.predict.forest import Forest

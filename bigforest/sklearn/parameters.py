@@ -18,7 +18,7 @@ from bigforest.errors import ConfigError, DataError, write_names
 from bigforest.execution.arguments import options_of
 from bigforest.execution.resources import available_threads
 from bigforest.options.declaration import is_within
-from bigforest.options.explicit import ABSENT, SKLEARN_NAMES
+from bigforest.options.signatures import ABSENT, SKLEARN_NAMES
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.options.values import BOOSTED

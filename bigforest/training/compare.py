@@ -29,7 +29,7 @@ from bigforest.forest.files import write_run, write_table
 from bigforest.forest.forest_files import TUNING_FILE, is_forest
 from bigforest.forest.format import TUNING, TUNING_KIND
 from bigforest.grow.criteria import criterion_named
-from bigforest.options.explicit import explicit_options
+from bigforest.options.signatures import explicit_options
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.options.values import check_flag

@@ -14,7 +14,7 @@ from bigforest.errors import ConfigError, api
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
-from bigforest.options.explicit import explicit_options, given
+from bigforest.options.signatures import explicit_options, given
 from bigforest.predict.forest import Forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder

@@ -13,7 +13,7 @@ import pytest
 import bigforest
 from bigforest.errors import ConfigError
 from bigforest.options.declaration import PANELS, Declared, check, declared_options, option
-from bigforest.options.docstrings import section
+from bigforest.options.signatures import section
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor

@@ -1,0 +1,162 @@
+"""Options in the signatures and docstrings of functions: which of them a caller has given, and numpydoc's entries."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from types import NoneType
+from typing import Any, TypeVar
+
+from bigforest.errors import ConfigError, shown
+from bigforest.options.declaration import Declared
+from bigforest.options.train_options import OPTIONS
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+# Characters of a line, without the spaces before a docstring in a file.
+_WIDTH = 116
+# Names that scikit-learn has for options of bigforest.
+SKLEARN_NAMES = {
+    "n_estimators": "trees",
+    "max_features": "mtry",
+    "criterion": "impurity",
+    "min_samples_split": "min_split",
+    "min_samples_leaf": "min_leaf",
+    "max_samples": "sample_fraction",
+    "random_state": "seed",
+    "n_jobs": "threads",
+}
+# Parameters of scikit-learn without a counterpart, and the alternative; docs/start/coming-from.md explains them.
+ABSENT = {
+    "monotonic_cst": "splits are chosen by their gain alone; LightGBM and XGBoost have constraints",
+    "oob_score": "the out-of-bag report is always written; see Forest.oob",
+    "verbose": "pass listener=, which is told how the run goes",
+}
+
+
+class _Ungiven(Enum):
+    """Value of an option that was not given."""
+
+    UNGIVEN = "not given"
+
+
+def explicit_options(function: _Function) -> _Function:
+    """Wrap a function whose keywords are options, so that `given(locals())` returns the ones its caller has given.
+
+    The defaults in its signature are for readers: an option that was not given arrives as a special value. An unknown
+    keyword raises ConfigError with the nearest names, or, in a function that takes a mapping `options`, with a hint to
+    use that.
+    """
+    names = list(inspect.signature(function).parameters)
+    ungiven = {name: _Ungiven.UNGIVEN for name in names if name in OPTIONS}
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        for name in (name for name in keywords if name not in names):
+            own = SKLEARN_NAMES.get(name, name)
+            if "options" in names and own in OPTIONS:
+                value = shown(keywords[name])
+                raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {value}}}")
+            raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
+        return function(*arguments, **{**ungiven, **keywords})
+
+    return call  # type: ignore[return-value]
+
+
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, among the arguments of a function wrapped by `explicit_options`."""
+    return {name: value for name, value in arguments.items() if name in OPTIONS and value is not _Ungiven.UNGIVEN}
+
+
+def _hint(name: str, names: list[str]) -> str:
+    if name in ABSENT:
+        return ABSENT[name]
+    near = [SKLEARN_NAMES[name]] if name in SKLEARN_NAMES else difflib.get_close_matches(name, names, n=2)
+    return (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"the options are {', '.join(one for one in names if one in OPTIONS) or ', '.join(names)}"
+    )
+
+
+def with_entries(function: _Function) -> _Function:
+    """Add the entries of its options to the docstring of a function."""
+    if function.__doc__:  # None with python -OO
+        text, names = inspect.cleandoc(function.__doc__), inspect.signature(function).parameters
+        entries = section(text, "Parameters") | option_entries(name for name in OPTIONS if name in names)
+        function.__doc__ = with_section(text, "Parameters", entries.values())
+    return function
+
+
+def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the entries of these options, by name.
+
+    words  phrases of the declarations, with their replacements.
+    """
+    found = {}
+    for name in names:
+        one = OPTIONS[name]
+        text = " ".join(filter(None, [one.option.help, one.option.more, *_notes(one)]))
+        for word, here in (words or {}).items():
+            text = text.replace(word, here)
+        found[name] = named_entry(f"{name} : {_kinds(one)}, default={literal(one.default)}", text)
+    return found
+
+
+def named_entry(head: str, text: str) -> str:
+    """Return an entry of a section, with its text wrapped."""
+    body = textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join([head, *body])
+
+
+def section(docstring: str, heading: str) -> dict[str, str]:
+    """Return the entries of a section of a docstring without indentation, by name."""
+    inside = docstring.partition(f"\n{heading}\n{'-' * len(heading)}\n")[2].partition("\n\n")[0]
+    return {entry.partition(" : ")[0]: entry for entry in re.split(r"\n(?! )", inside)}
+
+
+def with_section(docstring: str, heading: str, entries: Iterable[str]) -> str:
+    """Return the docstring with these entries in an existing section."""
+    begin = f"\n{heading}\n{'-' * len(heading)}\n"
+    before, _, rest = docstring.partition(begin)
+    return f"{before}{begin}{chr(10).join(entries)}\n\n{rest.partition(chr(10) * 2)[2]}"
+
+
+def families_note(one: Declared) -> list[str]:
+    """Return a sentence about the families that have an option; none if all have it."""
+    of = one.option.families
+    return [f"Only for the {'family' if len(of) == 1 else 'families'} {_listed(of)}."] if of else []
+
+
+def literal(value: object) -> str:
+    """Return a value as Python code, with text in double quotes."""
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _kinds(one: Declared) -> str:
+    """Return the types in the notation of numpydoc."""
+    if one.option.accepts:
+        return one.option.accepts.replace(" | ", " or ")
+    words = [f"{{{', '.join(map(literal, one.choices))}}}"] if one.choices else []
+    words += [kind.__name__ for kind in one.types if kind in (bool, int, float, str)]
+    words += ["None"] if NoneType in one.types else []
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _notes(one: Declared) -> list[str]:
+    """Return sentences about the meaning of the default, and about families."""
+    notes = [f"{'None' if one.default is None else 'Empty'} means {one.option.unset}."] if one.option.unset else []
+    by_default: dict[str, list[str]] = {}
+    for family, value in one.option.own.items():
+        by_default.setdefault(literal(value), []).append(family)
+    notes += [f"Default for {_listed(of)}: {value}." for value, of in by_default.items()]
+    return notes + families_note(one)
+
+
+def _listed(families: Iterable[str]) -> str:
+    *first, last = families
+    return f"{', '.join(first)} and {last}" if first else last
