@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, WeightSpec
 from bigforest.errors import FormatError, damaged_store
-from bigforest.kernels.compiler.mapped_files import GuardedMap
 from bigforest.storage.object_cache import ObjectCache
 from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import local_copies
@@ -358,7 +357,6 @@ class StoreFiles:
         self.folder = path if self.copy is None else self.copy.folder
         names = manifest.sizes() if self.copy is None else ()
         self._stamps = {path / name: _stamp(path / name) for name in names}
-        self._maps: dict[tuple[Path, bool], GuardedMap] = {}
 
     def map(self, name: str, dtype: np.dtype[Any], *shape: int, private: bool = False) -> NDArray[Any]:
         """A file as a plain read-only array, which Numba compiles for once; files that would be empty are absent.
@@ -367,15 +365,13 @@ class StoreFiles:
         """
         if 0 in shape:
             return read_only(np.empty(shape, dtype))
-        guarded = self._guarded(name, dtype, shape, private=private)
-        self._maps[self.folder / name, private] = guarded
-        return guarded.array
+        return np.asarray(self._mapped(name, dtype, shape, private=private))
 
     def crc(self, name: str) -> int:
         """CRC-32 of a whole file."""
         if self.copy is not None:
             self.copy.fetch_whole(name)
-        return zlib.crc32(self._guarded(name, np.dtype(np.uint8), None).array.data)
+        return zlib.crc32(self._mapped(name, np.dtype(np.uint8), None).data)
 
     def check_unchanged(self) -> None:
         """See Store.check_unchanged."""
@@ -387,16 +383,13 @@ class StoreFiles:
                     f"{file} was {'cut short' if short else 'changed'} while it was read: keep others from writing "
                     "there, and encode the table again"
                 )
-        for (file, _), mapped in self._maps.items():
-            if mapped.was_lost():
-                raise FormatError(f"{file} cannot be read: the disk fails, or it was cut short and written again")
 
-    def _guarded(
+    def _mapped(
         self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, *, private: bool = False
-    ) -> GuardedMap:
+    ) -> np.memmap[Any, Any]:
         path = self.folder / name
         try:
-            return GuardedMap(np.memmap(path, dtype, "c" if private else "r", shape=shape))
+            return np.memmap(path, dtype, "c" if private else "r", shape=shape)
         except ValueError as error:  # it has been cut short since its size was checked
             raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
 

@@ -526,8 +526,7 @@ class Store:
         """Check, by sizes and times, that the files were not written to since they were opened; takes some
         microseconds.
 
-        Call it repeatedly during work, and before results are kept. Raises FormatError, also if lost pages were read as
-        zeros.
+        Call it repeatedly during work, and before results are kept. Raises FormatError.
         """
         if self._files is not None:
             self._files.check_unchanged()
@@ -539,7 +538,7 @@ class Store:
             yield
         except Exception as error:
             if isinstance(error, FormatError) or not isinstance(error, BigForestError):
-                self.check_unchanged()  # lost pages were read as zeros
+                self.check_unchanged()
             raise
         self.check_unchanged()
 
