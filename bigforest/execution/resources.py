@@ -1,8 +1,9 @@
-"""Where and how fast a run goes. Nothing here changes a bit of the forest."""
+"""Resources of a run: threads, memory, scratch folder and cluster. None of them changes a bit of the forest."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +13,23 @@ from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import can_write, is_folder
 
+try:
+    import resource
+except ImportError:  # not POSIX: no limit of open files
+    resource = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from bigforest.execution.cluster import Cluster
     from bigforest.execution.executor import Executor
 
 # Limit per process, more than any machine has; systems allow some ten thousand.
 MAX_THREADS = 1024
+# Open files that are asked for; the second number is the most that macOS grants. Many systems start with 1,024.
+_OPEN_FILES = (1 << 16, 10_240)
 
 
 def available_threads() -> int:
-    """Processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -31,10 +39,9 @@ class Resources:
 
     threads  worker threads of each process, None for all processors.
     scratch  folder for temporary files, None for the system's.
-    memory   most bytes of anonymous memory a whole process may use, interpreter and libraries included; None for
-             no limit.
-    cluster  whose workers run the tasks; None for the threads of this process.
-    limits   how much is worked on at a time.
+    memory   limit of the anonymous memory of a process, bytes, interpreter and libraries included; None for no limit.
+    cluster  the cluster whose workers run the tasks; None for the threads of this process.
+    limits   batch sizes.
     """
 
     threads: int | None = None
@@ -62,7 +69,7 @@ class Resources:
         return self.threads if self.threads is not None else available_threads()
 
     def executor(self, slots: int | None = None) -> Executor:
-        """The executor of tasks: at most `slots` at once in each process, `workers` unless given."""
+        """Return an executor that runs at most `slots` tasks at once in each process; `workers` by default."""
         slots = self.workers if slots is None else slots
         if self.cluster is None:
             from bigforest.execution.executor import Threads
@@ -71,3 +78,13 @@ class Resources:
         from bigforest.execution.dask_cluster import ClusterExecutor
 
         return ClusterExecutor(self.cluster, slots)
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files, as far as the system allows, for a file for each of many trees or workers."""
+    for asked in _OPEN_FILES if resource is not None else ():
+        limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = asked if hard_limit == resource.RLIM_INFINITY else min(asked, hard_limit)
+        if limit != resource.RLIM_INFINITY and limit < wanted:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard_limit))

@@ -15,7 +15,7 @@ from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.planning.sizes import row_ranges
-from bigforest.storage.matrix_file import MatrixFile
+from bigforest.storage.array_file import MatrixFile
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.neighbors import LeafRows, Shares

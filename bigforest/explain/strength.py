@@ -28,7 +28,7 @@ from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.planning.sizes import milestones, row_ranges
-from bigforest.storage.matrix_file import MatrixFile
+from bigforest.storage.array_file import MatrixFile
 
 # In place of the vote of a tree with the row in its bag; a regression has nan.
 _SEEN = 65_535

@@ -1,18 +1,24 @@
-"""A file of arrays for internal use by a run: complete or absent, and checked when it is read.
+"""Files of arrays for internal use by a run.
+
+`ArrayFile` is complete or absent, and checked when it is read:
 
     blocks  the arrays of each block, one after the other, each in C order, little-endian, filled up to words of 8 bytes
     head    JSON: {"arrays": [[name, type, shape of a row], ...], "about": {name: integer}}
     index   uint64 [blocks, 2 + arrays]: where a block begins, its CRC-32, and the rows of each of its arrays
     end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these
 
-A file is written block by block under a temporary name, and renamed when its content is complete. Blocks are read
-alone, in any order. A reader names the arrays and types that it takes; a file with others is damaged.
+It is written block by block under a temporary name, and renamed when it is complete. Blocks are read separately, in any
+order. A reader names the arrays and types that it takes; a file with others is damaged.
+
+`MatrixFile` is a matrix that tasks write row by row, in any order, and map. It has no checksums, because parts of all
+rows are read together, at random.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
+from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
 
 _WORD = np.dtype("<u8")
@@ -31,10 +38,10 @@ _MARK = 0x0001_7379_6172_7241  # "Arrays" and the version
 
 
 class ArrayFile(NamedTuple):
-    """A file whose head and index are sound.
+    """A file with a sound head and index.
 
-    about   integers that were written with it
-    arrays  type of each array by its name, and the shape of a row of it
+    about   integers written with the arrays
+    arrays  type and shape of a row of each array, by name
     table   uint64 [blocks, 2 + arrays], the index
     """
 
@@ -45,13 +52,13 @@ class ArrayFile(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, types: Mapping[str, str]) -> ArrayFile:
-        """The file of arrays of these types, by name. Raises FormatError for a damaged one."""
+        """Open a file of arrays of these types, by name. Raises FormatError for a damaged file."""
         with local_path(path).open("rb", buffering=0) as file:
             return cls.opened(path, file, types)
 
     @classmethod
     def opened(cls, path: Path, file: FileIO, types: Mapping[str, str]) -> ArrayFile:
-        """The file, from one that is open."""
+        """Read head and index of an open file. See `of`."""
         size = file.seek(0, 2)
         end = _read(file, size - 4 * _WORD.itemsize, 4 * _WORD.itemsize).view(_WORD)
         mark, length, blocks, check = end.tolist() if end.size else (0, 0, 0, 0)
@@ -71,25 +78,25 @@ class ArrayFile(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """Number of blocks."""
         return len(self.table)
 
     def rows(self, name: str) -> NDArray[np.uint64]:
-        """Rows of an array in each block."""
+        """Return the number of rows of an array in each block."""
         return self.table[:, 2 + list(self.arrays).index(name)]
 
     def reading(self) -> FileIO:
-        """The file, open for `block`."""
+        """Open the file for `block`."""
         return local_path(self.path).open("rb", buffering=0)
 
     def each(self) -> Generator[list[NDArray[Any]]]:
-        """The arrays of one block after the other, see `block`."""
+        """Yield the arrays of each block, in order. See `block`."""
         with self.reading() as file:
             for number in range(self.blocks):
                 yield self.block(file, number)
 
     def block(self, file: FileIO, number: int) -> list[NDArray[Any]]:
-        """The arrays of a block, in their order. Raises FormatError where they are damaged."""
+        """Return the arrays of a block, in their order. Raises FormatError for damaged ones."""
         place, check, *rows = self.table[number].tolist()
         sizes = [
             count * math.prod(shape) * kind.itemsize
@@ -111,7 +118,7 @@ class ArrayFile(NamedTuple):
 def writing_arrays(
     path: Path, types: Mapping[str, str], about: Mapping[str, int] | None = None
 ) -> Iterator[Callable[..., None]]:
-    """Write a file; gives what writes a block, an array for each of `types`. Rows of an array have one shape."""
+    """Yield a function that writes a block, with an array for each of `types`. All rows of an array have one shape."""
     shapes: dict[str, list[int]] = {name: [] for name in types}
     index: list[list[int]] = []
     with write_atomically(path) as temporary, temporary.open("wb") as file:
@@ -145,7 +152,7 @@ def write_arrays(path: Path, types: Mapping[str, str], *arrays: NDArray[Any]) ->
 
 
 def read_arrays(path: Path, types: Mapping[str, str]) -> list[NDArray[Any]]:
-    """The arrays of a file of a single block. Raises FormatError for a damaged one."""
+    """Return the arrays of a file of a single block. Raises FormatError for a damaged file."""
     with local_path(path).open("rb", buffering=0) as file:
         found = ArrayFile.opened(path, file, types)
         if found.blocks != 1:
@@ -153,8 +160,32 @@ def read_arrays(path: Path, types: Mapping[str, str]) -> list[NDArray[Any]]:
         return found.block(file, 0)
 
 
+class MatrixFile(NamedTuple):
+    """A matrix [rows, columns] in a file. kind: its type, such as "<u2"."""
+
+    path: Path
+    rows: int
+    columns: int
+    kind: str
+
+    def make(self) -> None:
+        """Create the file, full of zeros."""
+        self.path.touch()
+        os.truncate(self.path, self.rows * self.columns * np.dtype(self.kind).itemsize)
+
+    def put(self, row: int, values: NDArray[Any]) -> None:
+        """Write the first values of a row, at most as many as there are columns."""
+        with self.path.open("r+b", buffering=0) as file:
+            file.seek(row * self.columns * np.dtype(self.kind).itemsize)
+            write_whole(file, values.astype(self.kind, copy=False))
+
+    def mapped(self) -> NDArray[Any]:
+        """Return the whole matrix, mapped and read-only."""
+        return np.asarray(np.memmap(self.path, self.kind, "r", shape=(self.rows, self.columns)))
+
+
 def damaged(path: Path) -> FormatError:
-    """The error of a file that is not as it was written."""
+    """Return the error for a damaged file."""
     return FormatError(f"{path} is damaged; remove it and resume the run, which makes it again, or start it again")
 
 
@@ -172,7 +203,7 @@ def _filled(size: int) -> int:
 
 
 def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
-    """Bytes of a file; none where it does not have them."""
+    """Return `size` bytes of a file, or an empty array if it is shorter."""
     if place < 0 or place + size > file.seek(0, 2):
         return np.empty(0, np.uint8)
     found = np.empty(size, np.uint8)

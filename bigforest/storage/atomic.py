@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, api, reason
 from bigforest.options.values import check_flag
-from bigforest.storage.owned_folders import LockedDir, hold, remove_tree, sweep
+from bigforest.storage.locks import LockedDir, create_locked_dir, remove_stale_dirs, remove_tree
 from bigforest.storage.paths import (
     as_path,
     copy,
@@ -72,7 +72,7 @@ def staged(
             replace_output(folder / path.name, path, folder)
         return
     with naming_refusal(Path(out).parent):
-        workspace = hold(path.parent, _hidden(path))
+        workspace = create_locked_dir(path.parent, _hidden(path))
     try:
         made = workspace.path / "new" / path.name
         with naming_full_disk(path.parent):
@@ -118,7 +118,7 @@ def _hidden(path: Path) -> str:
     return f".{path.name}."
 
 
-def _sweep_beside(path: Path) -> None:
+def _recover_output(path: Path) -> None:
     """Remove what killed processes left next to an output, and restore an output that they were replacing."""
 
     def put_back(folder: Path) -> None:
@@ -126,7 +126,7 @@ def _sweep_beside(path: Path) -> None:
             (folder / _REPLACED).rename(path)
 
     if not is_remote(path):
-        sweep(path.parent, _hidden(path), put_back)
+        remove_stale_dirs(path.parent, _hidden(path), put_back)
 
 
 def _check_free(out: str | Path, path: Path, *, overwrite: bool) -> None:
@@ -158,7 +158,7 @@ def check_output(
         if path.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         check_apart(path)
-        _sweep_beside(path)
+        _recover_output(path)
         taken = path.exists()
     except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
         raise ConfigError(f"{out} cannot be written ({reason(error)}); choose another output") from error
@@ -220,8 +220,8 @@ class TemporaryFolder:
         if is_remote(parent):
             self.path = parent / f"{_PREFIX}{secrets.token_hex(8)}"
         else:
-            sweep(parent, _PREFIX)
-            held = hold(parent, _PREFIX)
+            remove_stale_dirs(parent, _PREFIX)
+            held = create_locked_dir(parent, _PREFIX)
             self.path = held.path
         _temporary.add(self.path)
         self.remove = weakref.finalize(self, _remove_temporary, self.path, held)
@@ -253,7 +253,7 @@ def set_aside(path: Path) -> Iterator[None]:
 
     It is put back when the block fails, and else removed.
     """
-    workspace = hold(path.parent, _hidden(path))
+    workspace = create_locked_dir(path.parent, _hidden(path))
     aside = workspace.path / _REPLACED
     try:
         path.rename(aside)

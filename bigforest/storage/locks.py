@@ -1,60 +1,97 @@
-"""One run at a time: locks that end with the process that holds them, also when it is killed.
+"""Locks and locked folders, which end with the process that holds them, also when it is killed.
 
 On a disk a lock is flock on a file. An object store has no locks, but is consistent. A run puts a *lease* next to the
-file, an object with its own name, and then checks for others: of two that begin at the same time at least one sees the
-other, and gives up. It puts the lease again every few seconds; a lease that was not put again for a minute, by the
-clock of the store, belongs to a dead process and is removed.
+file, an object with a name of its own, and then looks for other leases: of two runs that begin at the same time at
+least one sees the other, and gives up. The run puts its lease again every few seconds; a lease that was not put again
+for a minute, by the clock of the store, belongs to a dead process and is removed.
+
+A locked folder contains its own lock. Folders of ended processes are removed by the next process that creates one in
+the same place. Only folders of this host are, by their names, because locks may not reach from host to host; links and
+folders of other users are left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import secrets
+import shutil
+import socket
+import tempfile
 import threading
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, NamedTuple
 
 from bigforest.errors import StorageError
-from bigforest.storage.owned_folders import FileLock
-from bigforest.storage.paths import is_remote
+from bigforest.storage.object_store import ObjectPath
 
-_PREFIX = "lease-"
-# Seconds between two signs of life, and without one until a process counts as dead.
+try:
+    import fcntl
+except ImportError:  # not POSIX: no lock, and no stale folder is removed
+    fcntl = None  # type: ignore[assignment]
+
+_LEASE = "lease-"
+# Seconds between two puts of a lease, and without one until its process counts as dead.
 _BEAT = 10.0
 DEAD = 60.0
+# Name of the lock in a locked folder.
+_LOCK = "lock"
+# The part of a name that mkdtemp adds to a prefix.
+_RANDOM = re.compile(r"[a-z0-9_]{8}")
+# A thread that still writes while its folder is being removed leaves one more file for the next attempt.
+_REMOVALS = 5
 
 
-def take_lock(path: Path) -> Lock | None:
-    """The lock of the file `path`, which is made in its folder; None where another process holds it.
+class FileLock:
+    """flock on a file, which is created if necessary; a lock once it is acquired."""
 
-    Raises FileNotFoundError when there is no such folder.
-    """
-    taken = _Lease(path) if is_remote(path) else FileLock(path)
-    if taken.acquire():
-        return taken
-    taken.close()
-    return None
+    def __init__(self, path: Path, *, make: bool = True) -> None:
+        """Raise FileNotFoundError when there is no such folder or, without `make`, no such file."""
+        flags = os.O_RDWR | (os.O_CREAT if make else 0)
+        for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):  # no links, no waiting at a pipe; Windows has neither
+            flags |= getattr(os, name, 0)
+        self._path = path
+        self._file: IO[bytes] = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
 
+    def acquire(self) -> bool:
+        """Return False if another process holds the lock. Raise OSError where nothing can be locked."""
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
-def is_lease(path: Path) -> bool:
-    """Whether a file is the sign of a process that works in its folder."""
-    return path.name.startswith(_PREFIX)
+    def held(self) -> bool:
+        """Return whether the lock is on the present file: its last holder may have removed the file between our
+        opening and locking it."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        return False
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._file.close()
 
 
 class _Lease:
     """A lease in an object store, put at once and kept alive by a thread."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}")
+        self._path = path.with_name(f"{_LEASE}{secrets.token_hex(8)}")
         self._ended = threading.Event()
-        self._beat = threading.Thread(target=self._live, name="bigforest-lease", daemon=True)
+        self._beat = threading.Thread(target=self._keep_alive, name="bigforest-lease", daemon=True)
         path.write_text("")
         self._path.write_text("")
         self._beat.start()
 
     def acquire(self) -> bool:
-        """Whether there is no other lease of a process that lives."""
+        """Return False if another live process has a lease."""
         now = self._path.stat().st_mtime_ns
-        for other in self._path.parent.glob(f"{_PREFIX}*"):
+        for other in self._path.parent.glob(f"{_LEASE}*"):
             if other == self._path:
                 continue
             with contextlib.suppress(FileNotFoundError):  # it is just being released
@@ -64,17 +101,17 @@ class _Lease:
         return True
 
     def held(self) -> bool:
-        """Whether it is still held."""
+        """Return whether the lease still exists."""
         return self._path.exists()
 
     def close(self) -> None:
-        """Release it."""
+        """Release the lease."""
         self._ended.set()
         self._beat.join()
         with contextlib.suppress(OSError, StorageError):
             self._path.unlink(missing_ok=True)
 
-    def _live(self) -> None:
+    def _keep_alive(self) -> None:
         while not self._ended.wait(_BEAT):
             with contextlib.suppress(OSError, StorageError):  # the store may answer again before the lease expires
                 if self._path.exists():
@@ -83,3 +120,107 @@ class _Lease:
 
 # A lock that is held.
 Lock = FileLock | _Lease
+
+
+def take_lock(path: Path) -> Lock | None:
+    """Return the lock of the file `path`, which is created in its folder, or None if another process holds it.
+
+    Raises FileNotFoundError when there is no such folder.
+    """
+    taken = _Lease(path) if isinstance(path, ObjectPath) else FileLock(path)
+    if taken.acquire():
+        return taken
+    taken.close()
+    return None
+
+
+def is_lease(path: Path) -> bool:
+    """Return whether a file is the lease of some process."""
+    return path.name.startswith(_LEASE)
+
+
+class LockedDir(NamedTuple):
+    """A folder of this process, and its lock."""
+
+    path: Path
+    lock: FileLock
+
+    def remove(self) -> None:
+        """Remove the folder and everything in it, as far as the system allows."""
+        remove_tree(self.path)
+        self.lock.close()
+
+
+def create_locked_dir(parent: Path, prefix: str) -> LockedDir:
+    """Create a folder in `parent` that contains only its lock. Raises OSError."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_host_prefix(prefix), dir=parent))
+        with contextlib.suppress(FileNotFoundError):  # another process took it for stale, and removed it
+            lock = FileLock(folder / _LOCK)
+            with contextlib.suppress(OSError):  # nothing can be locked on this disk, so no folder is removed either
+                if not lock.acquire() or not lock.held():
+                    lock.close()
+                    continue
+            return LockedDir(folder, lock)
+
+
+def remove_stale_dirs(parent: Path, prefix: str, rescue: Callable[[Path], None] | None = None) -> None:
+    """Remove the folders that ended processes of this host created with `create_locked_dir(parent, prefix)`.
+
+    rescue  is called with each folder before, while its lock is held.
+    """
+    folders: list[Path] = []
+    start = _host_prefix(prefix)
+    if fcntl is not None:
+        with contextlib.suppress(OSError), os.scandir(parent) as entries:
+            folders = [Path(entry) for entry in entries if _is_ours(entry, start)]
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            _remove_stale(folder, rescue)
+
+
+def _remove_stale(folder: Path, rescue: Callable[[Path], None] | None) -> None:
+    try:
+        lock = FileLock(folder / _LOCK, make=False)
+    except FileNotFoundError:  # its process was killed before creating the lock, or after removing it, at the end
+        folder.rmdir()
+        return
+    with contextlib.closing(lock):
+        if lock.acquire() and lock.held():
+            if rescue is not None:
+                rescue(folder)
+            remove_tree(folder)
+
+
+def _is_ours(entry: os.DirEntry[str], start: str) -> bool:
+    """Return whether this user created the folder on this host."""
+    if not entry.name.startswith(start) or not _RANDOM.fullmatch(entry.name[len(start) :]):
+        return False
+    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+
+
+def _host_prefix(prefix: str) -> str:
+    return f"{prefix}{zlib.crc32(socket.gethostname().encode()):08x}-"
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and everything in it, as far as the system allows.
+
+    A lock is removed last, so that a folder whose removal is interrupted counts as stale. Links are not followed.
+    """
+    for _ in range(_REMOVALS):
+        if (path / _LOCK).exists() and not path.is_symlink():
+            for entry in path.iterdir():
+                if entry.name != _LOCK:
+                    _remove_entry(entry)
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+
+
+def _remove_entry(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            entry.unlink()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bigforest.errors import ConfigError
 from bigforest.planning.sizes import parse_bytes
-from bigforest.storage.owned_folders import hold, sweep
+from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 
 _PREFIX = "bigforest-copies-"
 # Seconds for which a requested copy is kept: by then it is open, and removing its name does no harm.
@@ -33,8 +33,8 @@ class ObjectCache:
         self._limit = None if limit is None else parse_bytes(limit, "BIGFOREST_CACHE_SIZE")
         if not home.is_dir():
             raise ConfigError(f"the folder {home} for local copies does not exist; create it, or set BIGFOREST_CACHE")
-        sweep(home, _PREFIX)
-        held = hold(home, _PREFIX)
+        remove_stale_dirs(home, _PREFIX)
+        held = create_locked_dir(home, _PREFIX)
         self.folder = held.path
         weakref.finalize(self, held.remove)
         self._lock = threading.Lock()

@@ -21,7 +21,7 @@ from bigforest.events import Event, Notice, StageAdvanced
 from bigforest.forest import nodes as forest_nodes
 from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import part_groups
-from bigforest.storage import owned_folders
+from bigforest.storage import locks
 from bigforest.storage.regular_files import MOST_JSON
 from bigforest.training import resumable_run
 from bigforest.training.run_state import RunState
@@ -484,7 +484,7 @@ def test_lock__a_folder_that_goes_away_while_it_is_looked_at(
 def test_lock__works_where_the_system_has_none(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owned_folders, "fcntl", None)
+    monkeypatch.setattr(locks, "fcntl", None)
     interrupted(table, tmp_path / "f")
     bigforest.train(resume=tmp_path / "f")
     assert files(tmp_path / "f") == expected

@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import FormatError
 from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.resources import allow_many_files
 from bigforest.kernels.common.node_scan import SHIFT32
 from bigforest.kernels.out_of_core.row_files import (
     checksum,
@@ -50,7 +51,6 @@ from bigforest.kernels.tree.bags import pack_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.atomic import write_whole
-from bigforest.storage.open_files import allow_many_files
 from bigforest.storage.paths import downloads, is_remote, uploads
 from bigforest.store.format import BLOCK_ROWS
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
+from bigforest.execution.resources import allow_many_files
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.cut import cut_rules
 from bigforest.grow.out_of_core.context import Counts, GrowContext
@@ -34,7 +35,6 @@ from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, cut_pieces
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
 from bigforest.sampling.bags import Sampler
-from bigforest.storage.open_files import allow_many_files
 from bigforest.store.blocks import MatrixReader
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 from bigforest.storage.object_cache import ObjectCache
-from bigforest.storage.owned_folders import hold, sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,38 +28,38 @@ def killed(code: str, *arguments: str | Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from bigforest.storage.owned_folders import hold
-held = hold(Path(sys.argv[1]), ".x.")
+from bigforest.storage.locks import create_locked_dir
+held = create_locked_dir(Path(sys.argv[1]), ".x.")
 (held.path / "deep").mkdir()
 (held.path / "deep" / "file").write_text("half")
 """
 
 
-def test_sweep__what_a_killed_process_held(tmp_path: Path) -> None:
+def test_remove_stale_dirs__what_a_killed_process_held(tmp_path: Path) -> None:
     killed(HOLD, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
-    sweep(tmp_path, ".y.")
+    remove_stale_dirs(tmp_path, ".y.")
     assert len(list(tmp_path.iterdir())) == 1
-    sweep(tmp_path, ".x.")
+    remove_stale_dirs(tmp_path, ".x.")
     assert not list(tmp_path.iterdir())
 
 
-def test_sweep__leaves_what_a_living_process_holds(tmp_path: Path) -> None:
-    own = hold(tmp_path, ".x.")
+def test_remove_stale_dirs__leaves_what_a_living_process_holds(tmp_path: Path) -> None:
+    own = create_locked_dir(tmp_path, ".x.")
     code = HOLD + "print(held.path, flush=True)\nsys.stdin.read()"
     command = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         path = Path(other.stdout.readline().strip())
-        sweep(tmp_path, ".x.")
+        remove_stale_dirs(tmp_path, ".x.")
         assert (path / "deep" / "file").read_text() == "half"
         assert own.path.is_dir()
         other.kill()
-    sweep(tmp_path, ".x.")
+    remove_stale_dirs(tmp_path, ".x.")
     assert list(tmp_path.iterdir()) == [own.path]
 
 
-def test_sweep__leaves_what_is_not_certainly_ours(tmp_path: Path) -> None:
+def test_remove_stale_dirs__leaves_what_is_not_certainly_ours(tmp_path: Path) -> None:
     """Other hosts' folders, links, files, and folders that only begin alike."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -67,7 +67,7 @@ def test_sweep__leaves_what_is_not_certainly_ours(tmp_path: Path) -> None:
     (outside / "precious").write_text("kept")
     place = tmp_path / "place"
     place.mkdir()
-    own = hold(place, ".x.")
+    own = create_locked_dir(place, ".x.")
     start = own.path.name[: -len("12345678")]
     (place / f"{start}aaaaaaaa").symlink_to(outside)
     (place / f"{start}bbbbbbbb").write_text("a file")
@@ -78,30 +78,30 @@ def test_sweep__leaves_what_is_not_certainly_ours(tmp_path: Path) -> None:
     (place / f"{start}ffffffff").mkdir()  # the lock leads elsewhere
     (place / f"{start}ffffffff" / "lock").symlink_to(outside / "lock")
     before = sorted(place.rglob("*"))
-    sweep(place, ".x.")
+    remove_stale_dirs(place, ".x.")
     assert sorted(place.rglob("*")) == before
     assert (outside / "precious").read_text() == "kept"
 
 
-def test_sweep__does_not_follow_links_inside(tmp_path: Path) -> None:
+def test_remove_stale_dirs__does_not_follow_links_inside(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "precious").write_text("kept")
     place = tmp_path / "place"
     place.mkdir()
     killed(HOLD + "(held.path / 'link').symlink_to(sys.argv[2])", place, tmp_path / "outside")
-    sweep(place, ".x.")
+    remove_stale_dirs(place, ".x.")
     assert not list(place.iterdir())
     assert (tmp_path / "outside" / "precious").read_text() == "kept"
 
 
-def test_sweep__never_takes_the_folder_of_a_process_that_is_just_making_it(tmp_path: Path) -> None:
+def test_remove_stale_dirs__never_takes_the_folder_of_a_process_that_is_just_making_it(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from bigforest.storage.owned_folders import hold, sweep
+from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 for _ in range(300):
-    sweep(Path(sys.argv[1]), ".x.")
-    held = hold(Path(sys.argv[1]), ".x.")
+    remove_stale_dirs(Path(sys.argv[1]), ".x.")
+    held = create_locked_dir(Path(sys.argv[1]), ".x.")
     (held.path / "file").touch()
     assert held.lock.held()
     held.remove()
