@@ -114,7 +114,7 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
             f"missing values in the features {', '.join(map(repr, table.missing[:5]))}: this forest splits on "
             "projections, which need every value; fill or drop these rows"
         )
-    mixed = packed.ballots("soft" if stock.soft else "hard")
+    mixed = packed.leaf_votes("soft" if stock.soft else "hard")
     packed = packed._replace(counts=packed.counts[:0].copy())
     narrow = table is not None and table.narrow
     if narrow:

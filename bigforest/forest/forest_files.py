@@ -183,7 +183,7 @@ class ForestFiles:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the target is a number."""
+        """True if the target is a number."""
         return self.spec.target.is_regression
 
     @property
@@ -253,12 +253,12 @@ class ForestFiles:
 
     @property
     def has_oob(self) -> bool:
-        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
+        """True if there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
         return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
 
     @property
     def has_bags(self) -> bool:
-        """Whether there is an out-of-bag report, and bags can be drawn again: the forest is not boosted."""
+        """True if there is an out-of-bag report, and bags can be drawn again: the forest is not boosted."""
         return self.has_oob and not self.config.boosts
 
     @cached_property
@@ -282,7 +282,7 @@ class ForestFiles:
 
     @property
     def has_votes(self) -> bool:
-        """Whether the leaves of out-of-bag rows are kept. They are the same for any lambda and power."""
+        """True if the leaves of out-of-bag rows are kept. They are the same for any lambda and power."""
         return self.config.keep_votes and self.revised not in (_REVISED[PRUNED], _REVISED[CALIBRATED])
 
     @property
@@ -296,12 +296,12 @@ class ForestFiles:
 
     @property
     def has_targets(self) -> bool:
-        """Whether the training targets in the leaves are kept, from which quantiles are predicted."""
+        """True if the training targets in the leaves are kept, from which quantiles are predicted."""
         return self.config.keep_targets
 
     @property
     def has_validation(self) -> bool:
-        """Whether the forest was trained with a validation set."""
+        """True if the forest was trained with a validation set."""
         return not self.changed and (self.directory / VALIDATION_FILE).exists()
 
     @property
@@ -316,7 +316,7 @@ class ForestFiles:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the forest is the winner of a comparison that `train(tune=...)` made."""
+        """True if the forest is the winner of a comparison that `train(tune=...)` made."""
         return (self.directory / TUNING_FILE).exists()
 
     @property

@@ -56,7 +56,7 @@ from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
-from bigforest.predict.packed_trees import FlatTrees, grown_nodes, pack
+from bigforest.predict.packed_trees import PackedTrees, grown_nodes, pack
 from bigforest.sampling.bags import Sampler, check_bag, max_weight
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
@@ -103,7 +103,7 @@ class KeptTrees(NamedTuple):
         """Number of nodes of each tree."""
         return [size for part in self.parts for nodes in part for size in np.diff(nodes.starts).tolist()]
 
-    def packed(self, lambdas: tuple[float, ...], workers: int) -> FlatTrees:
+    def packed(self, lambdas: tuple[float, ...], workers: int) -> PackedTrees:
         """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas."""
         return pack(self.parts, self.spec, lambdas, workers)
 

@@ -27,7 +27,7 @@ from bigforest.oob.leaves import leaves_of_rows, load_trees
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import Trees, loaded_tree_bytes, loading_bytes, outline
-from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.packed_trees import PackedTrees
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.store.format import block_count, block_span
 
@@ -110,7 +110,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
 
 def _leaf_targets(
     sampler: Sampler,
-    packed: FlatTrees,
+    packed: PackedTrees,
     place: int,
     tree: int,
     codes: NDArray[np.uint32],

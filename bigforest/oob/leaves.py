@@ -44,7 +44,7 @@ from bigforest.kernels.predict.route import new_scratch
 from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.planning.sizes import row_ranges
 from bigforest.predict.groups import Trees, cut, outline, survey
-from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.router import RowRouter, chunk_rows
 from bigforest.predict.rows import RowBatch
 from bigforest.sampling.bags import Sampler
@@ -55,14 +55,14 @@ from bigforest.store.store import Store
 _NARROW_CODES = 1 << 24
 
 
-def load_trees(store: Store, trees: Trees, entries: range, workers: int) -> FlatTrees:
+def load_trees(store: Store, trees: Trees, entries: range, workers: int) -> PackedTrees:
     """Read some entries of the trees, packed for routing rows of the store."""
     packed = trees.load(entries, workers)
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
     return for_store(packed, store, workers)
 
 
-def for_store(packed: FlatTrees, store: Store, workers: int) -> FlatTrees:
+def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
     """Convert packed trees, which must not be used any more, for routing rows of the store.
 
     Thresholds become codes, in float32 if it holds all codes. They stay values if some node is oblique or missing
@@ -121,7 +121,7 @@ def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: i
     return len(numbers)
 
 
-def _chunks(sampler: Sampler, packed: FlatTrees, trees: range, workers: int) -> Iterator[LeafChunk]:
+def _chunks(sampler: Sampler, packed: PackedTrees, trees: range, workers: int) -> Iterator[LeafChunk]:
     """Yield the leaves of all out-of-bag rows, some blocks at a time."""
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
@@ -130,7 +130,7 @@ def _chunks(sampler: Sampler, packed: FlatTrees, trees: range, workers: int) -> 
             yield from chunks
 
 
-def _block_leaves(sampler: Sampler, packed: FlatTrees, trees: range, block: int) -> list[LeafChunk]:
+def _block_leaves(sampler: Sampler, packed: PackedTrees, trees: range, block: int) -> list[LeafChunk]:
     """Find the leaves of the out-of-bag rows of a block."""
     store = sampler.store
     span = block_span(store.rows, block)
@@ -143,7 +143,7 @@ def _block_leaves(sampler: Sampler, packed: FlatTrees, trees: range, block: int)
 
 def leaves_of_rows(
     store: Store,
-    packed: FlatTrees,
+    packed: PackedTrees,
     roots: NDArray[np.uint64],
     span: range,
     bags: NDArray[np.uint16] | None = None,
@@ -163,7 +163,7 @@ def leaves_of_rows(
     return found
 
 
-def route_span(store: Store, packed: FlatTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
+def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
     """Call `use` with some of the rows `span` of one block at a time.
 
     use  calls a kernel of kernels/predict/accumulate.py; takes inputs, scratch, and the slice of these rows
@@ -177,7 +177,7 @@ def route_span(store: Store, packed: FlatTrees, span: range, use: Callable[[Any,
         use(inputs, new_scratch(inputs), slice(first - start, last - start))
 
 
-def _columns(store: Store, packed: FlatTrees, first: int, last: int) -> RowBatch:
+def _columns(store: Store, packed: PackedTrees, first: int, last: int) -> RowBatch:
     """Return the rows from `first` to before `last` in the form of the trees: codes or values."""
     columns: list[NDArray[Any]] = []
     kind = np.float64 if packed.narrow is None else np.float32
@@ -260,7 +260,7 @@ class OobTrees:
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     """Return the bytes of each entry while rows are routed through it, or while its ballots are converted."""
-    impure = trees.nodes if trees.header.spec.target.is_regression else trees.mixed
+    impure = trees.nodes if trees.header.spec.target.is_regression else trees.impure_leaves
     ballots = loaded_bytes(trees.nodes, impure, trees.header.spec.target.answer_width, lambdas)
     return np.maximum(trees.sizes(), ballots)
 

@@ -44,7 +44,7 @@ from bigforest.oob.leaves import load_trees, route_span
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape
 from bigforest.predict.groups import outline
-from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.packed_trees import PackedTrees
 from bigforest.sampling.bags import Sampler
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
@@ -111,7 +111,7 @@ def weigh_part(sampler: Sampler, narrow: Path, directory: Path, part: range) -> 
 
 
 def _weigh_tree(
-    sampler: Sampler, packed: FlatTrees, root: NDArray[np.uint64], tree: int, sums: NDArray[np.int64]
+    sampler: Sampler, packed: PackedTrees, root: NDArray[np.uint64], tree: int, sums: NDArray[np.int64]
 ) -> None:
     """Add the statistics of the leaves of a tree with this root to `sums`, see kernels/predict/accumulate.py
     Weighed."""

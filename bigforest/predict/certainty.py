@@ -42,7 +42,7 @@ _ROUNDING = 1e-6
 
 
 class CalibrationRows(NamedTuple):
-    """Rows out of bag, in their order, entry by entry.
+    """Rows with an out-of-bag prediction, in the order of the table.
 
     place       int64, of the row among those that the forest was grown on; number: uint64, of the row in its table.
     draw        uint64, random number of the row.
@@ -65,21 +65,20 @@ class CalibrationRows(NamedTuple):
     voters: NDArray[np.int64]
 
     def chosen(self, keep: NDArray[np.bool_]) -> CalibrationRows:
-        """These entries only."""
+        """Return the rows selected by a mask, bool [rows]."""
         return CalibrationRows._make(array[keep] if array.size else array for array in self)
 
 
 class Calibration:
-    """What the out-of-bag rows say of the certainty of a forest's predictions. All of them have the same weight.
+    """Calibration of a forest on its training rows with out-of-bag predictions. All rows have equal weights.
 
-    Where rows were held out of all bags, only rows that all trees voted on are used. A few of these were not held out,
-    but are in no bag by chance, which does not depend on their values.
-
-    Raises ConfigError for a forest without an out-of-bag report, and FormatError.
+    If rows were held out of all bags, only rows on which all trees voted are used. A few of them were not held out, but
+    are in no bag by chance, which does not depend on their values.
     """
 
     def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
-        """most: rows to keep, and as many for all classes together."""
+        """Read the rows. Raises ConfigError for a forest without an out-of-bag report, and FormatError. most: rows to
+        keep, and as many again over all classes."""
         try:
             files.oob  # noqa: B018, checks the files
         except ConfigError as error:
@@ -103,8 +102,8 @@ class Calibration:
         self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def conformal(self, coverage: float, chosen: NDArray[np.bool_] | None = None) -> Intervals | ClassSets:
-        """Intervals of a forest that predicts numbers, by the spread of the trees where enough of them vote on a row;
-        else sets of classes.
+        """Return intervals for regression, scaled by the spread of the trees if enough trees vote on a row; else
+        prediction sets of classes.
 
         chosen  which of the rows to calibrate on. Raises ConfigError where there are too few.
         """
@@ -115,7 +114,8 @@ class Calibration:
         return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
 
     def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
-        """Intervals or sets calibrated apart for each value of a column; column: of all rows of the training table.
+        """Return intervals or sets calibrated separately for each value of a column. column: of all rows of the
+        training table.
 
         Raises ConfigError where there are too few rows.
         """
@@ -125,7 +125,7 @@ class Calibration:
         return fit_by_category(column.name, levels, category_codes(own, levels), coverage, fit)
 
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
-        """Intervals by the jackknife+, of a forest of this many trees that predicts numbers.
+        """Return intervals by the jackknife+ of a regression forest with this many trees.
 
         bag  gives how often each row that the forest was grown on is in the bag of a tree.
 
@@ -144,24 +144,25 @@ class Calibration:
         return fit_jackknife(*self._left, coverage)
 
     def least_share(self, risk: float) -> float:
-        """The least share of the votes that a predicted class needs, see `fit_least_share`.
+        """Return the minimum share of the votes for a predicted class, see `fit_least_share`.
 
         Raises ConfigError for too few rows.
         """
         return fit_least_share(*self._votes(), risk)
 
     def reject_curve(self) -> RejectCurve:
-        """The error-reject curve of a classification forest with out-of-bag rows."""
+        """Return the error-reject curve of a classification forest."""
         return reject_curve(*self._votes())
 
     def _votes(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The confidence of each row, and whether it is wrong."""
+        """Return the confidence of each row, and which rows are wrong."""
         rows = self._rows.chosen(_lowest(self._rows.draw, self._most))
         return rows.confidence, rows.truth != rows.prediction
 
 
 def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
-    """The out-of-bag rows: all, or of more than `most` those with the lowest draws, and those of each class.
+    """Read the out-of-bag rows: all of them, or, if there are more than `most`, the rows with the lowest draws, in
+    total and of each class.
 
     At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
     batches in which they come.
@@ -192,7 +193,8 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
 
 
 def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
-    """The place of each cell among the levels: len(levels) for another, one more where it is missing."""
+    """Return the position of each cell among the levels: len(levels) for any other value, len(levels) + 1 for a missing
+    one."""
     codes = level_codes(column, pl.Series(levels, dtype=pl.String), 0)
     return np.where(np.isnan(codes), len(levels) + 1, codes).astype(np.int64)
 
@@ -201,12 +203,12 @@ def _key(seed: int) -> np.uint64:
     from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
 
     with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
-        # The streams of answers have 0 as their second number.
+        # The streams of predictions have 0 as their second number.
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_TIE, np.uint64(0), np.uint64(1)))
 
 
 def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """Place, number and draw of each row."""
+    """Return place, number and draw of each row."""
     from bigforest.kernels.common.rng import draw_rows
 
     places = as_numpy(batch.column("place"))
@@ -218,7 +220,7 @@ def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], ND
 
 
 def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
-    """Raises ValueError for numbers that are not finite."""
+    """Convert a batch of a regression forest. Raises ValueError for numbers that are not finite."""
     truth, prediction = (as_numpy(batch.column(name), np.nan) for name in ("truth", "prediction"))
     if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
         raise ValueError("a truth or prediction is not finite")
@@ -234,11 +236,12 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
 
 
 def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
-    """Raises ValueError for labels that are not classes and shares outside 0 to 1."""
+    """Convert a batch of a classification forest. Raises ValueError for labels that are not classes and shares outside
+    0 to 1."""
     truth, prediction = (pc.index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
     if truth.null_count or prediction.null_count:
         raise ValueError("a truth or prediction is none of the classes")
-    codes, answers = (as_numpy(found).astype(np.int64) for found in (truth, prediction))
+    codes, predictions = (as_numpy(found).astype(np.int64) for found in (truth, prediction))
     share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
     for k, column in enumerate(batch.columns[4:-1]):  # one class at a time: there may be thousands
         own = as_numpy(column, np.nan)
@@ -247,7 +250,7 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> Calibrati
         np.copyto(share, own, where=codes == k)
         np.maximum(confidence, own, out=confidence)
     none = np.empty(0)
-    return CalibrationRows(*_drawn(batch, key), codes, answers, share, confidence, none, none.astype(np.int64))
+    return CalibrationRows(*_drawn(batch, key), codes, predictions, share, confidence, none, none.astype(np.int64))
 
 
 def _joined(held: list[CalibrationRows]) -> CalibrationRows:
@@ -255,7 +258,7 @@ def _joined(held: list[CalibrationRows]) -> CalibrationRows:
 
 
 def _thinned(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
-    """The rows with the `most` lowest draws, and as many in all with the lowest of each class."""
+    """Return the rows with the `most` lowest draws, and as many in total with the lowest draws of each class."""
     if rows.draw.size <= most:
         return rows
     keep = _lowest(rows.draw, most)
@@ -267,7 +270,7 @@ def _thinned(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
 
 
 def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
-    """Which draws are among the lowest `count`."""
+    """Return a mask of the lowest `count` draws."""
     if draw.size <= count:
         return np.ones(draw.size, np.bool_)
     return draw <= np.partition(draw, count - 1)[count - 1]

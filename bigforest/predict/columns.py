@@ -1,4 +1,4 @@
-"""The columns of a table that predictions need, and the columns of predictions."""
+"""Columns of predictions, and the columns of the table that they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.options.values import check_flag
 from bigforest.planning.memory import Shape
 from bigforest.predict.certainty import category_codes, check_category
-from bigforest.predict.predictor import Answers
+from bigforest.predict.predictor import Predictions
 from bigforest.predict.vote_rule import VoteRule, label_array, labels
 
 PREDICTION = "prediction"
@@ -34,13 +34,13 @@ _WIDTHS: dict[type[pl.DataType], int] = {
 }
 
 
-def answer_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
-    """The shape of these columns, for estimates."""
+def prediction_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
+    """Return the shape of a table of these columns, for estimates of memory."""
     return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, spec.target.answer_width)
 
 
 def _width(dtype: Any) -> int:
-    """Bytes of a value in memory."""
+    """Return the bytes of a value in memory."""
     if isinstance(dtype, pl.Struct):
         return sum(_width(field.dtype) for field in dtype.fields)
     if isinstance(dtype, pl.Array):
@@ -49,7 +49,7 @@ def _width(dtype: Any) -> int:
 
 
 def check_proba(spec: DataSpec, proba: bool) -> None:
-    """Raise ConfigError where there are no classes to give probabilities of."""
+    """Raise ConfigError if probabilities are requested for a regression forest."""
     check_flag(proba, "proba")
     if proba and spec.target.is_regression:
         raise ConfigError(
@@ -57,91 +57,94 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
         )
 
 
-def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
-    """The columns of an answer."""
+def prediction_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
+    """Return the names of the columns of a prediction; both: labels and probabilities."""
     plain = [PREDICTION, *rule.quantile_names, *rule.conformal_names] if both or not proba else []
     return [*plain, *(proba_names(spec.target) if proba else [])]
 
 
-def answer_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.DataType]:
-    """The columns `answer_names` and their types."""
+def prediction_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.DataType]:
+    """Return the columns `prediction_names` with their types."""
     label = label_type(spec.target)
     known = {PREDICTION: label, "set": pl.List(label)} if not proba else {}
-    return {name: known.get(name, pl.Float64()) for name in answer_names(spec, rule, proba)}
+    return {name: known.get(name, pl.Float64()) for name in prediction_names(spec, rule, proba)}
 
 
-def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
-    """The answers to no rows."""
+def no_predictions(spec: DataSpec, rule: VoteRule) -> Predictions:
+    """Return predictions for no rows."""
     value = np.empty(0) if spec.target.is_regression else None
     shares, quantiles = np.empty((0, len(spec.target.classes))), np.empty((0, len(rule.quantiles)))
-    return Answers(np.empty(0, np.int32), shares, value, quantiles, value)
+    return Predictions(np.empty(0, np.int32), shares, value, quantiles, value)
 
 
-def prediction_column(answers: Answers, spec: DataSpec) -> pl.Series:
-    """The answers as a column: labels of classes, null where none was chosen, or numbers."""
-    return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
+def prediction_column(predictions: Predictions, spec: DataSpec) -> pl.Series:
+    """Return the predictions as a column: labels, null for rejected rows, or numbers."""
+    return labels(predictions.codes, spec) if predictions.value is None else pl.Series(PREDICTION, predictions.value)
 
 
-def prediction_array(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool) -> NDArray[Any]:
-    """The answers as an array: shares of classes; quantiles, intervals or sets, if requested; else labels of classes,
-    nan or None where none was chosen, or numbers."""
+def prediction_array(predictions: Predictions, spec: DataSpec, rule: VoteRule, proba: bool) -> NDArray[Any]:
+    """Return the predictions as an array: probabilities; or quantiles, intervals or sets if requested; or else labels
+    (nan or None for rejected rows) or numbers."""
     if proba:
-        assert answers.proba is not None
-        return answers.proba
-    requested = [answers.quantiles] if rule.quantiles and answers.quantiles is not None else []
+        assert predictions.proba is not None
+        return predictions.proba
+    requested = [predictions.quantiles] if rule.quantiles and predictions.quantiles is not None else []
     if rule.conformal is not None:
-        requested.append(conformal_array(answers, rule))
+        requested.append(conformal_array(predictions, rule))
     if requested:
         return np.hstack(requested)
-    return label_array(answers.codes, spec) if answers.value is None else answers.value
+    return label_array(predictions.codes, spec) if predictions.value is None else predictions.value
 
 
-def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame) -> pl.DataFrame:
-    """The answers as the columns `answer_names`; rows: that were answered, with the column rule.category."""
+def prediction_table(
+    predictions: Predictions, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the predictions as the columns `prediction_names`. rows: the predicted rows, with the column
+    rule.category."""
     if not proba:
-        made = [prediction_column(answers, spec)]
-        if answers.quantiles is not None:
-            made += [pl.Series(name, answers.quantiles[:, k]) for k, name in enumerate(rule.quantile_names)]
-        return pl.DataFrame(made + conformal_columns(answers, spec, rule, rows))
-    assert answers.proba is not None
-    return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
+        made = [prediction_column(predictions, spec)]
+        if predictions.quantiles is not None:
+            made += [pl.Series(name, predictions.quantiles[:, k]) for k, name in enumerate(rule.quantile_names)]
+        return pl.DataFrame(made + conformal_columns(predictions, spec, rule, rows))
+    assert predictions.proba is not None
+    return pl.DataFrame({name: predictions.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
 
 
-def conformal_array(answers: Answers, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
-    """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes].
+def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
+    """Return intervals, float64 [rows, 2], or the classes in the sets, bool [rows, classes].
 
     frame  the rows, if calibration is by a column.
     """
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):
         assert calibrated is not None
-        return _array(answers, calibrated)
+        return _array(predictions, calibrated)
     assert frame is not None
     codes = category_codes(cells(frame, calibrated.column), calibrated.levels)
-    parts = [(rows, _array(answers.of_rows(rows), own)) for rows, own in calibrated.groups(codes)]
+    parts = [(rows, _array(predictions.of_rows(rows), own)) for rows, own in calibrated.groups(codes)]
     if not parts:
-        return _array(answers, calibrated.calibrated[0])
+        return _array(predictions, calibrated.calibrated[0])
     found = np.empty((codes.size, parts[0][1].shape[1]), parts[0][1].dtype)
     for rows, own in parts:
         found[rows] = own
     return found
 
 
-def _array(answers: Answers, calibrated: Intervals | ClassSets | JackknifeIntervals) -> NDArray[Any]:
+def _array(predictions: Predictions, calibrated: Intervals | ClassSets | JackknifeIntervals) -> NDArray[Any]:
     if isinstance(calibrated, JackknifeIntervals):
-        return np.empty((0, 2)) if answers.bounds is None else answers.bounds
+        return np.empty((0, 2)) if predictions.bounds is None else predictions.bounds
     if isinstance(calibrated, Intervals):
-        assert answers.value is not None
-        return calibrated.bounds(answers.value, answers.spread)
-    assert answers.proba is not None
-    return calibrated.members(answers.proba)
+        assert predictions.value is not None
+        return calibrated.bounds(predictions.value, predictions.spread)
+    assert predictions.proba is not None
+    return calibrated.members(predictions.proba)
 
 
-def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, rows: pl.DataFrame) -> list[pl.Series]:
-    """The intervals or sets as columns, if there are any."""
+def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, rows: pl.DataFrame) -> list[pl.Series]:
+    """Return intervals or sets as columns; none if the rule has none."""
     if rule.conformal is None:
         return []
-    found = conformal_array(answers, rule, rows)
+    found = conformal_array(predictions, rule, rows)
     if not spec.target.classes:
         return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa
@@ -158,7 +161,7 @@ def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, rows: pl
 
 
 def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: VoteRule, made: list[str]) -> None:
-    """Raise an error unless a table has the further columns of an answer, and the kept columns, each once.
+    """Raise an error unless a table has the column for coverage and the kept columns, each once.
 
     keep  the columns to copy; none may have the name of a prediction column.
     """
@@ -173,7 +176,7 @@ def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: 
 
 
 def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None:
-    """Raise DataError unless a table has the column by which intervals or sets go, if they do."""
+    """Raise DataError unless a table has the column by which intervals or sets are calibrated, if there is one."""
     if rule.category is None:
         return
     if rule.category not in schema:

@@ -25,7 +25,14 @@ from bigforest.forest.files import file_kind
 from bigforest.forest.tables import write_pieces
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import row_ranges
-from bigforest.predict.columns import PREDICTION, answer_names, answer_shape, answer_table, check_columns, check_proba
+from bigforest.predict.columns import (
+    PREDICTION,
+    check_columns,
+    check_proba,
+    prediction_names,
+    prediction_shape,
+    prediction_table,
+)
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import naming_rows
 from bigforest.predict.rows import RowBatch, check_schema, open_rows
@@ -53,7 +60,7 @@ _FEWEST_ROWS = 4_096
 
 
 def is_prediction(path: Path) -> bool:
-    """Whether `path` is a file that `write_predictions` wrote."""
+    """Return whether `path` is a file that `write_predictions` wrote."""
     return _is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
 
 
@@ -179,7 +186,7 @@ def write_predictions(
     listener: Listener,
     overwrite: bool,
 ) -> FilePrediction:
-    """Stream the rows of `source` into predictions by a rule in the file `out`, in order, in bounded memory.
+    """Predict the rows of `source` by a rule into the file `out`, in order, in bounded memory.
 
     A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
@@ -193,25 +200,25 @@ def write_predictions(
     spec = forest.spec
     check_proba(spec, proba)
     check_schema(source.schema, spec)
-    check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
+    check_columns(keep, source.schema, rule, prediction_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, forest.config.criterion, source)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
     with (
-        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,
+        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as predictions,
         stage("predict", source.rows, "rows", listener) as progress,
     ):
         tables = _counted(_everywhere(job, score, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
-            _write_text(tables, answers)
+            _write_text(tables, predictions)
         else:
             mark = {"version": VERSION, "kind": KIND}
-            write_pieces(answers, tables, mark, compression="zstd", compression_level=1)
+            write_pieces(predictions, tables, mark, compression="zstd", compression_level=1)
     return score.result(source.rows)
 
 
 def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
-    """Write tables one after the other into a file of the kind that its name says."""
+    """Write tables one after the other into a text file of the format that its name says."""
     suffix = path.suffix.lower()
     with path.open("wb") as file:
         for number, table in enumerate(tables):
@@ -225,7 +232,7 @@ def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
 
 
 def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
-    """Raise DataError for a column that a file of text of this kind cannot hold."""
+    """Raise DataError for a column that this text format cannot hold."""
     for name, dtype in schema.items():
         if pl.Binary in types_within(dtype):
             raise DataError(f"column {name!r} is {dtype}, which no text can hold; write Parquet")
@@ -235,7 +242,7 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 
 
 def _is_text_prediction(path: Path) -> bool:
-    """Whether the first line of a text has the column of predictions."""
+    """Return whether the first line of a text names the column of predictions."""
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
         found = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
@@ -244,21 +251,21 @@ def _is_text_prediction(path: Path) -> bool:
 
 
 def _counted(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
-    """The tables. The rows of each are added to `progress` once it is written."""
+    """Yield the tables, and advance `progress` by the rows of each once it is written."""
     for table in tables:
         yield table
         progress.advance(table.num_rows)
 
 
 def _check_apart(out: Path, source: Source) -> None:
-    """Raise ConfigError where the output would replace what is read."""
+    """Raise ConfigError if the output would replace a file of the table."""
     if out.resolve() in [file.resolve() for file in source.files]:
         raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The part of `write_predictions` that one process runs, with its arguments."""
+    """Arguments of `write_predictions` that each process needs."""
 
     forest: Forest
     source: Source
@@ -268,19 +275,19 @@ class _Job:
     resources: Resources
     score: Score
 
-    def answered(self, score: Score, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
-        """The columns to keep and the answers to the rows from `first` to before `stop`, in order, batch by batch."""
+    def predicted(self, score: Score, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
+        """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch."""
         source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
         found = check_schema(source.schema, spec)
         category = [] if self.rule.category is None else [self.rule.category]
 
         def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
-            """To read before the last group of trees, or for it."""
+            """Return the columns to read for the last group of trees, or for an earlier one."""
             others = [*self.keep, *score.columns, *category] if last else []
             return list(dict.fromkeys([*found.columns(used), *others]))
 
         def shape(used: NDArray[np.int64]) -> Shape:
-            return answer_shape(source.schema, columns(used), source.rows, spec)
+            return prediction_shape(source.schema, columns(used), source.rows, spec)
 
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
             for batch in source.batches(columns(passes.used, last), passes.batch, begin, end):
@@ -292,34 +299,38 @@ class _Job:
         passes = self.forest.loader.passes(self.rule, shape, self.resources, 0, found.narrow)
         stop, wanted = source.rows if stop is None else stop, self.proba or score.active
         ways = (False, True) if self.proba else (False,)
-        for batch, answers in passes.answers(stop, batches, proba=wanted, workers=self.resources.workers, first=first):
-            score.add(batch, answers)
-            made = [answer_table(answers, spec, self.rule, way, batch) for way in ways]
+        for batch, predictions in passes.predictions(
+            stop, batches, proba=wanted, workers=self.resources.workers, first=first
+        ):
+            score.add(batch, predictions)
+            made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
             table = pl.concat([batch.select(columns_named(self.keep)), *made], how="horizontal")
             yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any]:
-    """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
+    """Task: write the predictions of some rows to an Arrow stream, a new file for each attempt. Return its path, and
+    the counts that these rows add to the score."""
     import pyarrow as pa
 
     score = job.score.empty()
-    path = folder / f"answers-{secrets.token_hex(8)}.arrows"
+    path = folder / f"predictions-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as here, contextlib.ExitStack() as open_files:
         writer = None
-        for table in job.answered(score, begin, end):
+        for table in job.predicted(score, begin, end):
             writer = writer or open_files.enter_context(pa.ipc.new_stream(str(here), table.schema))
             writer.write_table(table.combine_chunks())
     return path, score.counted
 
 
 def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Table]:
-    """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
+    """Yield the predictions of all rows, in order. On a cluster, if the table is in files, each process predicts some
+    ranges."""
     import pyarrow as pa
 
     executor = resources.executor(1)  # a task uses all threads of its process
     if not executor.remote or not job.source.files:
-        yield from job.answered(score)
+        yield from job.predicted(score)
         return
     rows = job.source.rows
     # With a budget trees may be loaded for every range.

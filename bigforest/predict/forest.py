@@ -170,7 +170,7 @@ class Forest:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the files are removed with this object."""
+        """True if the files are removed with this object."""
         return self.files.holding is not None
 
     @property
@@ -188,7 +188,7 @@ class Forest:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the forest predicts a number, not a class."""
+        """True if the forest predicts a number, not a class."""
         return self.files.is_regression
 
     @property
@@ -233,12 +233,12 @@ class Forest:
 
     @property
     def has_oob(self) -> bool:
-        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
+        """True if there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
         return self.files.has_oob
 
     @property
     def has_bags(self) -> bool:
-        """Whether there is an out-of-bag report, and the bags can be drawn again: the forest is not boosted."""
+        """True if there is an out-of-bag report, and the bags can be drawn again: the forest is not boosted."""
         return self.files.has_bags
 
     @property
@@ -248,7 +248,7 @@ class Forest:
 
     @property
     def has_votes(self) -> bool:
-        """Whether the votes of trees on out-of-bag rows are kept with the forest. Lambda and power do not change
+        """True if the votes of trees on out-of-bag rows are kept with the forest. Lambda and power do not change
         them."""
         return self.files.has_votes
 
@@ -263,12 +263,12 @@ class Forest:
 
     @property
     def has_targets(self) -> bool:
-        """Whether the training targets in its leaves are kept with the forest, from which it predicts quantiles."""
+        """True if the training targets in the leaves are kept with the forest, from which it predicts quantiles."""
         return self.files.has_targets
 
     @property
     def has_validation(self) -> bool:
-        """Whether the forest was trained with a validation set."""
+        """True if the forest was trained with a validation set."""
         return self.files.has_validation
 
     @property
@@ -281,7 +281,7 @@ class Forest:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the forest is the winner of a comparison that `train(tune=...)` made."""
+        """True if the forest is the winner of a comparison that `train(tune=...)` made."""
         return self.files.is_tuned
 
     @property
@@ -859,13 +859,13 @@ class Tree:
         return int(self.nodes["depth"].to_numpy().max())
 
     def predict(self, data: Any, **options: Any) -> Any:
-        """`Forest.predict` with this tree only."""
+        """Predict with this tree only; options as for `Forest.predict`."""
         return self.forest.predict(data, trees=[self.number], **options)
 
     def predict_proba(self, data: Any, **options: Any) -> Any:
-        """`Forest.predict_proba` with this tree only."""
+        """Predict class probabilities with this tree only; options as for `Forest.predict_proba`."""
         return self.forest.predict_proba(data, trees=[self.number], **options)
 
     def apply(self, data: Any, threads: int | None = None) -> Any:
-        """Number of the leaf of each row of `data`, uint32 [rows]."""
+        """Return the number of the leaf of each row of `data`, uint32 [rows]."""
         return self.forest.apply(data, trees=[self.number], threads=threads)[:, 0]

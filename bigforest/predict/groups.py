@@ -28,12 +28,12 @@ from bigforest.forest.parts import (
     piece_rows,
     read_span,
 )
-from bigforest.predict.packed_trees import FlatTrees, load
+from bigforest.predict.packed_trees import PackedTrees, load
 
-# Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
-# node or a level, as it comes and as it is kept.
+# Bytes of a node while it is loaded, of an impure leaf per class (its counts and its ballot), and of a term of an
+# oblique node or a level, as it is read and as it is kept.
 NODE_BYTES = 16
-MIXED_BYTES = 12
+IMPURE_LEAF_BYTES = 12
 ENTRY_BYTES = 72
 # Bytes of a shrunk value of a leaf: it comes in pieces, which are put together.
 SHRUNK_BYTES = 16
@@ -52,9 +52,9 @@ _CHOICES = 64
 
 
 def loaded_tree_bytes(
-    nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int, lambdas: int = 0
+    nodes: NDArray[np.int64], impure: NDArray[np.int64], entries: NDArray[np.int64], classes: int, lambdas: int = 0
 ) -> NDArray[np.int64]:
-    """Bytes that trees of this many nodes, mixed leaves, and terms or levels take while they are loaded.
+    """Return the bytes that trees of this many nodes, impure leaves, and terms or levels take while they are loaded.
 
     classes  of the target; 1 where it is a number.
     lambdas  by how many the leaves are shrunk: all of them have values then.
@@ -62,16 +62,16 @@ def loaded_tree_bytes(
     if lambdas:
         return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
     # A number takes as much as the counts of two classes.
-    return NODE_BYTES * nodes + MIXED_BYTES * max(classes, 2) * mixed + ENTRY_BYTES * entries
+    return NODE_BYTES * nodes + IMPURE_LEAF_BYTES * max(classes, 2) * impure + ENTRY_BYTES * entries
 
 
 def loading_bytes(nodes: int, classes: int) -> int:
-    """What reading takes per thread, where there are no more nodes than these: LOADING_BYTES at most."""
+    """Return the bytes that reading trees of at most this many nodes takes per thread, at most LOADING_BYTES."""
     return min(LOADING_BYTES, _COPIES * PIECE_BYTES // piece_rows(classes) * nodes)
 
 
 def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
-    """Consecutive entries that go together, one at least: at most `most` bytes of `sizes` and `trees` trees.
+    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but at least one entry each.
 
     first  number of the first tree of each entry, then the number of trees.
     """
@@ -86,14 +86,15 @@ def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: in
 
 
 def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
-    """Bytes of the largest group."""
+    """Return the bytes of the largest group."""
     return max(int(sizes[group.start : group.stop].sum()) for group in groups)
 
 
 def choose_groups(
     sizes: NDArray[np.int64], room: int, *, rows: int, classes: int, row_bytes: int, step: int, row_ns: float
 ) -> tuple[list[range], int]:
-    """The groups of entries, and the rows that are brought before one group after the other, that take the least time.
+    """Choose the groups of entries, and the number of rows that are read for each group in turn, that take the least
+    time.
 
     sizes      int64 [entries], bytes of each.
     room       most bytes together, which hold the largest entry and a step of rows.
@@ -120,14 +121,15 @@ def choose_groups(
 
 
 class Trees(NamedTuple):
-    """Where the trees of a forest are, and their sizes; an entry is one tree after `survey`, one part after `outline`.
+    """Places and sizes of the trees of a forest. An entry is one tree after `survey`, one file of trees after
+    `outline`.
 
     directory, paths  the forest and its parts.
     header       what they agree on.
     first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
     part, start  int64 [entries], number of the part and row of it where the entry begins.
     nodes        int64 [entries].
-    mixed        int64 [entries], leaves with several classes, or with values; 0 where unknown.
+    impure_leaves  int64 [entries], leaves with several classes, or with values; 0 where unknown.
     entries      int64 [entries], terms of oblique nodes and levels of those on categories; 0 where unknown.
     used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
                  None where unknown.
@@ -142,23 +144,23 @@ class Trees(NamedTuple):
     part: NDArray[np.int64]
     start: NDArray[np.int64]
     nodes: NDArray[np.int64]
-    mixed: NDArray[np.int64]
+    impure_leaves: NDArray[np.int64]
     entries: NDArray[np.int64]
     used: NDArray[np.int64] | None
     projects: bool = False
     lambdas: tuple[float, ...] = ()
 
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes that each entry takes while it is loaded."""
+        """Return the bytes that each entry takes while it is loaded, int64 [entries]."""
         width = self.header.spec.target.answer_width
-        return loaded_tree_bytes(self.nodes, self.mixed, self.entries, width, len(self.lambdas))
+        return loaded_tree_bytes(self.nodes, self.impure_leaves, self.entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
-        """The trees of some entries."""
+        """Return the numbers of the trees of some entries."""
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
 
     def spans(self, entries: range) -> list[Span]:
-        """Where the trees of some entries are."""
+        """Return the places of the trees of some entries."""
         spans: list[Span] = []
         for entry in entries:
             path, start = self.paths[int(self.part[entry])], int(self.start[entry])
@@ -168,8 +170,8 @@ class Trees(NamedTuple):
             spans.append(Span(path, start, stop))
         return spans
 
-    def load(self, entries: range, workers: int) -> FlatTrees:
-        """The packed trees of some entries; they may use any feature of `used`.
+    def load(self, entries: range, workers: int) -> PackedTrees:
+        """Load the trees of some entries; they may use any feature of `used`.
 
         Raises FormatError where they are damaged, or not the trees they should be.
         """
@@ -185,7 +187,7 @@ class Trees(NamedTuple):
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
-    """What names and metadata of the parts say; checked when they are loaded.
+    """Return the files of trees with the sizes that their names and metadata say, which are checked on loading.
 
     parts  the trees of each part to look at, of a forest that is growing; None for all that are there.
     """
@@ -212,7 +214,7 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     rough = outline(directory, parts)
     spans = (Span(path, 0, nodes) for path, nodes in zip(rough.paths, rough.nodes.tolist(), strict=True))
     read = map_on_threads(_survey_part, [(span, rough.header) for span in spans], workers)
-    nodes, mixed, entries = np.concatenate([part.sizes for part in read], axis=1)
+    nodes, impure, entries = np.concatenate([part.sizes for part in read], axis=1)
     trees = [part.sizes.shape[1] for part in read]
     begin = int(rough.first[0])
     check_order(rough.paths, [part.first for part in read], trees, begin)
@@ -225,7 +227,7 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
         part=np.repeat(np.arange(len(read)), trees),
         start=np.concatenate([np.cumsum(part.sizes[0]) - part.sizes[0] for part in read]),
         nodes=nodes,
-        mixed=mixed,
+        impure_leaves=impure,
         entries=entries,
         used=np.flatnonzero(present),
         projects=any(part.projects for part in read),
@@ -233,7 +235,8 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
 
 class _SurveyedPart(NamedTuple):
-    """The first tree, int64 [3, trees], the `nodes`, `mixed` and `entries` of each, bool [features], and `projects`."""
+    """Result of surveying one file: its first tree; `nodes`, `impure_leaves` and `entries` of each tree, int64 [3,
+    trees]; used features, bool [features]; and `projects`."""
 
     first: int
     sizes: NDArray[np.int64]
@@ -259,9 +262,9 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
 
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
-    """How many there are of nodes from `begin` to before `end`, and of mixed leaves, and terms and levels, in them."""
+    """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
     from bigforest.kernels.predict.flatten import count_mixed
 
-    mixed = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
+    impure = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
     lists = [found.start for found in (piece.terms, piece.levels) if found is not None]
-    return end - begin, mixed, sum(int(start[end] - start[begin]) for start in lists)
+    return end - begin, impure, sum(int(start[end] - start[begin]) for start in lists)

@@ -1,4 +1,4 @@
-"""A forest in a notebook: from its facts to a table in HTML."""
+"""A forest as an HTML table, for notebooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bigforest.html import facts_table
 
 
 def html_of(files: ForestFiles) -> str:
-    """The facts of a forest as a table."""
+    """Return a table of facts about a forest."""
     spec = files.spec
     facts = {
         "trees": f"{files.trees:,} ({files.config.family})",
@@ -27,7 +27,7 @@ def html_of(files: ForestFiles) -> str:
 
 
 def chosen_of(files: ForestFiles) -> str:
-    """Which candidate a tuned forest is, and of how many."""
+    """Return which candidate of a comparison the forest is."""
     tuning = files.tuning
     [winner] = tuning.filter("winner").to_dicts()
     what = winner["metric"].replace("_", " ")

@@ -16,13 +16,13 @@ from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import (
-    answer_names,
-    answer_shape,
-    answer_table,
     check_columns,
     check_proba,
-    no_answers,
+    no_predictions,
     prediction_array,
+    prediction_names,
+    prediction_shape,
+    prediction_table,
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.predict.loader import TreeLoader
@@ -50,7 +50,7 @@ def predict(
     memory: int | str | None,
     proba: bool = False,
 ) -> Any:
-    """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
+    """Predict a table in memory or a lazy frame: see `Forest.predict` and, with `proba`, `Forest.predict_proba`."""
     resources = resources_of(threads, None, memory)
     keep = column_names(keep, "keep")
     check_proba(loader.files.spec, proba)
@@ -72,7 +72,7 @@ def predict(
 
 
 def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
-    """`Forest.apply`."""
+    """Return the leaf of each row in each tree: see `Forest.apply`."""
     workers = resources_of(threads, None, None).workers
     predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
     used = predictor.packed.used
@@ -86,7 +86,7 @@ def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | N
 
 
 def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
-    """`Forest.to_matrix`."""
+    """Convert a table to the array that exported models read: see `Forest.to_matrix`."""
     features = loader.files.spec.features
     reader, places = loader.reader(), np.arange(len(features))
     rows = _all_rows(reader, table_of_list(data), places)
@@ -100,8 +100,8 @@ def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
 
 
 def table_in_memory(data: Any) -> pl.DataFrame:
-    """A table in memory, or an object that exports an Arrow stream, as a frame. Raises DataError, and ConfigError in a
-    forked process."""
+    """Return a table in memory, or any object that exports an Arrow stream, as a frame. Raises DataError, and
+    ConfigError in a forked process."""
     check_polars_threads()
     frame = frame_in_memory(data)
     if frame is not None:
@@ -115,13 +115,13 @@ def table_in_memory(data: Any) -> pl.DataFrame:
 
 
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
-    """An array or a sparse matrix, of which slices of rows are arrays of numbers or objects. Raises DataError."""
+    """Return an array or a sparse matrix whose slices are arrays of numbers or objects. Raises DataError."""
     # An array without dimensions has no rows to slice; with one dimension it is refused for its shape.
     return SparseRows(data) if is_sparse(data) else np.atleast_1d(plain_array(data))
 
 
 def _all_rows(reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
-    """All rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
+    """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
     if is_matrix(data) or is_sparse(data):
         return reader.matrix(_rows_of(data)[:], used)
     frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
@@ -157,11 +157,11 @@ def _predict_matrix(
             yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
 
     workers = resources.workers if count > 1 else 1  # asking the system takes longer than one row
-    found = [answers for _, answers in passes.answers(count, batches, proba=proba, workers=workers)]
+    found = [predictions for _, predictions in passes.predictions(count, batches, proba=proba, workers=workers)]
     if not found:
         reader.matrix(whole, passes.used)  # which is looked at, as one with rows is
-        found = [no_answers(spec, rule)]
-    made = [prediction_array(answers, spec, rule, proba) for answers in found]
+        found = [no_predictions(spec, rule)]
+    made = [prediction_array(predictions, spec, rule, proba) for predictions in found]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 
@@ -170,10 +170,10 @@ def _predict_frame(
 ) -> pl.DataFrame:
     spec, reader, schema = loader.files.spec, loader.reader(rule.unseen), frame.schema
     found = check_schema(schema, spec)
-    check_columns(keep, schema, rule, answer_names(spec, rule, proba))
+    check_columns(keep, schema, rule, prediction_names(spec, rule, proba))
     passes = loader.passes(
         rule,
-        lambda used: answer_shape(schema, found.columns(used), frame.height, spec),
+        lambda used: prediction_shape(schema, found.columns(used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
         found.narrow,
@@ -185,7 +185,7 @@ def _predict_frame(
             piece = frame.slice(start, min(step, end - start))
             yield start, reader.frame(piece, found, passes.used), piece
 
-    given = list(passes.answers(frame.height, batches, proba=proba, workers=resources.workers))
-    given = given or [(frame, no_answers(spec, rule))]
-    made = pl.concat([answer_table(answers, spec, rule, proba, piece) for piece, answers in given])
+    given = list(passes.predictions(frame.height, batches, proba=proba, workers=resources.workers))
+    given = given or [(frame, no_predictions(spec, rule))]
+    made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in given])
     return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")

@@ -1,4 +1,4 @@
-"""The bags of the trees of a forest. They depend on seed and options, are not stored, and are recomputed here."""
+"""Bags of the trees of a forest. They are functions of seed and options, so they are not stored but drawn again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class BagInputs(NamedTuple):
-    """What bags depend on besides the configuration. A Sampler takes it in place of a Store.
+    """Inputs of the draws other than the configuration; a Sampler takes them in place of a Store.
 
     target  class of each row, where bags are drawn by class; groups: group of each row, where whole ones are drawn.
     """
@@ -38,17 +38,17 @@ class BagInputs(NamedTuple):
         return self.spec.rows
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
-        """The classes of the rows from `start` to before `stop`."""
+        """Return the classes of the rows from `start` to before `stop`."""
         return self.target[start:stop]
 
     def groups_of(self, start: int, stop: int) -> NDArray[Any]:
-        """The groups of the rows from `start` to before `stop`."""
+        """Return the groups of the rows from `start` to before `stop`."""
         assert self.groups is not None
         return self.groups[start:stop]
 
     @property
     def shape(self) -> Shape:
-        """What decides the bytes of the draws."""
+        """Shape of the table, from which the memory of draws is estimated."""
         return Shape(self.rows, (), 0, self.spec.target.answer_width)
 
 
@@ -136,7 +136,7 @@ def _classes(files: ForestFiles) -> NDArray[np.uint16]:
 
 
 def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
-    """The code of each row's group, its rank among the names. Raises ConfigError and DataError."""
+    """Return the code of each row's group: its rank among the names. Raises ConfigError and DataError."""
     if not config.bootstrap or config.group is None or spec.group is None:
         if given is not None:
             raise ConfigError(f"the bags of this forest were not drawn by groups; drop {api('group')}")

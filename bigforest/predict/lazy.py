@@ -1,4 +1,4 @@
-"""Predictions within lazy queries: from a forest and a rule to a Polars expression."""
+"""Predictions within lazy queries, as Polars expressions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
 from bigforest.predict.columns import (
     PREDICTION,
-    answer_names,
-    answer_table,
-    answer_types,
     check_category_in,
     check_columns,
     check_proba,
     prediction_column,
+    prediction_names,
+    prediction_table,
+    prediction_types,
 )
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.rows import check_schema
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import free_name
 
-# The structs of answers of several columns.
+# The structs of predictions of several columns.
 PROBABILITIES = "probabilities"
 ANSWER = "answer"
 
@@ -41,7 +41,8 @@ def expression(
     row: str | None,
     schema: Mapping[str, pl.DataType] | None = None,
 ) -> pl.Expr:
-    """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
+    """Return the expression of `Forest.expr`. With the schema of the query, features that were nested in training may
+    be columns."""
     check_polars_threads()
     check_proba(loader.files.spec, proba)
     if proba and rule.conformal is not None:
@@ -51,7 +52,7 @@ def expression(
     predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
     if rule.draws and row is None and not proba:
         raise ConfigError(
-            "random answers depend on the number of the row: name a column that holds it "
+            "random predictions depend on the number of the row: name a column that holds it "
             "(see with_row_index), or use Forest.predict"
         )
     spec = loader.files.spec
@@ -72,24 +73,26 @@ def expression(
         found = check_schema(frame.schema, spec, predictor.packed.used)
         check_category_in(frame.schema, rule)
         given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
-        answers = predictor.answer(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
+        predictions = predictor.predict(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
         return (
-            answer_table(answers, spec, rule, proba, frame).to_struct() if several else prediction_column(answers, spec)
+            prediction_table(predictions, spec, rule, proba, frame).to_struct()
+            if several
+            else prediction_column(predictions, spec)
         )
 
     several = proba or _has_more(rule)
-    dtype = pl.Struct(answer_types(spec, rule, proba)) if several else label_type(spec.target)
+    dtype = pl.Struct(prediction_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
 
 
 def _has_more(rule: VoteRule) -> bool:
-    """Whether an answer has columns beside the prediction."""
+    """Return whether a prediction has more than one column."""
     return bool(rule.quantiles) or rule.conformal is not None
 
 
 def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
-    """The numbers of rows, uint64 [rows]. Raises DataError where they are not row numbers."""
+    """Return row numbers as uint64 [rows]. Raises DataError for other values."""
     try:
         if not given.null_count():
             return given.cast(pl.UInt64).to_numpy()
@@ -106,11 +109,11 @@ def predict_lazy(
     proba: bool,
     resources: Resources,
 ) -> pl.LazyFrame:
-    """`Forest.predict` and `Forest.predict_proba` of a lazy frame, as a query; trees are loaded here and now."""
+    """Return a query that predicts a lazy frame. The trees are loaded now."""
     check_polars_threads()
     schema = frame.collect_schema()
     check_schema(schema, loader.files.spec)
-    check_columns(keep, schema, rule, answer_names(loader.files.spec, rule, proba))
+    check_columns(keep, schema, rule, prediction_names(loader.files.spec, rule, proba))
     row = None
     loader.predictor(rule, resources.memory, resources.workers)
     if rule.draws and not proba:

@@ -20,8 +20,8 @@ from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import parse_bytes
 from bigforest.predict.groups import Trees, survey
-from bigforest.predict.packed_trees import FlatTrees, load
-from bigforest.predict.passes import ALL_ROWS, AnswerPasses, default_batch, plan_passes, whole_estimate
+from bigforest.predict.packed_trees import PackedTrees, load
+from bigforest.predict.passes import ALL_ROWS, PredictionPasses, default_batch, plan_passes, whole_estimate
 from bigforest.predict.predictor import GroupLeafTargets, Predictor
 from bigforest.predict.rows import Reader
 from bigforest.predict.vote_rule import VoteRule
@@ -38,7 +38,7 @@ class TreeLoader:
         self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)  # by which leaves are shrunk
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
-        self._packed: FlatTrees | None = None
+        self._packed: PackedTrees | None = None
         self._surveyed: Trees | None = None
         self._targets: LeafTargets | None = None
         self._means: NDArray[np.float64] | None = None
@@ -48,7 +48,7 @@ class TreeLoader:
         """Read and check all nodes now. Raises FormatError."""
         self._whole()
 
-    def take(self, packed: FlatTrees) -> None:
+    def take(self, packed: PackedTrees) -> None:
         """Keep trees that are in memory already, so that the first prediction does not read them."""
         with self._lock:
             self._packed, self._last = packed.with_narrow(), None
@@ -97,7 +97,7 @@ class TreeLoader:
         resources: Resources,
         held: int,
         narrow: Callable[[], bool],
-    ) -> AnswerPasses:
+    ) -> PredictionPasses:
         """Plan how a table is predicted: the groups of trees and the ranges of rows, within the memory of `resources`.
 
         shape    returns the Shape of the table from the positions of the features in use (see plan_passes).
@@ -109,7 +109,7 @@ class TreeLoader:
         if resources.memory is None:
             predictor = self.predictor(rule)
             used = predictor.packed.used
-            return AnswerPasses(
+            return PredictionPasses(
                 used, [range(1)], ALL_ROWS, default_batch(used.size, resources.limits), lambda _: predictor
             )
         if rule.trees:
@@ -149,12 +149,12 @@ class TreeLoader:
         wanted = len(rule.quantiles), rule.by_spread
         groups, rows, batch, need = plan_passes(shape(trees.used), resources, sizes, trees.first, held, *wanted)
         need.check(resources.memory)
-        return AnswerPasses(trees.used, groups, rows, batch, load_group)
+        return PredictionPasses(trees.used, groups, rows, batch, load_group)
 
     def _predictor(
         self,
         rule: VoteRule,
-        packed: FlatTrees,
+        packed: PackedTrees,
         trees: range | None,
         targets: GroupLeafTargets | None,
         grown: NDArray[np.float64] | None,
@@ -164,16 +164,20 @@ class TreeLoader:
         selects."""
         votes, some, total = self.files.tree_votes, list(rule.trees), None
         if votes is None:
-            mixed = packed.ballots(rule.ballots)
+            leaf_votes = packed.leaf_votes(rule.ballots)
         else:
-            mixed = packed.weighted_ballots(rule.ballots, votes if trees is None else votes[trees.start : trees.stop])
+            leaf_votes = packed.weighted_leaf_votes(
+                rule.ballots, votes if trees is None else votes[trees.start : trees.stop]
+            )
             total = math.fsum((votes[some] if some else votes).tolist())
         packed = packed._replace(roots=packed.roots[some]) if some else packed
         packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
         count = None if trees is None else self.files.trees
-        return Predictor(packed, mixed, rule, self.files.spec, count, self.files.ranks, targets, total, grown, values)
+        return Predictor(
+            packed, leaf_votes, rule, self.files.spec, count, self.files.ranks, targets, total, grown, values
+        )
 
-    def _whole(self) -> FlatTrees:
+    def _whole(self) -> PackedTrees:
         """Return all trees, read once by the first thread that asks for them. Raises FormatError."""
         with self._lock:
             if self._packed is None:
@@ -196,7 +200,7 @@ class TreeLoader:
                 self._targets = read_targets(self.files.directory, self.files.header, None, mapped=False)
             return self._targets
 
-    def _leaf_means(self, packed: FlatTrees) -> NDArray[np.float64]:
+    def _leaf_means(self, packed: PackedTrees) -> NDArray[np.float64]:
         """Return the means of all leaves as grown, float64 [leaves]; if leaves are shrunk, they are read once more."""
         if not self._lambdas:
             return packed.counts[:, 0]

@@ -1,6 +1,18 @@
-"""From trees to what the kernels read (flat_tree.py): read and checked a piece at a time, packed apart, then joined.
+"""Trees packed for prediction: read and checked a piece at a time, packed file by file, then joined.
 
-The forest in the form the kernels read: 16 bytes per node, or 8 where float32 will do, and the mixed leaves.
+A node is two words: 16 bytes (layout `wide`), or 8 if all values are float32 and the numbers fit (layout `narrow`).
+Nodes are in preorder, so the left child of a node is the next one. A tree on two classes, whose third node is impure:
+
+    x3 <= 0.5                  node  word 0            word 1
+    |-- 4 rows of class 1      0     0.5               feature 3 | missing values go left | right child 2 nodes on
+    `-- 5 rows of class 0,     1     NaN, ballot 1     0
+        2 of class 1           2     NaN, ballot 2     0
+
+A NaN marks a leaf; its lowest bits are the ballot. A ballot below the number of classes is one vote for that class.
+Ballot classes + r votes with row r of `leaf_votes`, here 5/7 and 2/7. If leaves have values (regression, shrinkage,
+weighted trees), each leaf has a row. Features are numbered among the used ones. Oblique nodes and nodes on categories
+link to their terms and levels in separate arrays (Directions, LevelSets). The bits of a word are described in
+kernels/predict/flat_tree.py.
 """
 
 from __future__ import annotations
@@ -23,15 +35,13 @@ from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
 
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
-if TYPE_CHECKING:
-    from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
 
 
 _NARROW_BALLOT_BITS = 22
 
 
-class FlatTrees(NamedTuple):
-    """Some consecutive trees; layouts are described in kernels/predict/flat_tree.py.
+class PackedTrees(NamedTuple):
+    """Consecutive trees, packed.
 
     wide    the nodes, for any values; None when `narrowed` has put others in their place
     narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
@@ -39,7 +49,7 @@ class FlatTrees(NamedTuple):
     sets    of the nodes on categories; None for trees without such nodes
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
-    counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
+    counts  uint32, or uint64 of wide weights [impure leaves, classes], class counts of the leaves that hold more than
             one class; for regression, or if values are shrunk, the values of all leaves, float64 [leaves,
             classes * lambdas, or lambdas]
     """
@@ -64,7 +74,7 @@ class FlatTrees(NamedTuple):
         return sum(layouts) + self.counts.nbytes
 
     def leaf_nodes(self) -> list[NDArray[np.uint32]]:
-        """The numbers of the leaves of each tree, within the tree."""
+        """Return the numbers of the leaves within each tree."""
         leaves = np.flatnonzero(np.isnan(self.layout(True).thresholds[::2]))
         ends = [*self.roots.tolist(), self.nodes]
         return [
@@ -72,17 +82,18 @@ class FlatTrees(NamedTuple):
             for begin, end in pairwise(ends)
         ]
 
-    def ballots(self, vote: str) -> NDArray[np.float64]:
-        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `leaf_votes`."""
+    def leaf_votes(self, vote: str) -> NDArray[np.float64]:
+        """Return the votes of each impure leaf, float64 [impure leaves, classes], see `leaf_votes`."""
         return leaf_votes(self.counts, vote)
 
-    def weighted_ballots(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """`ballots`, each multiplied by the vote of its tree, float64 [trees]; every leaf has values (`counts`)."""
+    def weighted_leaf_votes(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `leaf_votes` multiplied by the weight of each tree, float64 [trees]; every leaf must have values
+        (`counts`)."""
         leaves = [own.size for own in self.leaf_nodes()]
-        return self.ballots(vote) * np.repeat(votes, leaves)[:, None]
+        return self.leaf_votes(vote) * np.repeat(votes, leaves)[:, None]
 
-    def by(self, place: int, lambdas: int) -> FlatTrees:
-        """The trees, packed with values by this many lambdas, with those by the lambda at `place` alone.
+    def by(self, place: int, lambdas: int) -> PackedTrees:
+        """Keep one of several lambdas: return the trees with the leaf values by the lambda at `place`.
 
         `self`, which has no layout `narrow`, must not be used any more: its nodes are changed.
         """
@@ -93,22 +104,22 @@ class FlatTrees(NamedTuple):
         return self._replace(counts=self.counts[:, place::lambdas].copy())
 
     def layout(self, narrow: bool) -> NodeLayout:
-        """The layout for values that are all float32 (`narrow`), or for any."""
+        """Return the layout for values that are all float32 (`narrow`), or for any values."""
         if narrow and self.narrow is not None:
             return self.narrow
         assert self.wide is not None
         return self.wide
 
-    def with_narrow(self) -> FlatTrees:
-        """The same with the layout `narrow` as well, if the nodes fit it."""
+    def with_narrow(self) -> PackedTrees:
+        """Return the trees with the layout `narrow` in addition, if the nodes fit it."""
         assert self.wide is not None
         if self.directions is not None:
             return self
         words = np.empty(self.wide.links.size, np.uint32)
         return self._replace(narrow=_narrow(self.wide, self.used.size, self.sets is not None, words))
 
-    def narrowed(self) -> FlatTrees:
-        """The same with the layout `narrow` in the place of `wide`, if the nodes fit it, else as it is.
+    def narrowed(self) -> PackedTrees:
+        """Return the trees with the layout `narrow` in place of `wide`, if the nodes fit it, otherwise unchanged.
 
         `self` must not be used any more: its memory is used again, and half of it given back.
         """
@@ -125,7 +136,7 @@ class FlatTrees(NamedTuple):
 
 
 def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
-    """What leaves that hold several classes cast, float64 [leaves, classes]; counts: see FlatTrees.
+    """Return the votes of leaves with several classes, float64 [leaves, classes]; counts: see PackedTrees.
 
     "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest among ties (Breiman 2001),
     by its shrunk value where there is one. Numbers are what they are.
@@ -140,7 +151,8 @@ def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
 
 
 def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:
-    """The layout `narrow` in `words`, which may be the front half of those of `wide`; None if the nodes do not fit."""
+    """Return the layout `narrow` in `words`, which may be the first half of the words of `wide`; None if the nodes do
+    not fit."""
     from bigforest.kernels.predict.flatten import fits_narrow, narrow_nodes
 
     narrow = _narrow_layout(features, categories, words)
@@ -169,13 +181,13 @@ def load(
     workers: int,
     used: NDArray[np.int64] | None = None,
     lambdas: Sequence[float] = (),
-) -> FlatTrees:
+) -> PackedTrees:
     """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
 
     used     the features that will be at hand; those that some node splits on when None.
     lambdas  by what the values of the leaves are shrunk, each of them; none where they are as grown.
 
-    Memory: 16 bytes per node, 8 bytes per class and mixed leaf (per class, leaf and lambda, where there are some),
+    Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, where there are some),
     ENTRY_BYTES (load_plan.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
     FormatError for a part that is damaged, for trees that are missing or there more than once, for features that are
     not in `used`, and beyond 4,294,967,295 nodes.
@@ -189,14 +201,14 @@ def load(
 
 def pack(
     parts: Sequence[Sequence[Nodes]], spec: DataSpec, lambdas: Sequence[float] = (), workers: int = 1
-) -> FlatTrees:
+) -> PackedTrees:
     """Pack all trees of a forest, in parts of pieces of whole trees, by `workers` threads; lambdas: see `load`."""
     sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
     return _join(_pack_apart(sized, spec, lambdas, workers), None)
 
 
 def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
-    """Convert trees that have just been grown to the form of trees that are read; first: number of the first."""
+    """Convert trees that have just been grown to the record of trees that are read; first: number of the first tree."""
     for trees in pieces:
         starts = trees.starts
         roots = starts[:-1]
@@ -209,7 +221,7 @@ def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
 
 
 class _Trees(NamedTuple):
-    """What packing some trees returns besides their nodes.
+    """Result of packing one file of trees, in addition to its nodes.
 
     first   number of the first tree.
     roots   positions among the nodes of these trees.
@@ -272,7 +284,7 @@ def _pack_pieces(
     found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
     shrinking = LeafShrinking(lambdas) if lambdas.size else None
-    done = mixed = directions = sets = 0
+    done = impure = directions = sets = 0
     for piece in pieces:
         first = piece.tree if first is None else first
         size = piece.feature.size
@@ -282,10 +294,10 @@ def _pack_pieces(
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
-        pack_nodes(*nodes, counts, here, own, mixed, directions, sets, found.used)
+        pack_nodes(*nodes, counts, here, own, impure, directions, sets, found.used)
         roots.append(piece.roots + done)
         done += size
-        mixed += len(own)
+        impure += len(own)
         directions += int(blocks.sum())
         sets += int(listed.sum())
         if shrinking is not None:
@@ -301,8 +313,9 @@ def _pack_pieces(
     return found._replace(first=first, roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
-def _join(packed: _Apart, used: NDArray[np.int64] | None) -> FlatTrees:
-    """All trees as one: places for features, ballots, directions and sets numbered consecutively; used: see `load`."""
+def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
+    """Join trees that were packed separately: number features, impure leaves, directions and sets consecutively; used:
+    see `load`."""
     from bigforest.kernels.predict.flatten import LAST_PLACE, number_nodes
 
     words, pieces, trees = packed
@@ -318,15 +331,15 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> FlatTrees:
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
     roots: list[NDArray[np.int64]] = []
-    begin = mixed = blocks = sets = 0
+    begin = impure = blocks = sets = 0
     for own, piece in zip(trees, pieces, strict=True):
-        number_nodes(_wide(piece), place, used.size, blocks, sets, *_ballots_from(counts, mixed))
+        number_nodes(_wide(piece), place, used.size, blocks, sets, *_ballots_from(counts, impure))
         roots.append(own.roots + begin)
         begin += piece.size // 2
-        mixed += sum(map(len, own.counts))
+        impure += sum(map(len, own.counts))
         blocks += own.blocks
         sets += own.sets
-    return FlatTrees(
+    return PackedTrees(
         wide=_wide(words),
         narrow=None,
         directions=_directions(trees, place, used.size),
@@ -338,7 +351,7 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> FlatTrees:
 
 
 def _ballots_from(counts: NDArray[Any], before: int) -> tuple[int, int]:
-    """The lowest ballot of a leaf with a row in `counts` as it was packed, and by how much it is raised.
+    """Return the lowest ballot of a leaf with a row in `counts`, and the amount by which it is raised.
 
     before  rows of `counts` before those of these trees. The ballot of row 0 is the number of columns.
     """
@@ -354,7 +367,7 @@ def _wide(words: NDArray[np.uint64]) -> NodeLayout:
 
 
 def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
-    """The blocks of the used features, and those of the directions of all oblique nodes, in their order.
+    """Return the blocks of the used features, then of the directions of all oblique nodes, in their order.
 
     place  as for number_nodes.
     """
@@ -382,14 +395,14 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
 
 
 def _blocks(terms: Terms) -> NDArray[np.int64]:
-    """Blocks of the directions of nodes."""
+    """Return the number of blocks of each node's direction."""
     from bigforest.kernels.predict.flat_tree import TERMS
 
     return -(-np.diff(terms.start) // TERMS)
 
 
 def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
-    """The sets of all nodes on categories, in the order of the nodes."""
+    """Return the sets of levels of all nodes on categories, in the order of the nodes."""
     from bigforest.kernels.predict.flat_tree import LevelSets
     from bigforest.kernels.predict.flatten import fill_sets, measure_sets
 

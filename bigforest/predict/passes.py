@@ -17,7 +17,7 @@ from bigforest.execution.resources import Resources
 from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import LOADING_BYTES, Trees, choose_groups, group_bytes
-from bigforest.predict.predictor import LEAF_CELLS, Answers, BetweenGroups, Predictor
+from bigforest.predict.predictor import LEAF_CELLS, PartialVotes, Predictions, Predictor
 from bigforest.predict.router import CHUNK_BYTES
 from bigforest.predict.rows import RowBatch, tile_bytes
 
@@ -40,8 +40,8 @@ _FILE_BYTES = 96 << 20
 _CELL_NS = 8
 
 
-class AnswerPasses(NamedTuple):
-    """How a table is answered.
+class PredictionPasses(NamedTuple):
+    """Plan of how a table is predicted: ranges of rows, and for each range the groups of trees in turn.
 
     used    positions in the dataspec of the features that a batch must have.
     groups  entries of Trees that go together.
@@ -56,7 +56,7 @@ class AnswerPasses(NamedTuple):
     batch: int
     load: Callable[[range], Predictor]
 
-    def answers(
+    def predictions(
         self,
         rows: int,
         batches: Callable[[int, int, bool], Iterator[tuple[int, RowBatch, Batch]]],
@@ -64,15 +64,15 @@ class AnswerPasses(NamedTuple):
         proba: bool,
         workers: int,
         first: int = 0,
-    ) -> Iterator[tuple[Batch, Answers]]:
-        """The answers to the rows from `first` to before `rows`, batch by batch.
+    ) -> Iterator[tuple[Batch, Predictions]]:
+        """Yield the batches of the rows from `first` to before `rows`, with their predictions.
 
         batches  gives the batches of rows from its first to before its second argument; the third says whether they
-                 are for the last group, so that they come back with the answers.
+                 are for the last group, so that they come back with the predictions.
         """
         for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)
-            kept: BetweenGroups | None = None
+            kept: PartialVotes | None = None
             for number, entries in enumerate(self.groups):
                 predictor = self.load(entries)
                 if kept is None and len(self.groups) > 1:
@@ -83,7 +83,7 @@ class AnswerPasses(NamedTuple):
                     own = None if kept is None else kept.part(at, at + found.rows)
                     with naming_rows(start, found.rows):
                         if last:
-                            yield batch, predictor.answer(found, start, proba=proba, workers=workers, before=own)
+                            yield batch, predictor.predict(found, start, proba=proba, workers=workers, before=own)
                         else:
                             assert own is not None
                             predictor.add(found, own, workers)
@@ -92,7 +92,7 @@ class AnswerPasses(NamedTuple):
 
 @contextmanager
 def naming_rows(start: int, rows: int) -> Iterator[None]:
-    """Add to a DataError of the block which rows it is about."""
+    """Name the rows in a DataError of the block."""
     try:
         yield
     except DataError as error:
@@ -100,12 +100,12 @@ def naming_rows(start: int, rows: int) -> Iterator[None]:
 
 
 def default_batch(columns: int, limits: Limits) -> int:
-    """Rows read at a time when memory is not limited, of a table with this many columns."""
+    """Return the rows read at a time without a memory limit, for a table with this many columns."""
     return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
 
 
 def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
-    """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
+    """Estimate the memory of a forest that predicts pieces of a lazy query, without that of Polars.
 
     held  bytes of the forest beside its trees.
     """
@@ -123,7 +123,7 @@ def plan_passes(
     quantiles: int,
     spread: bool,
 ) -> tuple[list[range], int, int, MemoryEstimate]:
-    """The `groups`, `rows` and `batch` of the passes over a table (AnswerPasses), and what they need.
+    """Choose `groups`, `rows` and `batch` of PredictionPasses for a table, and estimate their memory.
 
     shape         rows and classes, and for every column that is read the bytes of a value.
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
@@ -133,7 +133,7 @@ def plan_passes(
     `smallest` of the estimate is the smallest budget that works; for a smaller one the estimate is more memory than the
     budget.
     """
-    # A batch is there as it was read, as one chunk and as written; so are its answers.
+    # A batch is there as it was read, as one chunk and as written; so are its predictions.
     row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
     # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
     row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (16 if spread else 0)

@@ -1,4 +1,4 @@
-"""The trees of a forest ready for prediction, from any number of threads."""
+"""Prediction of rows by packed trees: chunks of rows over threads, votes to predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigforest.errors import damaged_forest
 from bigforest.forest.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.ranks import Ranks
 from bigforest.metrics.jackknife import JackknifeIntervals
-from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.router import RowRouter, chunk_rows, prediction_kernels
 from bigforest.predict.rows import RowBatch
 from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
@@ -35,8 +35,8 @@ PIECES = 8
 LEAF_CELLS = 1 << 21
 
 
-class Answers(NamedTuple):
-    """Answers to rows, in order.
+class Predictions(NamedTuple):
+    """Predictions of rows, in order.
 
     codes  int32 [rows], class of each row or REJECTED; none for regression.
     proba  float64 [rows, classes], votes over trees, raised to the power of the rule; None if not requested.
@@ -53,21 +53,22 @@ class Answers(NamedTuple):
     spread: NDArray[np.float64] | None = None
     bounds: NDArray[np.float64] | None = None
 
-    def of_rows(self, rows: NDArray[np.int64]) -> Answers:
-        """The answers to these rows."""
-        return Answers._make(array if array is None or not len(array) else array[rows] for array in self)
+    def of_rows(self, rows: NDArray[np.int64]) -> Predictions:
+        """Return the predictions of some rows."""
+        return Predictions._make(array if array is None or not len(array) else array[rows] for array in self)
 
 
 def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
-    """Standard deviations from sums and sums of squares, float64 [rows, 2], of `count` numbers; 0 of fewer than two."""
+    """Return standard deviations of `count` numbers from their sums and sums of squares, float64 [rows, 2]; 0 for fewer
+    than two."""
     total, squares = sums.T
     number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
     variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
     return np.sqrt(np.maximum(variance, 0.0))
 
 
-class BetweenGroups(NamedTuple):
-    """What is kept of rows between the groups of trees that answer them, each added to or set by every group.
+class PartialVotes(NamedTuple):
+    """Votes of rows by some groups of trees, to which the following groups add.
 
     votes   float64 [rows, classes], or [rows, 1] of numbers.
     leaves  for quantiles, uint32 [rows, trees].
@@ -78,13 +79,13 @@ class BetweenGroups(NamedTuple):
     leaves: NDArray[np.uint32] | None
     spread: NDArray[np.float64] | None
 
-    def part(self, start: int, stop: int) -> BetweenGroups:
-        """The same arrays for the rows from `start` to before `stop`."""
-        return BetweenGroups._make(None if array is None else array[start:stop] for array in self)
+    def part(self, start: int, stop: int) -> PartialVotes:
+        """Return the rows from `start` to before `stop`."""
+        return PartialVotes._make(None if array is None else array[start:stop] for array in self)
 
 
 class GroupLeafTargets(NamedTuple):
-    """The targets in the leaves of a forest, for a group of its trees.
+    """Targets in the leaves of a group of trees.
 
     first   number of the first of these trees; leaf: number of their first leaf.
     """
@@ -98,12 +99,12 @@ class GroupLeafTargets(NamedTuple):
         cls,
         targets: LeafTargets,
         trees: range,
-        packed: FlatTrees,
+        packed: PackedTrees,
         mean: NDArray[np.float64],
         step: float,
         directory: Path,
     ) -> GroupLeafTargets:
-        """The targets in the leaves of these trees, which are packed.
+        """Check and return the targets of a group of packed trees.
 
         mean  float64 [leaves], of the leaves as they are grown
         step  of the targets, see TargetSpec
@@ -124,9 +125,9 @@ class GroupLeafTargets(NamedTuple):
 
 
 class Predictor(NamedTuple):
-    """A forest, or a group of its trees, packed, with a rule.
+    """A forest, or a group of its trees, packed, with the rule by which it predicts.
 
-    mixed  what the mixed leaves cast, see FlatTrees.ballots.
+    leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
     trees  trees of the whole forest; None for those that are here.
     ranks  of the training table, where the trees split on ranks; None where they split on values.
     group_leaf_targets  for quantiles; None where the rule asks for none.
@@ -138,8 +139,8 @@ class Predictor(NamedTuple):
     votes  sum of the votes of the trees that answer; None where each has one.
     """
 
-    packed: FlatTrees
-    mixed: NDArray[np.float64]
+    packed: PackedTrees
+    leaf_votes: NDArray[np.float64]
     rule: VoteRule
     spec: DataSpec
     trees: int | None = None
@@ -149,27 +150,27 @@ class Predictor(NamedTuple):
     grown: NDArray[np.float64] | None = None
     leaf_values: tuple[NDArray[np.float64], float] | None = None
 
-    def nothing_yet(self, rows: int) -> BetweenGroups:
-        """What is kept of this many rows before the first group."""
+    def nothing_yet(self, rows: int) -> PartialVotes:
+        """Return the votes of this many rows before the first group of trees."""
         leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
         spread = None if self.grown is None else np.zeros((rows, 2))
-        return BetweenGroups(np.zeros((rows, self.spec.target.answer_width)), leaves, spread)
+        return PartialVotes(np.zeros((rows, self.spec.target.answer_width)), leaves, spread)
 
-    def answer(
+    def predict(
         self,
         rows: RowBatch,
         numbers: NDArray[np.uint64] | int,
         *,
         proba: bool,
         workers: int = 1,
-        before: BetweenGroups | None = None,
-    ) -> Answers:
-        """Answers to all rows, which have the used features (packed.used).
+        before: PartialVotes | None = None,
+    ) -> Predictions:
+        """Predict all rows, which must have the used features (packed.used).
 
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
         before   of the trees before these, added to; None where these are all.
 
-        Rows are independent: the answers do not depend on how many come together, nor on the number of
+        Rows are independent: the predictions do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is missing and some splits are on projections.
         """
         count, target = rows.rows, self.spec.target
@@ -178,30 +179,30 @@ class Predictor(NamedTuple):
             quantiles = np.empty((count, wanted)) if wanted else None
             spread = None if self.grown is None else np.empty(count)
             bounds = None if self.leaf_values is None else np.empty((count, 2))
-            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles, spread, bounds)
+            predictions = Predictions(np.empty(0, np.int32), None, np.empty(count), quantiles, spread, bounds)
         else:
             wanted_shares = proba or self.rule.conformal is not None
             shares = np.empty((count, len(target.classes))) if wanted_shares else None
-            answers = Answers(np.empty(count, np.int32), shares)
-        self._vote(rows, numbers, before, answers, workers)
-        return answers
+            predictions = Predictions(np.empty(count, np.int32), shares)
+        self._vote(rows, numbers, before, predictions, workers)
+        return predictions
 
-    def add(self, rows: RowBatch, before: BetweenGroups, workers: int) -> None:
-        """Add what these trees say to what those before said; else as `answer`."""
+    def add(self, rows: RowBatch, before: PartialVotes, workers: int) -> None:
+        """Add the votes of these trees to those of earlier groups."""
         self._vote(rows, 0, before, None, workers)
 
     def _vote(
         self,
         rows: RowBatch,
         numbers: NDArray[np.uint64] | int,
-        before: BetweenGroups | None,
-        answers: Answers | None,
+        before: PartialVotes | None,
+        predictions: Predictions | None,
         workers: int,
     ) -> None:
         rows = self.as_split(rows)
         count = rows.rows
         if count <= FEW and not self._notes_leaves:
-            self._vote_chunks(rows, numbers, before, answers, FEW, iter((0,) if count else ()))
+            self._vote_chunks(rows, numbers, before, predictions, FEW, iter((0,) if count else ()))
             return
         from bigforest.execution.executor import on_each_thread
         from bigforest.kernels.predict.flat_tree import TILE
@@ -214,10 +215,10 @@ class Predictor(NamedTuple):
         if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
         starts = iter(range(0, count, chunk))
-        on_each_thread(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)
+        on_each_thread(lambda: self._vote_chunks(rows, numbers, before, predictions, chunk, starts), workers)
 
     def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
-        """Number of the leaf, within its tree, in which each row ends in each tree, uint32 [rows, trees].
+        """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
 
         Otherwise as `answer`.
         """
@@ -241,11 +242,11 @@ class Predictor(NamedTuple):
         return found
 
     def as_split(self, rows: RowBatch) -> RowBatch:
-        """The rows as the trees split them: by values, or by their ranks."""
+        """Return the rows as the trees split them: values, or ranks of values."""
         return rows if self.ranks is None else rows.ranked(self.ranks, self.packed.used)
 
     def _pieces(self, rows: int) -> int:
-        """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
+        """Return the number of chunks per thread for this many rows. Every chunk has to fetch the nodes of all trees.
 
         Measured: chunks that have half as many rows as a tree has nodes take 1.5 times the time of whole ones, with as
         many 1.2 times, and with twice as many 1.1 times.
@@ -257,12 +258,12 @@ class Predictor(NamedTuple):
         self,
         rows: RowBatch,
         numbers: NDArray[np.uint64] | int,
-        before: BetweenGroups | None,
-        answers: Answers | None,
+        before: PartialVotes | None,
+        predictions: Predictions | None,
         chunk: int,
         starts: Iterator[int],
     ) -> None:
-        """Predict the `chunk` rows from each of `starts` on."""
+        """Predict `chunk` rows from each of `starts` on."""
         accumulate, _, route = prediction_kernels()
         trees = self.forest_trees
         total = trees if self.votes is None else self.votes
@@ -271,51 +272,51 @@ class Predictor(NamedTuple):
             last = min(first + chunk, rows.rows)
             inputs = router.inputs(rows, first, last)
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
-            roots, cast = self.packed.roots, accumulate.Votes(self.mixed, here)
+            roots, cast = self.packed.roots, accumulate.Votes(self.leaf_votes, here)
             if known is not None:
                 accumulate.note_leaves(inputs, roots, self._noted(cast, known), route.new_scratch(inputs))
-                cast = accumulate.Votes(self.mixed, np.zeros_like(here))  # the spread is another look
+                cast = accumulate.Votes(self.leaf_votes, np.zeros_like(here))  # the spread is another look
             if self.grown is not None:
                 assert spread is not None
                 spreading = accumulate.SpreadVotes(cast, self.grown, spread)
                 accumulate.vote_spread(inputs, roots, spreading, route.new_scratch(inputs))
             elif known is None:
                 accumulate.vote(inputs, roots, cast, route.new_scratch(inputs))
-            if answers is None:
+            if predictions is None:
                 continue
-            if answers.value is not None:
-                answers.value[first:last] = here[:, 0] / trees
-                if answers.spread is not None:
+            if predictions.value is not None:
+                predictions.value[first:last] = here[:, 0] / trees
+                if predictions.spread is not None:
                     assert spread is not None
-                    answers.spread[first:last] = deviation(spread, trees)
-                if self.leaf_values is not None and answers.bounds is not None:
+                    predictions.spread[first:last] = deviation(spread, trees)
+                if self.leaf_values is not None and predictions.bounds is not None:
                     assert known is not None and isinstance(self.rule.conformal, JackknifeIntervals)
                     values, unit = self.leaf_values
-                    answers.bounds[first:last] = self.rule.conformal.bounds(values[known], unit)
-                if self.group_leaf_targets is not None and answers.quantiles is not None:
+                    predictions.bounds[first:last] = self.rule.conformal.bounds(values[known], unit)
+                if self.group_leaf_targets is not None and predictions.quantiles is not None:
                     from bigforest.kernels.predict.quantile import find_quantiles
 
                     assert known is not None
                     targets = self.group_leaf_targets.targets
                     shares = np.array(self.rule.quantiles)
-                    find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])
+                    find_quantiles(known, *targets[2:], shares, predictions.quantiles[first:last])
                 continue
-            answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
-            if answers.proba is None and self.rule.least_share == 0.0:
+            predictions.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            if predictions.proba is None and self.rule.least_share == 0.0:
                 continue
             shares = as_probabilities(here / total, self.rule.power)
             if self.rule.least_share > 0.0:
-                answers.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
-            if answers.proba is not None:
-                answers.proba[first:last] = shares
+                predictions.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
+            if predictions.proba is not None:
+                predictions.proba[first:last] = shares
 
     @property
     def _notes_leaves(self) -> bool:
-        """Whether the leaves that rows end in are written down."""
+        """True if the leaf of each row is recorded."""
         return self.group_leaf_targets is not None or self.leaf_values is not None
 
     def _noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
-        """What `note_leaves` writes to."""
+        """Return the outputs of the kernel `note_leaves`."""
         from bigforest.kernels.predict.accumulate import LeafNumbers
 
         targets = self.group_leaf_targets

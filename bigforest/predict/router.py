@@ -1,4 +1,4 @@
-"""Rows in tiles, and the nodes they are sent down: what every kernel that sends rows is called with."""
+"""Rows in tiles, and the nodes they descend: the inputs of every kernel that routes rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import RowBatch, missing_error
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NODES_PER_ROW_OF_LEVELS = 10
 
 @cache
 def prediction_kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """The modules accumulate, flat_tree and route, which load numba when a row is first answered.
+    """Return the modules accumulate, flat_tree and route; numba is loaded when the first row is predicted.
 
     An import statement within a function takes two microseconds each time, a twentieth of the time of answering a row.
     """
@@ -40,15 +40,15 @@ def prediction_kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
 
 
 class RowRouter:
-    """Puts rows into tiles, some at a time. For one thread: what it gave before is written over."""
+    """Puts rows into tiles, some at a time. For one thread: each call overwrites the tiles of the previous one."""
 
-    def __init__(self, packed: FlatTrees, spec: DataSpec) -> None:
+    def __init__(self, packed: PackedTrees, spec: DataSpec) -> None:
         self.packed = packed
         self._spec = spec
         self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
 
     def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
-        """What kernels route the rows with, from `start` to before `stop`, which have the used features.
+        """Return the inputs of routing kernels for the rows from `start` to before `stop`.
 
         Missing values are filled if the forest has values for them. If not, and some splits are on projections, raises
         DataError.
@@ -70,12 +70,12 @@ class RowRouter:
         )
 
     def _are_few(self, rows: int) -> bool:
-        """Whether these are so few rows that they are sent down trees faster level by level than node by node."""
+        """Return whether so few rows descend faster level by level than node by node."""
         least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS
         return rows * least < self.packed.nodes / self.packed.roots.size
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
-        """Tiles for this many rows."""
+        """Return tiles for this many rows."""
         tile = prediction_kernels()[1].TILE
         kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None
         tiles = self._tiles.get((kind, by_level))
@@ -92,7 +92,7 @@ class RowRouter:
 
 
 def chunk_rows(rows: RowBatch) -> int:
-    """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
+    """Return the rows that should pass all trees together: as many as fit CHUNK_BYTES, but at least one tile."""
     from bigforest.kernels.predict.flat_tree import TILE
 
     return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE

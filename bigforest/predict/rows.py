@@ -1,8 +1,7 @@
-"""Converts tables and arrays to rows as trees read them: numbers, and codes of levels. Missing values are NaN.
+"""Rows of tables and arrays in the form that trees read: numbers, and codes of levels, in tiles. NaN is missing.
 
-From columns to tiles, the form in which the kernels read rows.
-
-Whether a table has the features of a forest, and their positions in it.
+`check_schema` finds the features of a forest in a table, `Reader` converts a table or array to a `RowBatch`, and that
+fills the tiles of the kernels.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
 
 def tile_bytes(features: int) -> int:
-    """Bytes of a tile of this many features, of the widest type."""
+    """Return the bytes of a tile of this many features, of the widest type."""
     from bigforest.kernels.predict.flat_tree import TILE
 
     return 8 * TILE * features
 
 
 class FeatureBlock(NamedTuple):
-    """Features of one type, side by side: a step for each feature would cost tables of many more than walking does.
+    """Features of one type, side by side: filling tiles block by block is faster than feature by feature.
 
     values  [rows, features], an array, or a table of Polars that becomes one without a change of types
     dtype   of the values
@@ -68,18 +67,19 @@ class FeatureBlock(NamedTuple):
 
     @classmethod
     def of_column(cls, column: NDArray[Any], place: int) -> FeatureBlock:
-        """One feature."""
+        """Return a block of one feature."""
         return cls(column[:, None], column.dtype, slice(place, place + 1))
 
     @classmethod
     def of_table(cls, table: pl.DataFrame, places: Sequence[int]) -> FeatureBlock:
-        """Columns of one type which numpy has as they are, none of them with nulls, at ascending places."""
+        """Return a block of columns of one type without nulls that numpy shares without conversion, at ascending
+        places."""
         among = slice(places[0], places[-1] + 1)
         adjacent = among.stop - among.start == len(places)
         return cls(table, table[:0, :1].to_numpy().dtype, among if adjacent else np.array(places))
 
     def array(self) -> NDArray[Any]:
-        """The values as an array."""
+        """Return the values as an array."""
         return self.values.to_numpy() if isinstance(self.values, pl.DataFrame) else self.values
 
     def put(self, tiles: NDArray[Any]) -> None:
@@ -93,7 +93,7 @@ class FeatureBlock(NamedTuple):
             tiles[whole, self.places, :rest] = values[:, whole * tile :]
 
     def cut(self, start: int, stop: int) -> FeatureBlock:
-        """The rows from `start` to before `stop`, as an array."""
+        """Return the rows from `start` to before `stop`, as an array."""
         cut = self._replace(values=self.values[start:stop])
         return cut._replace(values=cut.array())
 
@@ -109,31 +109,30 @@ class RowBatch:
 
     @classmethod
     def of(cls, columns: Sequence[NDArray[Any]]) -> RowBatch:
-        """The rows of one array for each feature."""
+        """Return a batch of one array per feature."""
         return cls([FeatureBlock.of_column(column, place) for place, column in enumerate(columns)])
 
     def cut(self, start: int, stop: int) -> RowBatch:
-        """The rows from `start` to before `stop`, as arrays."""
+        """Return the rows from `start` to before `stop`, as arrays."""
         if start == 0 and stop >= self.rows and all(isinstance(block.values, np.ndarray) for block in self._blocks):
             return self
         return RowBatch([block.cut(start, stop) for block in self._blocks])
 
     @property
     def narrow(self) -> bool:
-        """Whether every value (but NaN) is a float32."""
+        """True if every value other than NaN is a float32."""
         long = [block for block in self._blocks if not _is_narrow_type(block.dtype)]
         return not long or all(_is_narrow(block.array()) for block in long)
 
     @property
     def width(self) -> int:
-        """Bytes of a value, as it comes or in a tile, whichever are more; twice as many where long integers turn out
-        not to be float32.
-        """
+        """Bytes of a value, in the batch or in a tile, whichever is larger; twice as many if long integers turn out not
+        to be float32."""
         tile = self.tile_type(np.dtype(np.float64) not in self._types)
         return max(dtype.itemsize for dtype in (tile, *self._types))
 
     def tile_type(self, narrow: bool) -> np.dtype[Any]:
-        """Type of the tiles for rows whose values are all float32 (narrow), or are not.
+        """Return the type of tiles for rows whose values are all float32 (narrow), or not.
 
         Values of one byte stay so: tiles a quarter of the size stay in the core's cache.
         """
@@ -142,7 +141,7 @@ class RowBatch:
         return np.dtype(np.float64)
 
     def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
-        """Put the rows into the first tiles; False if there is a NaN among them.
+        """Put the rows into the first tiles; return False if there is a NaN among them.
 
         Of t rows to a tile row r becomes column r % t of tile r // t, [tiles, features, t], or its row where tiles are
         by_rows, [tiles, t, features or more]. What there is beyond is left as it is.
@@ -159,12 +158,12 @@ class RowBatch:
         return all(value == value for value in least)
 
     def fill_missing(self, tiles: NDArray[Any], fills: NDArray[np.float64], *, by_rows: bool) -> None:
-        """Put a value for each feature in place of the NaN in tiles, which are as in `fill`."""
+        """Replace NaN in tiles, laid out as in `fill`, by a value for each feature."""
         cells = tiles[:, :, : self.features] if by_rows else tiles.swapaxes(1, 2)
         np.copyto(cells, fills.astype(tiles.dtype), where=np.isnan(cells))
 
     def columns(self) -> list[NDArray[Any]]:
-        """The values of each feature, in order."""
+        """Return the values of each feature, in order."""
         places = np.arange(self.features)
         found: dict[int, NDArray[Any]] = {}
         for block in self._blocks:
@@ -172,13 +171,13 @@ class RowBatch:
         return [found[place] for place in range(self.features)]
 
     def ranked(self, ranks: Ranks, used: Sequence[int] | NDArray[np.int64]) -> RowBatch:
-        """The ranks of the values in the training table. The features are `used` (positions in the dataspec)."""
+        """Return the ranks of the values in the training table. used: positions of the features in the dataspec."""
         columns = zip(used, self.columns(), strict=True)
         return RowBatch.of([ranks.of(int(feature), column.astype(np.float64)) for feature, column in columns])
 
 
 def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
-    """The error for rows that must have all values; their columns are called `names`."""
+    """Return the error for rows that must have all values; names: of their columns."""
     columns = zip(names, rows.columns(), strict=True)
     counts = [(name, int(np.isnan(column).sum())) for name, column in columns if column.dtype.kind == "f"]
     counts = [(name, count) for name, count in counts if count]
@@ -190,12 +189,12 @@ def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
 
 
 def _is_narrow_type(dtype: np.dtype[Any]) -> bool:
-    """Whether every value of a type is a float32."""
+    """Return whether every value of a type is a float32."""
     return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
 
 
 def _is_narrow(values: NDArray[Any]) -> bool:
-    """Whether every one of these values of a longer type is a float32, as integers of a certain range are."""
+    """Return whether all these values of a longer type are float32: integers of a certain range are."""
     if values.size == 0:
         return True
     whole = values.dtype.kind != "f"
@@ -207,7 +206,7 @@ NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float
 
 
 class FeatureMap(NamedTuple):
-    """Where the features of a forest are in the tables of one schema: looked for once, and passed on.
+    """Places of the features of a forest in tables of one schema, found once.
 
     leaves  of the features that matter, by position in the dataspec.
     """
@@ -216,11 +215,12 @@ class FeatureMap(NamedTuple):
     leaves: dict[int, Leaf]
 
     def columns(self, used: Iterable[int]) -> list[str]:
-        """The columns that have the features `used`."""
+        """Return the columns that have the features `used`."""
         return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
 
     def narrow(self) -> bool:
-        """Whether all values are float32 by their types, as `Reader` reads them, and those for missing cells too."""
+        """Return whether all values, and those for missing cells, are float32 by their types, as `Reader` reads
+        them."""
         features = self.spec.features
         return self.spec.has_narrow_fills and all(
             features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER
@@ -231,8 +231,7 @@ class FeatureMap(NamedTuple):
 
 
 def open_rows(data: Any, spec: DataSpec, *, scratch: Path, memory: int | None = None) -> Source:
-    """`open_source` of a table for a forest, which knows its columns of numbers and of text and what means a missing
-    value."""
+    """Open a table to predict, with the numeric, text and missing values of training."""
     numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
@@ -273,14 +272,14 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
 
 
 def _alike(name: str, columns: Collection[str]) -> list[str]:
-    """The columns whose names differ in upper and lower case alone, otherwise those that look like it."""
+    """Return columns whose names differ only in case, otherwise similar names."""
     same = sorted(column for column in columns if column.lower() == name.lower())
     return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
 
 
 def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
-    """Whether values of this type can be compared with those of training; a column without any value always can, and so
-    can any column with one that had no values in training, by which no node splits."""
+    """Return whether values of this type can be compared with those of training. A column without values always can. So
+    can any column if the feature had no values in training, because no node splits on it."""
     if dtype == pl.Null or trained == "Null":
         return True
     if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
@@ -294,7 +293,7 @@ _NAMED = 5
 
 
 class _Use(NamedTuple):
-    """Where a feature is among those in use, and in the dataspec."""
+    """Position of a feature among the used ones, and in the dataspec."""
 
     at: int
     place: int
@@ -302,7 +301,7 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads rows for the trees of a forest.
+    """Converts tables and arrays to rows for the trees of a forest.
 
     levels  of its categories.
     unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
@@ -318,18 +317,18 @@ class Reader:
 
     @cached_property
     def _categories(self) -> list[str]:
-        """The names of the first features that are categories."""
+        """Names of the first categories."""
         names = (feature.name for feature in self.spec.features if feature.kind == "category")
         return list(islice(names, _NAMED))
 
     @cached_property
     def _values(self) -> dict[int, NDArray[np.float32]]:
-        """Of the features whose levels have values, see Levels.code_values."""
+        """Values of the levels of the features that have them, see Levels.code_values."""
         features = enumerate(self.spec.features)
         return {place: self.levels.code_values(place, own) for place, own in features if own.has_level_values}
 
     def frame(self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int]) -> RowBatch:
-        """The features `used` (positions in the dataspec) of a frame in which they were `found`.
+        """Read the features `used` (positions in the dataspec) of a frame, at the places `found`.
 
         Raises DataError for levels not seen in training, where these are errors.
         """
@@ -356,7 +355,7 @@ class Reader:
             )
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> RowBatch:
-        """The features `used` of an array [rows, features] whose columns are in the order of training.
+        """Read the features `used` of an array [rows, features] whose columns are in the order of training.
 
         Of dates and times they hold the integers behind them, see columns/types.py. Where some are categories it must
         be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
@@ -387,7 +386,7 @@ class Reader:
         )
 
     def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[FeatureBlock]:
-        """Some columns of a frame; those of one type that numpy shares without conversion are one block."""
+        """Group columns of a frame: those of one type that numpy shares without conversion form one block."""
         found = frame[list(columns)]
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}
@@ -423,7 +422,7 @@ class Reader:
         return [self._seen(*own) for own in zip(columns, places, found, strict=True)]
 
     def _seen(self, series: pl.Series, place: int, found: NDArray[np.float64]) -> NDArray[Any]:
-        """Codes of levels as trees look at them."""
+        """Return codes of levels as trees compare them."""
         feature = self.spec.features[place]
         if self.unseen == "error" and (found == feature.codes).any():
             odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)

@@ -1,4 +1,4 @@
-"""From the options of a prediction to the rule that answers rows (VoteRule), checked and calibrated for one forest."""
+"""Options of a prediction, checked and calibrated for one forest, as the rule that predicts rows (VoteRule)."""
 
 from __future__ import annotations
 

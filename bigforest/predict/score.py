@@ -20,7 +20,7 @@ from bigforest.errors import DataError, counted
 from bigforest.execution.forks import check_polars_threads
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
-from bigforest.predict.predictor import Answers
+from bigforest.predict.predictor import Predictions
 from bigforest.source.in_memory import frame_in_memory, series_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class FilePrediction:
 
 
 class ScoreWeights(NamedTuple):
-    """How the rows of a table are weighed: in whole numbers of steps.
+    """Weights of the rows of a table, in whole numbers of steps.
 
     name     the column of weights
     classes  weights of the classes besides; empty where classes have no weights
@@ -77,7 +77,7 @@ class ScoreWeights(NamedTuple):
 
 
 def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
-    """How the rows of a table are weighed, of which this reads the weights; None where they are not.
+    """Read the weights of a table and return their unit; None if rows are not weighted.
 
     Raises DataError for weights that are not numbers of 0 or more.
     """
@@ -95,7 +95,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 
 
 def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
-    """The Score of the predictions for a table; off if it lacks the target, or its weights cannot be used."""
+    """Return an empty Score for a table. It is off if the table lacks the target, or its weights cannot be used."""
     try:
         return Score(spec, impurity, score_weights(spec, source), spec.target.name in source.schema)
     except DataError as error:
@@ -103,7 +103,7 @@ def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
 
 
 class Score:
-    """Metrics that are summed batch by batch; off as soon as a batch has targets that cannot be compared.
+    """Sums of metrics, batch by batch. It is off once a batch has targets that cannot be compared.
 
     unscored  why it is off, where the table has the target.
     """
@@ -129,7 +129,7 @@ class Score:
         )
 
     def empty(self) -> Score:
-        """The same Score before any batch."""
+        """Return the Score before any batch."""
         return Score(self._spec, self._impurity, self._weights, self.active, self.unscored)
 
     @property
@@ -138,7 +138,7 @@ class Score:
         weights = [] if self._weights is None else [self._weights.name]
         return [self._spec.target.name, *weights] if self.active else []
 
-    def add(self, batch: pl.DataFrame, answers: Answers) -> None:
+    def add(self, batch: pl.DataFrame, predictions: Predictions) -> None:
         """Add the rows of a batch that have a target, unless off."""
         if not self.active:
             return
@@ -149,14 +149,14 @@ class Score:
         except DataError as error:
             self._stop(str(error))
             return
-        known = rows.known if answers.value is None else rows.known & (np.abs(rows.target) <= LARGEST)
+        known = rows.known if predictions.value is None else rows.known & (np.abs(rows.target) <= LARGEST)
         whole = None if weights is None else whole_weights(rows.weight[known], weights.step)
         if isinstance(self._sums, Metrics):
-            assert answers.proba is not None
-            self._sums.add(rows.target[known], answers.codes[known], answers.proba[known], whole)
+            assert predictions.proba is not None
+            self._sums.add(rows.target[known], predictions.codes[known], predictions.proba[known], whole)
         else:
-            assert answers.value is not None
-            self._sums.add(rows.target[known], answers.value[known], whole)
+            assert predictions.value is not None
+            self._sums.add(rows.target[known], predictions.value[known], whole)
 
     @property
     def counted(self) -> Metrics | NumberSums | str | None:
@@ -174,7 +174,7 @@ class Score:
         self.active, self.unscored = False, why
 
     def result(self, rows: int) -> FilePrediction:
-        """The scores of the whole table."""
+        """Return the scores of the whole table."""
         sums, weighted = self._sums, self._weights is not None
         if not self.active or not sums.rows:
             none = f"no row has a {self._spec.target.name!r} to compare with"
@@ -187,7 +187,7 @@ class Score:
 
 
 def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
-    """The metrics by the names of the columns of `forest.oob.metrics`."""
+    """Return metrics by the names of the columns of `forest.oob.metrics`."""
     values = asdict(found)
     code = values.pop("code")
     return {"class": None if code is None else classes[code], **values}

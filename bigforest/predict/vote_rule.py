@@ -1,4 +1,4 @@
-"""How the votes of the trees become one prediction per row, and how predictions are written."""
+"""Rules by which votes of trees become one prediction per row."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VOTES, _TIES, _UNSEEN = (get_args(kind) for kind in (Vote, Ties, Unseen))
 
 @dataclass(frozen=True, slots=True)
 class VoteRule:
-    """How rows are answered, and votes are combined. Numbers that trees predict are averaged, whatever the vote.
+    """Rule of a prediction. Numbers that trees predict are averaged, whatever the vote.
 
     vote  "soft": the class with the largest mean of leaf posteriors (Ho 1995). "hard": the class most trees
           vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest among ties.
@@ -76,26 +76,26 @@ class VoteRule:
 
     @property
     def category(self) -> str | None:
-        """The column of the rows to answer by which intervals or sets go, if they do."""
+        """Column of the predicted rows by which intervals or sets are calibrated; None without one."""
         return self.conformal.column if isinstance(self.conformal, ByCategory) else None
 
     @property
     def by_spread(self) -> bool:
-        """Whether intervals follow the spread of the trees."""
+        """True if intervals are scaled by the spread of the trees."""
         return self.conformal is not None and self.conformal.by_spread
 
     @property
     def ballots(self) -> str:
-        """What the trees cast: "soft" or "hard"."""
+        """Kind of the votes of leaves: "soft" or "hard"."""
         return "hard" if self.vote == "hard" else "soft"
 
     @property
     def draws(self) -> bool:
-        """Whether answers depend on the numbers of the rows."""
+        """True if predictions depend on the numbers of the rows."""
         return self.vote == "stochastic" or self.ties == "random"
 
     def decide(self, votes: NDArray[np.float64], numbers: NDArray[np.uint64] | None) -> NDArray[np.int32]:
-        """Class of every row, or REJECTED, from the sums of votes [rows, classes].
+        """Return the class of every row, or REJECTED, from sums of votes [rows, classes].
 
         numbers [rows] are the numbers of the rows, needed if `draws`. Oracle: tests/naive/predict.py decide.
         """
@@ -117,7 +117,7 @@ class VoteRule:
         return _first(np.cumsum(equal, axis=1) >= chosen[:, None])
 
     def _draws(self, numbers: NDArray[np.uint64] | None) -> NDArray[np.float64]:
-        """A number in [0, 1) for each row."""
+        """Return a random number in [0, 1) for each row."""
         from bigforest.kernels.common.rng import PURPOSE_STOCHASTIC, PURPOSE_TIE, draw_rows, stream_key
 
         assert numbers is not None
@@ -130,7 +130,7 @@ class VoteRule:
 
 
 def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.float64]:
-    """Shares of the votes [rows, classes] raised to a power, which may be changed in place."""
+    """Raise shares of the votes [rows, classes] to a power. May change them in place."""
     if power == 1.0:
         return shares
     from bigforest.kernels.predict.powers import raise_shares
@@ -140,19 +140,19 @@ def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.fl
 
 
 def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Column of the first True of each row."""
+    """Return the column of the first True of each row."""
     return true.argmax(axis=1).astype(np.int32)
 
 
 def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
-    """The labels of class codes, null where REJECTED, in the type of the target."""
+    """Return the labels of class codes, null for REJECTED, in the type of the target."""
     index = pl.Series(codes)
     chosen = index.replace(REJECTED, None) if (codes == REJECTED).any() else index
     return _classes(spec.target).gather(chosen).alias("prediction")
 
 
 def label_array(codes: NDArray[np.int32], spec: DataSpec) -> NDArray[Any]:
-    """`labels` as numpy has them: a step or two for one row, where a Series takes hundreds."""
+    """Return `labels` as an array; much faster than a Series for one row."""
     if codes.size and np.minimum.reduce(codes) == REJECTED:  # half the time of `min` for one row
         return labels(codes, spec).to_numpy()
     return _class_array(spec.target)[codes]
@@ -160,7 +160,7 @@ def label_array(codes: NDArray[np.int32], spec: DataSpec) -> NDArray[Any]:
 
 @lru_cache(maxsize=16)
 def _classes(target: TargetSpec) -> pl.Series:
-    """The labels of all classes, in the type of the target."""
+    """Return the labels of all classes, in the type of the target."""
     return label_series(target).cast(label_type(target))
 
 

@@ -25,7 +25,7 @@ from bigforest.forest.forest_files import VALIDATION_FILE, ForestFiles
 from bigforest.forest.format import VALIDATION, VALIDATION_KIND
 from bigforest.forest.tables import to_frame
 from bigforest.planning.memory import Shape
-from bigforest.predict.columns import answer_shape
+from bigforest.predict.columns import prediction_shape
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import naming_rows
 from bigforest.predict.predictor import Predictor
@@ -117,7 +117,7 @@ def measure(
         return list(dict.fromkeys([*found.columns(used), spec.target.name]))
 
     def shape(used: NDArray[np.int64]) -> Shape:
-        return answer_shape(source.schema, columns(used), source.rows, spec)
+        return prediction_shape(source.schema, columns(used), source.rows, spec)
 
     rule = forest.rules.make(vote, ties)
     reader = forest.loader.reader(rule.unseen)
@@ -193,7 +193,7 @@ def _count_in_piece(
     numbers = np.arange(first + piece.start, first + piece.stop, dtype=np.uint64)
     counts, scratch = np.zeros((2, packed.roots.size), np.int64), new_scratch(inputs)
     for tree in range(packed.roots.size):
-        vote(inputs, packed.roots[tree : tree + 1], Votes(predictor.mixed, own), scratch)
+        vote(inputs, packed.roots[tree : tree + 1], Votes(predictor.leaf_votes, own), scratch)
         codes = predictor.rule.decide(own, numbers)
         counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
         counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))

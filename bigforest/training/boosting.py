@@ -25,7 +25,7 @@ from bigforest.forest.tree_votes import write_tree_votes
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.leaves import for_store, leaves_of_rows
 from bigforest.predict.groups import survey
-from bigforest.predict.packed_trees import FlatTrees, grown_nodes, pack
+from bigforest.predict.packed_trees import PackedTrees, grown_nodes, pack
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.store.format import block_count, block_span
@@ -91,7 +91,7 @@ class _Boosting(NamedTuple):
             ballots = ballots_of_pieces(read_span(span, trees.header), store.spec.wide_weights)
             self._evaluate(tree, for_store(packed, store, self.workers), ballots, leaves)
 
-    def _evaluate(self, tree: int, packed: FlatTrees, ballots: Ballots, leaves: LeafWriter) -> None:
+    def _evaluate(self, tree: int, packed: PackedTrees, ballots: Ballots, leaves: LeafWriter) -> None:
         """Route all rows through a tree whose bag has been drawn; sets the weights for the next tree."""
         store = self.sampler.store
         answers = _answers(ballots, len(store.spec.target.classes))

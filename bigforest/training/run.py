@@ -46,7 +46,7 @@ from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import AUTO
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.source import Source, check_csv, open_source, opens_quickly
@@ -134,7 +134,7 @@ def check_roles(job: TrainingJob, resources: Resources) -> None:
             column_roles(source, job.target, job.exclude, job.config)
 
 
-def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
+def _opened(directory: Path, trees: PackedTrees | None, holding: object = None) -> Forest:
     """The finished forest, which need not read its trees where they are in memory."""
     forest = Forest(ForestFiles.of_run(directory, read_choices(directory), holding))
     if trees is not None:
@@ -253,7 +253,7 @@ def _resumable(run: ResumableRun) -> Iterator[None]:
         raise
 
 
-def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: StageTimer) -> FlatTrees | None:
+def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: StageTimer) -> PackedTrees | None:
     """Run the remaining stages; returns the trees if they are in memory."""
     resources = replace(resources, scratch=run.temporary)
     _find_validation(job)
@@ -433,7 +433,7 @@ def _validation(job: TrainingJob, store: Store, temporary: Path) -> Source | Non
 
 def _write_forest(
     job: ForestJob, origin: Origin, clock: StageTimer, validation: Source | None, run: ResumableRun | None = None
-) -> FlatTrees | None:
+) -> PackedTrees | None:
     """Write what is missing of a forest; returns its trees where they are in memory.
 
     clock       the listener of the job.
@@ -455,7 +455,7 @@ def _write_forest(
 
 def _grow_and_report(
     job: ForestJob, origin: Origin, run: ResumableRun | None, *, keep: bool
-) -> tuple[TrainConfig, Origin, Choices, FlatTrees | None]:
+) -> tuple[TrainConfig, Origin, Choices, PackedTrees | None]:
     """The stages that need the store alone.
 
     keep  whether the trees are wanted.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import FormatError
 from bigforest.forest.ranks import Ranks, average_ranks
-from bigforest.predict.predictor import BetweenGroups
+from bigforest.predict.predictor import PartialVotes
 from bigforest.predict.rows import check_schema
 from tests.naive import ranks as naive
 from tests.strategies import EXTREMES
@@ -116,5 +116,5 @@ def test_voting__adds_votes_on_ranks() -> None:
     found = check_schema(new.schema, forest.spec)
     rows = forest.loader.reader().frame(new, found, predictor.packed.used)
     votes = np.zeros((50, 2))
-    predictor.add(rows, BetweenGroups(votes, None, None), 1)
+    predictor.add(rows, PartialVotes(votes, None, None), 1)
     assert (votes / 5 == forest.predict_proba(new).to_numpy()).all()

@@ -97,7 +97,7 @@ def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
         stock = groups.survey(Path(folder), 2)
         assert stock.entries.tolist() == [0 if tree.levels is None else tree.levels.code.size for tree in trees]
         if regression:
-            assert stock.mixed.tolist() == [int((tree.feature < 0).sum()) for tree in trees]
+            assert stock.impure_leaves.tolist() == [int((tree.feature < 0).sum()) for tree in trees]
         found = stock.load(range(len(trees)), data.draw(st.sampled_from([1, 2])))
     at_once = pack([[nodes_of(tree, number)] for number, tree in enumerate(trees)], mixed_spec(regression))
     assert found.used.tolist() == at_once.used.tolist()

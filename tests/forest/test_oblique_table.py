@@ -1,4 +1,4 @@
-"""Oblique nodes in the forest table and in prediction: read as written, damage refused, answers as the oracle's."""
+"""Oblique nodes in the forest table and in prediction: read as written, damage refused, predictions as the oracle's."""
 
 from __future__ import annotations
 
@@ -185,16 +185,16 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(*[cell] * features), min_size=1, max_size=9))
     spec = spec_of(features, (5, 7, 9))
     made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec)
-    ready = Predictor(made, made.ballots("soft"), VoteRule("soft", "lowest", 0), spec)
+    ready = Predictor(made, made.leaf_votes("soft"), VoteRule("soft", "lowest", 0), spec)
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(router, "_TILE_ROWS", 4)
-            answers = ready.answer(RowBatch.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
-        assert answers.proba is not None
+            predictions = ready.predict(RowBatch.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
+        assert predictions.proba is not None
         wanted = [sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()]
-        assert answers.proba.tolist() == [[votes / len(grown) for votes in row] for row in wanted]
+        assert predictions.proba.tolist() == [[votes / len(grown) for votes in row] for row in wanted]
 
 
 def test_predict__a_projection_that_is_no_number_goes_right(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from bigforest.kernels.predict.flatten import SOUND, check_nodes, narrow_nodes
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict import groups
 from bigforest.predict.forest import read_forest
-from bigforest.predict.packed_trees import FlatTrees, pack
+from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.store.levels import Levels
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import adds_up, is_preorder, round_down
@@ -101,7 +101,7 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     stock = groups.survey(folder, 2)
     assert stock.nodes.tolist() == [tree.feature.size for tree in grown]
     several = [(tree.counts > 0).sum(axis=1) > 1 for tree in grown]
-    assert stock.mixed.tolist() == [
+    assert stock.impure_leaves.tolist() == [
         int((own & (tree.feature == LEAF)).sum()) for own, tree in zip(several, grown, strict=True)
     ]
     assert stock.entries.tolist() == [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
@@ -128,7 +128,7 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
         assert again.narrow.links.tolist() == narrow.links.tolist()
 
 
-def _check_columns(found: FlatTrees, trees: TreeArrays) -> None:
+def _check_columns(found: PackedTrees, trees: TreeArrays) -> None:
     """What the nodes look at is that of the trees, joined."""
     assert found.wide is not None
     column = (found.wide.links[1::2] >> found.wide.shift).astype(np.int64)

@@ -189,7 +189,7 @@ def _predict(forest: bigforest.Forest) -> None:
     for quantiles in [(), (0.5,)] if forest.has_targets else [()]:
         predictor = forest.loader.predictor(forest.rules.make(quantiles=quantiles))
         rows = RowBatch.of([columns[int(place)] for place in predictor.packed.used])
-        predictor.answer(rows, 0, proba=not forest.is_regression)
+        predictor.predict(rows, 0, proba=not forest.is_regression)
 
 
 def _grow(store: Store, folder: Path) -> None:

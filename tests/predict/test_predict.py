@@ -86,7 +86,7 @@ def labelled(codes: list[int]) -> list[int | None]:
 def voting_of(grown: list[TreeArrays], rule: VoteRule) -> Predictor:
     spec = spec_of(FEATURES, (5, 7, 9))
     made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec).with_narrow()
-    return Predictor(made, made.ballots(rule.ballots), rule, spec)
+    return Predictor(made, made.leaf_votes(rule.ballots), rule, spec)
 
 
 @given(st.data())
@@ -105,11 +105,11 @@ def test_vote__any_float64(data: st.DataObject) -> None:
             matrix = np.array(rows, np.float32 if narrow else np.float64)
         used = RowBatch.of([matrix[:, place].copy() for place in ready.packed.used])
         assert used.narrow == narrow
-        answers = ready.answer(used, 0, proba=True)
+        predictions = ready.predict(used, 0, proba=True)
         codes, shares = expected(grown, matrix.astype(np.float64).tolist(), vote)
-        assert answers.codes.tolist() == codes
-        assert answers.proba is not None
-        assert answers.proba.tolist() == shares
+        assert predictions.codes.tolist() == codes
+        assert predictions.proba is not None
+        assert predictions.proba.tolist() == shares
 
 
 @pytest.mark.parametrize("kinds", [[np.uint8], [np.bool_], [np.uint8, np.bool_], [np.float32, np.int16], [np.float64]])
@@ -144,10 +144,10 @@ def test_vote__values_of_one_byte(data: st.DataObject) -> None:
     for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
         used = RowBatch.of([matrix[:, place].copy() for place in ready.packed.used])
         assert used.width == 1
-        answers = nodes.answer(used, 0, proba=True)
-        assert answers.codes.tolist() == codes
-        assert answers.proba is not None
-        assert answers.proba.tolist() == shares
+        predictions = nodes.predict(used, 0, proba=True)
+        assert predictions.codes.tolist() == codes
+        assert predictions.proba is not None
+        assert predictions.proba.tolist() == shares
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Prediction within a memory budget: groups of trees give the same answers; too small a budget is refused."""
+"""Prediction within a memory budget: groups of trees give the same predictions; too small a budget is refused."""
 
 from __future__ import annotations
 
