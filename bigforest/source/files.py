@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,13 +15,14 @@ from bigforest.errors import DataError, listed, reason
 from bigforest.source.source import POLARS_FAULTS, Source, not_readable, parquet_shape, scan_parquet, source_of_files
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import (
+    FORMS,
     CsvRules,
     Scan,
     blank_lines,
     has_whole_lines,
     scan_csv,
     scan_ndjson,
-    with_dates,
+    with_types,
     without_rows,
 )
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
@@ -104,10 +105,8 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: C
         scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
     else:
         scans = [_scan_file(file, kind, scratch, rules) for file in files]
-        if kind == "CSV":
-            scans = _of_one_table(files, scans, scratch, rules)
-        _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
-        scans = with_dates(scans, str(path)) if kind == "NDJSON" else scans
+        _check_same_columns(files, [schema for _, schema in scans], inferred=kind == "NDJSON")
+        scans = with_types(scans, FORMS[kind], rules) if kind in FORMS else scans
     columns = _key_columns(files, scans, keys)
     if kind == "Parquet":
         if not columns and all(schema == schemas[0] for schema in schemas):
@@ -122,30 +121,6 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: C
 
     found = _spooled_csv(files, scans, rules.separator, spooled) if kind == "CSV" else spooled(scans)
     return source_of_files(found, name, spool_bytes(size), str(path))
-
-
-def _of_one_table(files: Sequence[Path], scans: list[Scan], scratch: Path, rules: CsvRules) -> list[Scan]:
-    """The scans of the CSV files of a table, with the types that the columns have in one file of all rows: a file of
-    numbers, dates or "NA" alone does not tell that its column is text, or numbers, in another file."""
-    for kinds in ("numbers", "texts"):
-        mixed = _mixed_types([schema for _, schema in scans])
-        if kinds == "numbers":
-            mixed = {name: types for name, types in mixed.items() if any(one.is_numeric() for one in types)}
-        if mixed:
-            rules = rules._replace(**{kinds: getattr(rules, kinds) | set(mixed)})
-            scans = [_scan_file(file, "CSV", scratch, rules) for file in files]
-    return scans
-
-
-def _mixed_types(schemas: Iterable[Mapping[str, pl.DataType]]) -> dict[str, set[pl.DataType]]:
-    """The columns, with their types, that are of one kind in some files and of another in others. All kinds of numbers
-    are one, and columns without values, of type Null, are of any."""
-    found: dict[str, set[pl.DataType]] = {}
-    for schema in schemas:
-        for name, dtype in schema.items():
-            found.setdefault(name, set()).add(dtype)
-    known = ((name, types - {pl.Null()}) for name, types in found.items())
-    return {name: types for name, types in known if len(types) > 1 and not all(one.is_numeric() for one in types)}
 
 
 def _spooled_csv(

@@ -1,9 +1,21 @@
-"""Tables in text: from a CSV or NDJSON file to a lazy scan with its types."""
+"""Tables in text, CSV and NDJSON: lazy scans with types that are inferred from all rows of all files.
+
+1. Scan the files. All values of CSV are text; values of NDJSON have types of their own, and only text is looked at.
+2. For each column of text, list the forms (`_NUMBERS`, `_DATES`: how to parse a type) that can read its first value.
+3. Take the first of them that reads all values: of the first 1,000 rows, and then of all rows. A column without such a
+   form stays text.
+
+    first value   forms kept           all rows                    type
+    12            Int64 ... Float64    12, NA, 7.5                 Float64   (NA is a missing value among numbers)
+    2026-01-02    Date                 2026-01-02, 2026-01-03      Date
+    001           Int64 ... Float64    001, x                      String
+
+A type depends on no more than the values: not on their order, quotes, or distribution over files.
+"""
 
 from __future__ import annotations
 
 import csv
-import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,58 +26,99 @@ import polars as pl
 
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
-from bigforest.source.source import POLARS_FAULTS, check_names, what_it_is
+from bigforest.source.source import POLARS_FAULTS, check_names, not_readable, what_it_is
 from bigforest.storage.paths import text_lines
 
-# What separates values in files that are called CSV.
+# Separators of values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
 
-Parser = Callable[[pl.Expr], pl.Expr]
+# Texts that are missing values among numbers.
+_MISSING = pl.lit(pl.Series(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?"])).implode()
 
 
-def _datetime(form: str) -> Parser:
-    return lambda text: text.str.to_datetime(form, time_unit="us", strict=False)
+class Form(NamedTuple):
+    """A type that texts may have.
+
+    parse   turns an expression of text into one of the type; null where a text has another form.
+    marked  True if the texts `_MISSING` are missing values.
+    """
+
+    parse: Callable[[pl.Expr], pl.Expr]
+    marked: bool = False
+
+    def values(self, names: Collection[str]) -> pl.Expr:
+        """Return the values to be parsed, of columns of text; others are null."""
+        columns = columns_named(names)
+        return pl.when(~columns.is_in(_MISSING)).then(columns) if self.marked else columns
+
+    def parsed(self, names: Collection[str]) -> pl.Expr:
+        """Return the parsed values of columns of text."""
+        return self.parse(self.values(names))
 
 
-def _number(dtype: type[pl.DataType]) -> Parser:
-    return lambda text: text.cast(dtype, strict=False)
+def _number(dtype: type[pl.DataType], *, marked: bool) -> Form:
+    return Form(lambda text: text.cast(dtype, strict=False), marked)
 
 
-# They read dates, datetimes and times from text.
-_DATE_PARSERS: tuple[Parser, ...] = (
-    lambda text: text.str.to_date("%Y-%m-%d", strict=False),
-    *(_datetime(f"%Y-%m-%d{mark}{time}") for time in ("%H:%M:%S%.f", "%H:%M", "%H:%M:%S%.f%#z") for mark in "T "),
-    lambda text: text.str.to_time("%H:%M:%S%.f", strict=False),
+def _date(day: str) -> Form:
+    return Form(lambda text: _dashed(text).str.to_date(day, strict=False))
+
+
+def _datetime(day: str, *times: str) -> Form:
+    return Form(
+        lambda text: pl.coalesce(
+            _dashed(text).str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times
+        )
+    )
+
+
+def _dashed(text: pl.Expr) -> pl.Expr:
+    """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04."""
+    return text.str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
+
+
+def _boolean(text: pl.Expr) -> pl.Expr:
+    lower = text.str.to_lowercase()
+    return pl.when(lower.is_in(["true", "false"])).then(lower == "true")
+
+
+_DATES = (
+    *map(_date, ("%Y-%m-%d", "%d-%m-%Y")),
+    *(_datetime(day, "%H:%M:%S%.f", "%H:%M") for day in ("%Y-%m-%d", "%d-%m-%Y")),
+    _datetime("%Y-%m-%d", "%H:%M:%S%.f%#z"),
+    Form(lambda text: text.str.to_time("%H:%M:%S%.f", strict=False)),
 )
-# And numbers.
-_NUMBER_PARSERS: tuple[Parser, ...] = tuple(map(_number, (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)))
-# Rows by which columns of text that may be dates or numbers are chosen, before all rows of these are read.
+_NUMBERS = tuple(
+    _number(dtype, marked=marked)  # looking for marks takes longer than parsing, so it is done where there are some
+    for dtype in (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)
+    for marked in (False, True)
+)
+FORMS = {"CSV": (*_NUMBERS, Form(_boolean), *_DATES), "NDJSON": _DATES}
+# Column of CSV without values.
+_NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
+
+# Rows on which forms are tried before they are tried on all rows.
 _FIRST_ROWS = 1000
-# Rows by which dates are looked for first, since that takes a long time per row.
-_FEW_ROWS = 100
 
 # Bytes in which separators are counted at a time.
 _PIECE = 1 << 20
 
-# Characters of a value that Python's reader of CSV accepts while lines are checked: those of any text of Polars. Its
-# usual limit, which is one for the whole process, is 131,072.
-_MOST_CHARACTERS = 2**31 - 1
+# Maximal length of a value for Python's reader of CSV while lines are checked: that of any text of Polars. Its usual
+# limit, which is one for the whole process, is 131,072.
+_MAX_CHARACTERS = 2**31 - 1
 _limit_lock = threading.Lock()
 
-# What stands for a missing value among numbers.
-_MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?")
-
-# The number of a row, among columns of any name.
+# Temporary column of row numbers, among columns of any name.
 _ROW = "\0row"
 
 
 class CsvRules(NamedTuple):
-    """How CSV files are read.
+    """Options of reading CSV files.
 
     separator  the character between values; None to find it in the header.
-    numbers    columns of numbers: if such a column has only "NA" and the like, it has no values, and is not text.
+    numbers    columns of numbers: one with only "NA" and the like has no values, and is not text.
     missing    texts that mean a missing value in every column.
-    texts      columns of text: if such a column has only numbers or dates, such as 001, it is text all the same.
+    texts      columns of text, even if all their values are numbers or dates, such as 001.
     """
 
     separator: str | None = None
@@ -78,145 +131,104 @@ Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 
 
 def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
-    """The lazy scan of a CSV file. Raises DataError and errors of Polars."""
+    """Return the lazy scan of a CSV file, all columns as text. Raises DataError and errors of Polars."""
     _check_is_text(file)
     mark = rules.separator or _separator(file)
     names = _names(file, mark)
-    # Polars would rename the second column of a name silently.
-    check_names(names, str(file))
-    read = functools.partial(
-        pl.scan_csv, str(file), glob=False, separator=mark, null_values=list(rules.missing) or None
-    )
-    found = _inferred(read)
-    kept = {own for own, name in zip(found, names, strict=False) if name in rules.texts}
-    # Polars takes long numbers for Int128, which may be too short for them, and is longer than needed up to 2**64.
-    as_text = kept | {own for own, dtype in found.items() if dtype == pl.Int128}
-    found = pl.Schema({own: pl.String() if own in as_text else dtype for own, dtype in found.items()})
-    # A scan that infers types keeps all that it has read for this in memory until it ends; this one is given the types.
-    scan = read(schema=found)
-    text = [name for name, dtype in found.items() if dtype == pl.String and name not in kept]
-    try:
-        numeric = {own for own, name in zip(found, names, strict=False) if name in rules.numbers}
-        empty = _empty(scan, text, numeric)
-        text = [name for name in text if name not in empty]
-        parsers = _readable(scan.select(_known(name) for name in text), text, _NUMBER_PARSERS)
-    except POLARS_FAULTS:
-        empty, parsers = [], {}  # reading the table says what is wrong with it
-    scan = scan.with_columns(parse(_known(name)) for name, parse in parsers.items())
-    scan = scan.with_columns(_known(name).cast(pl.Null) for name in empty)  # which goes with any type of another file
-    # Polars leaves quotes within a name doubled.
-    return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
-
-
-def _inferred(read: Callable[..., pl.LazyFrame]) -> pl.Schema:
-    """The types of a CSV file's columns, inferred from all rows: a type never depends on where a value stands."""
-    found = read(infer_schema_length=None).collect_schema()
-    text = [name for name, dtype in found.items() if dtype == pl.String]
-    if not text:
-        return found
-    # Looking for dates takes Polars twenty times as long. A column whose first values are other text has none, and a
-    # column has dates if all its values can be read as the first ones are.
-    for rows in (_FEW_ROWS, _FIRST_ROWS):
-        first = read(infer_schema_length=rows, try_parse_dates=True).collect_schema()
-        dated = {name: first[name] for name in text if first[name] != pl.String}
-        try:
-            values = read(schema=found).head(rows // 2).select(columns_named(text).count()).collect()
-            if all(values.row(0)) and (not dated or _are_dates(read, found, dated)):
-                return pl.Schema({**found, **dated})
-        except POLARS_FAULTS:
-            pass  # some columns are neither dates nor text, or reading the table says what is wrong with it
-    whole = read(infer_schema_length=None, try_parse_dates=True).collect_schema()
-    dated = {name: whole[name] for name in text if whole[name] != pl.String}
-    if not _can_be_read(read, found, dated):
-        dated = {name: dtype for name, dtype in dated.items() if _can_be_read(read, found, {name: dtype})}
-    return pl.Schema({**found, **dated})
-
-
-def _can_be_read(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[str, pl.DataType]) -> bool:
-    """Whether all values of some columns of text have these types: Polars finds times and dates in columns of several
-    forms, of which it then reads one."""
-    try:
-        read(schema={**found, **dated}).select(columns_named(dated).count()).collect(engine="streaming")
-    except POLARS_FAULTS:
-        return False
-    return True
-
-
-def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[str, pl.DataType]) -> bool:
-    """Whether all values of some columns of text have these types. Raises errors of Polars if one is not a date."""
-    times = [
-        columns_named([name]).str.contains(":", literal=True) for name, dtype in dated.items() if dtype == pl.Datetime
-    ]
-    # Polars reads a date without time as a datetime, but infers text for a column of both.
-    if times and not all(read(schema=found).select(one.all() for one in times).collect(engine="streaming").row(0)):
-        return False
-    read(schema={**found, **dated}).select(columns_named(dated).count()).collect(engine="streaming")
-    return True
-
-
-def _empty(scan: pl.LazyFrame, names: Sequence[str], numeric: Collection[str]) -> Sequence[str]:
-    """The columns without a value; numeric ones may have texts that stand for missing values."""
-    for part in (scan.head(_FIRST_ROWS), scan):  # few columns are looked at as a whole
-        if names:
-            values = [_known(name) if name in numeric else columns_named([name]) for name in names]
-            counts = part.select(value.count() for value in values).collect(engine="streaming").row(0)
-            names = [name for name, count in zip(names, counts, strict=True) if not count]
-    return names
-
-
-def _known(name: str) -> pl.Expr:
-    """A column of text, null where a text means a missing value."""
-    column = columns_named([name])
-    return pl.when(~column.is_in(_MISSING)).then(column)
+    if not names:
+        raise not_readable(file, "CSV", "it has no header")
+    check_names(names, str(file))  # Polars would rename the second column of a name silently
+    schema = dict.fromkeys(names, pl.String())
+    missing = list(rules.missing) or None
+    return pl.scan_csv(str(file), glob=False, separator=mark, null_values=missing, schema=schema)
 
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:
-    """The lazy scan of an NDJSON file, with types inferred from all rows. Raises DataError and errors of Polars."""
+    """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars."""
     _check_is_text(file)
     return pl.scan_ndjson(str(file), infer_schema_length=None)
 
 
-def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
-    """The scans of the NDJSON files of a table, with dates, datetimes and times where all rows of a column of text in
-    all files are such in ISO 8601, as in CSV. Raises DataError."""
+def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: CsvRules) -> list[Scan]:
+    """Return the scans of the files of a table with each column of text parsed, if all its values have one type."""
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
-    text = [name for name, found in types.items() if found == {pl.String()}]
-    if not text:
-        return list(scans)
+    text = [name for name, found in types.items() if found == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     try:
-        parsers = _readable(rows, text, _DATE_PARSERS)
-    except (*POLARS_FAULTS, OSError) as error:
-        raise DataError(f"{where}: the table cannot be read: {reason(error)}; check its lines") from error
-    dated = [parse(columns_named([name]).cast(pl.String)) for name, parse in parsers.items()]
-    found = [scan.with_columns(dated) for scan, _ in scans]
-    return [(scan, dict(scan.collect_schema())) for scan in found]
+        found = _find_forms(rows, text, forms, rules.numbers) if text else {}
+    except (*POLARS_FAULTS, OSError):
+        return list(scans)  # reading the table says what is wrong with it
+    parsed = [form.parsed(names) for form, names in _by_form({name: [form] for name, form in found.items()}).items()]
+    typed = [
+        scan.with_columns(columns_named(found).cast(pl.String)).with_columns(parsed) if found else scan
+        for scan, _ in scans
+    ]
+    return [(scan, dict(scan.collect_schema())) for scan in typed]
 
 
-def _readable(rows: pl.LazyFrame, text: Sequence[str], parsers: Sequence[Parser]) -> dict[str, Parser]:
-    """For each column of text that has values, the first of the parsers that reads all of them, if there is one."""
-    left = {name: list(parsers) for name in text}
-    for part in (rows.head(_FIRST_ROWS), rows):  # few columns are looked at as a whole
-        if not left:
-            break
-        counts = part.select(
-            made(columns_named([name])).count().alias(f"{column} {place}")
-            for column, (name, own) in enumerate(left.items())
-            for place, made in enumerate([lambda text: text, *own])
-        ).collect(engine="streaming")
-        values = {name: counts.item(0, f"{column} 0") for column, name in enumerate(left)}
-        fitting = {
-            name: [parse for place, parse in enumerate(own) if counts.item(0, f"{column} {place + 1}") == values[name]]
-            for column, (name, own) in enumerate(left.items())
-        }
-        left = {name: own for name, own in fitting.items() if own}
-    return {name: own[0] for name, own in left.items() if values[name]}
+def _find_forms(
+    rows: pl.LazyFrame, names: Sequence[str], forms: Sequence[Form], numbers: Collection[str]
+) -> dict[str, Form]:
+    """Return the form of each column of text; columns that stay text are left out."""
+    head = rows.head(_FIRST_ROWS).collect(engine="streaming")
+    parts = [head.lazy()] if head.height < _FIRST_ROWS else [head.lazy(), rows]
+    first = _first_values(parts, names, _NO_VALUES.values)
+    marks = _first_values(parts, [name for name in names if name not in first], columns_named)
+    empty = [name for name in names if name not in first and (name not in marks or name in numbers)]
+    texts = pl.Series(list(first.values()), dtype=pl.String)
+    fits = [pl.select(form.parse(pl.lit(texts))).to_series().is_not_null() for form in forms]
+    left = {
+        name: [form for form, fit in zip(forms, fits, strict=True) if fit[place]] for place, name in enumerate(first)
+    }
+    for part in parts:
+        likely = _fitting(part, {name: own[:1] for name, own in left.items()})
+        others = _fitting(part, {name: own[1:] for name, own in left.items() if name not in likely})
+        left = {name: left[name] if name in likely else others.get(name, []) for name in left}
+    return {name: own[0] for name, own in left.items() if own} | dict.fromkeys(empty, _NO_VALUES)
+
+
+def _first_values(
+    parts: Sequence[pl.LazyFrame], names: Sequence[str], values: Callable[[Sequence[str]], pl.Expr]
+) -> dict[str, str]:
+    """Return the first value of each column that has some, searching the first rows and then all rows.
+
+    values  makes the expression of the values of columns.
+    """
+    found: dict[str, str] = {}
+    for part in parts:
+        if left := [name for name in names if name not in found]:
+            first = part.select(values(left).drop_nulls().first()).collect(engine="streaming").row(0, named=True)
+            found |= {name: value for name, value in first.items() if value is not None}
+    return {name: found[name] for name in names if name in found}
+
+
+def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list[Form]]:
+    """Return the forms of each column that read all values in these rows; columns without one are left out."""
+    places = {form: place for place, form in enumerate(_by_form(forms))}
+    if not places:
+        return {}
+    all_read = rows.select(
+        (form.values(names).count() == form.parsed(names).count()).name.suffix(f"\0{places[form]}")
+        for form, names in _by_form(forms).items()
+    )
+    fits = all_read.collect(engine="streaming").row(0, named=True)
+    found = {name: [form for form in own if fits[f"{name}\0{places[form]}"]] for name, own in forms.items()}
+    return {name: own for name, own in found.items() if own}
+
+
+def _by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
+    """Return the columns that each form is of."""
+    grouped: dict[Form, list[str]] = {}
+    for name, own in forms.items():
+        for form in own:
+            grouped.setdefault(form, []).append(name)
+    return grouped
 
 
 def has_whole_lines(file: Path, separator: str | None) -> bool:
-    """Whether every line of a CSV file that Polars has read has as many values as the header, by counting separators.
+    """Return True if every line of a CSV file has as many values as the header, by counting separators.
 
-    False also if the file has quotes, which may enclose separators; `blank_lines` then finds out, ten times as slowly.
+    Return False also if the file has quotes, which may enclose separators; `blank_lines` is exact but ten times slower.
     """
     mark = separator or _separator(file)
     marks = ends = 0
@@ -230,13 +242,12 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
 
 
 def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
-    """The numbers of the rows of a CSV file of several columns that are blank lines, which Polars reads as rows
-    without values.
+    """Return the numbers of the rows of a CSV file that are blank lines, which Polars reads as rows without values.
 
-    unread  whether Polars has refused the file.
+    unread  True if Polars has refused the file.
 
-    Raises DataError naming the first line with too few values, which Polars would complete silently. If the file was
-    refused, also for a line with too many values, or a stray quote.
+    A table of one column has none. Raises DataError naming the first line with too few values, which Polars would
+    complete silently, and in a refused file also one with too many values or a stray quote.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():
@@ -265,7 +276,7 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
 def _long_values() -> Iterator[None]:
     """Let Python's reader of CSV accept values of any length in the block."""
     with _limit_lock:
-        before = csv.field_size_limit(_MOST_CHARACTERS)
+        before = csv.field_size_limit(_MAX_CHARACTERS)
         try:
             yield
         finally:
@@ -273,7 +284,7 @@ def _long_values() -> Iterator[None]:
 
 
 def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
-    """A scan without the rows of these numbers."""
+    """Return the scan without the rows of these numbers."""
     if not rows:
         return scan
     number = columns_named([_ROW])
@@ -281,7 +292,7 @@ def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
 
 
 def _check_is_text(file: Path) -> None:
-    """Raise DataError if a file does not begin like text, before it is read: an unfilled one may have any size."""
+    """Raise DataError if a file does not begin like text, before all of it is read."""
     try:
         found = what_it_is(file)
     except OSError as error:
@@ -291,14 +302,14 @@ def _check_is_text(file: Path) -> None:
 
 
 def _separator(file: Path) -> str:
-    """What separates values: a tab in .tsv, else a comma; another mark if the header would be a single name with it."""
+    """Return the separator of values: a tab in .tsv, else a comma; another mark if the header were one name with it."""
     own = "\t" if file.suffix.lower() == ".tsv" else ","
     header = _names(file, own)
     return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
 
 
 def _names(file: Path, separator: str) -> list[str]:
-    """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
+    """Return the names of the columns of a CSV file. Raises DataError when they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
             names = next(filter(None, csv.reader(lines, delimiter=separator)), [])

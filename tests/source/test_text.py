@@ -107,40 +107,6 @@ def test_csv__types_are_those_that_polars_infers_from_all_rows(first: str, rest:
     assert found == 2 * [pl.Float64 if (first, rest) == ("NA", "3.5") else expected]
 
 
-def test_csv__dates_are_searched_for_only_where_the_first_rows_leave_it_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searched = []
-
-    def scan(*given: Any, **options: Any) -> Any:
-        searched.append(options.get("try_parse_dates") and options["infer_schema_length"] is None)
-        return plain(*given, **options)
-
-    plain = pl.scan_csv
-    monkeypatch.setattr(pl, "scan_csv", scan)
-    for value in ("x", "2026-01-02", "2026-01-02 03:04:05", ""):
-        (tmp_path / "t.csv").write_text("a,b,c\n" + f"{value},1,x\n" * 1200 + "2026-01-02 03:04:05,2,x\n")
-        searched.clear()
-        read(tmp_path / "t.csv")
-        assert any(searched) == (value in ("2026-01-02", ""))
-
-
-def test_csv__few_rows_suffice_where_they_have_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    searched = []
-
-    def scan(*given: Any, **options: Any) -> Any:
-        searched.append(options["infer_schema_length"] if options.get("try_parse_dates") else None)
-        return plain(*given, **options)
-
-    plain = pl.scan_csv
-    monkeypatch.setattr(pl, "scan_csv", scan)
-    for gap, expected in ((0, [100]), (80, [100, 1000])):
-        (tmp_path / "t.csv").write_text("a,b\n" + ",1\n" * gap + "x,1\n" * 1200)
-        searched.clear()
-        read(tmp_path / "t.csv")
-        assert [rows for rows in searched if rows] == expected
-
-
 def test_csv__times_and_dates_of_several_forms_are_text(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("time,mixed,date,y\n12:30,1/2/2020,2020-01-01,0\n13:45:10,2020-01-02,2020-01-02,1\n")
