@@ -43,7 +43,17 @@ def shown(value: object) -> str:
 
 
 class BigForestError(Exception):
-    """Base of every error that bigforest raises on purpose."""
+    """Base of every error that bigforest raises on purpose.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> try:
+    ...     bf.TrainConfig.of(mtry=0)
+    ... except bf.BigForestError as error:
+    ...     print(error.options)
+    ('mtry',)
+    """
 
     def __str__(self) -> str:
         return write_names(self.text)
@@ -60,19 +70,61 @@ class BigForestError(Exception):
 
 
 class ConfigError(BigForestError, ValueError):
-    """An option has an invalid value, or contradicts other options."""
+    """An option has an invalid value, or contradicts other options.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> try:
+    ...     bf.TrainConfig.of(feature_fraction=0.5, mtry=3)
+    ... except bf.ConfigError as error:
+    ...     print(error)
+    feature_fraction replaces mtry; drop one of them
+    """
 
 
 class DataError(BigForestError, ValueError):
-    """The table given for training or prediction cannot be used as it is."""
+    """The table given for training or prediction cannot be used as it is.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> try:
+    ...     bf.train({"size": [1.0, 2.0]}, "kind")
+    ... except bf.DataError as error:
+    ...     print(error)
+    there is no column 'kind' for target; the columns are size
+    """
 
 
 class FormatError(BigForestError):
-    """A forest or a store on disk is damaged, has another format, or was written by a newer version."""
+    """A forest or a store on disk is damaged, has another format, or was written by a newer version.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> try:
+    ...     bf.read_forest("nothing.forest")
+    ... except bf.FormatError as error:
+    ...     print(type(error).__name__)
+    FormatError
+    """
 
 
 class OutputExistsError(BigForestError):
-    """The output exists and overwriting was not requested."""
+    """The output exists and overwriting was not requested.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> forest = bf.train({"size": [1.0, 2.0], "kind": ["a", "b"]}, "kind", trees=1)
+    >>> forest.write("one.forest")
+    >>> try:
+    ...     forest.write("one.forest")
+    ... except bf.OutputExistsError as error:
+    ...     print(error)
+    one.forest already exists; choose another output, or replace it with overwrite
+    """
 
 
 class DiskFullError(BigForestError):

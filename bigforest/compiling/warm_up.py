@@ -93,6 +93,12 @@ def warm_up(
     Raises
     ------
     ConfigError, ClusterError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> bf.warm_up(["classification"])
+    ['classification']
     """
     named = list(KINDS) if kinds == ALL else column_names([kinds] if isinstance(kinds, str) else kinds, "kinds")
     for name in named:

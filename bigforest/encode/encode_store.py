@@ -66,6 +66,14 @@ def encode_store(
     Returns
     -------
     Store
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> rows = {"size": [1.0, 2.0, 2.0, 4.0], "kind": ["a", "a", "b", "b"]}
+    >>> store = bf.encode_store(rows, "kind.store", target="kind")
+    >>> bf.train(store, trees=5).trees
+    5
     """
     resources = resources_of(threads, scratch, memory)
     data, target, left_out, options = column_arguments(data, target, exclude, given(locals()))

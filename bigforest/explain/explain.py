@@ -110,6 +110,15 @@ def explain_forest(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> explanation = bf.explain_forest(forest, table, parts=["importance", "permutation"])
+    >>> explanation["permutation"]["feature"].to_list()
+    ['length', 'width']
     """
     given = {name: value for name, value in locals().items() if name in ExplainOptions.__dataclass_fields__}
     forest = opened_forest(forest)

@@ -128,7 +128,17 @@ def register_part(name: str, maker: PartMaker) -> None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationPlan(RunPlan):
     """The needs of an explanation, as upper bounds unless stated otherwise. Its stages are reading the rows, and the
-    parts."""
+    parts.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> plan = bf.plan_explanation(forest, table, parts="permutation")
+    >>> plan.fits
+    True
+    """
 
     def _repr_html_(self) -> str:
         return self._html("Plan of an explanation", {})
@@ -165,6 +175,14 @@ def plan_explanation(
     Raises
     ------
     ConfigError, DataError, FormatError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.plan_explanation(forest, table, parts="permutation").fits
+    True
     """
     forest = opened_forest(forest)
     asked = ExplainOptions(parts=asked_parts(parts, data, forest), **options)

@@ -113,6 +113,17 @@ class Explanation:
     """The tables of an explanation, by name: for example `["permutation"]`, a DataFrame.
 
     path  the folder of their files: `NAME.parquet`, or `NAME/part-N.parquet` of those with many rows.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> explanation = bf.explain_forest(forest, table, "why", parts=["importance", "permutation"])
+    >>> explanation.tables
+    ['importance', 'importance-trees', 'permutation', 'permutation-classes', 'permutation-trees']
+    >>> explanation["permutation"]["feature"].to_list()
+    ['length', 'width']
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
@@ -146,6 +157,11 @@ class Explanation:
         ------
         ConfigError
             If there is no table of this name.
+
+        Examples
+        --------
+        >>> explanation.scan("importance").collect().columns[:2]
+        ['feature', 'decrease']
         """
         if not isinstance(name, str) or name not in self.tables:
             raise ConfigError(f"there is no table {shown(name)}; there are {', '.join(self.tables) or 'none'}")

@@ -42,6 +42,16 @@ class OobReport:
                Poisson deviance
     rows_used  number of these rows
     weighted   whether rows have weights, which apply to everything except numbers of rows
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> forest.oob.error
+    0.0
+    >>> forest.oob.curve.columns
+    ['trees', 'error', 'rows']
     """
 
     def __init__(self, home: Path, spec: DataSpec, impurity: str, identity: str, holding: object = None) -> None:

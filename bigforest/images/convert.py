@@ -109,6 +109,14 @@ class ImageFeatures:
     shrunk    images that had to be scaled down to fit.
     skipped   images left out because they are damaged.
     damaged   names of the first 1,000 of these, and the fault of each.
+
+    Examples
+    --------
+    >>> import bigforest as bf, numpy as np
+    >>> images = np.arange(2 * 8 * 8, dtype=np.uint8).reshape(2, 8, 8)
+    >>> made = bf.images_to_features((images, ["dark", "light"]), "images.parquet", size=(8, 8))
+    >>> made.rows, made.features, made.labelled
+    (2, 64, True)
     """
 
     rows: int
@@ -187,6 +195,13 @@ def images_to_features(
     Raises
     ------
     ConfigError, DataError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf, numpy as np
+    >>> images = np.arange(2 * 8 * 8, dtype=np.uint8).reshape(2, 8, 8)
+    >>> bf.images_to_features((images, ["dark", "light"]), "images.parquet", size=(8, 8)).features
+    64
     """
     config = ImageConfig(
         features=features, size=size, crop=crop, ink=ink, invert=invert, threshold=threshold, stride=stride

@@ -60,6 +60,13 @@ class TrainConfig(TrainOptions):
 
     Its fields are the options of `bigforest.train` and described there. Raises ConfigError for a value that an option
     cannot have, for an option of another family, and for options that contradict each other.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> config = bf.TrainConfig.of(family="tree", max_depth=3)
+    >>> config.trees, config.bootstrap, config.max_depth
+    (1, False, 3)
     """
 
     # Members for other modules of the package, hidden from users.
@@ -103,6 +110,11 @@ class TrainConfig(TrainOptions):
         ------
         ConfigError
             When an option cannot have its value, or options contradict each other.
+
+        Examples
+        --------
+        >>> bf.TrainConfig.of(family="tree").trees
+        1
         """
         family = base_family(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
@@ -269,7 +281,13 @@ class TrainConfig(TrainOptions):
         return min(max(wanted, 1), features)
 
     def to_json(self) -> str:
-        """Return the configuration as one line of JSON, as forests store it."""
+        """Return the configuration as one line of JSON, as forests store it.
+
+        Examples
+        --------
+        >>> '"max_depth": 3' in config.to_json()
+        True
+        """
         return json.dumps({field.name: getattr(self, field.name) for field in fields(self)}, sort_keys=True)
 
     @classmethod
@@ -289,6 +307,11 @@ class TrainConfig(TrainOptions):
         ------
         ConfigError
             When the text is not a configuration.
+
+        Examples
+        --------
+        >>> bf.TrainConfig.from_json(config.to_json()) == config
+        True
         """
         try:
             values = json.loads(text)

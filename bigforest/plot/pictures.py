@@ -55,6 +55,13 @@ class Pictures:
     how     options of `bigforest.explain_forest` that say how to run: threads, memory, scratch, listener, scheduler.
 
     All raise ConfigError if the extra `plot` is not installed or the forest lacks the data for the plot.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> forest.plot.error().save("error.html")
     """
 
     forest: Forest
@@ -67,39 +74,74 @@ class Pictures:
         return sorted({*object.__dir__(self)} - self._INTERNAL)
 
     def error(self) -> Any:
-        """Out-of-bag error against the number of trees, with a band of two standard errors."""
+        """Out-of-bag error against the number of trees, with a band of two standard errors.
+
+        Examples
+        --------
+        >>> forest.plot.error().save("error.html")
+        """
         self._check_oob()
         return error_chart(self.forest)
 
     def confusion(self) -> Any:
-        """Out-of-bag rows by true and predicted class."""
+        """Out-of-bag rows by true and predicted class.
+
+        Examples
+        --------
+        >>> forest.plot.confusion().save("confusion.html")
+        """
         self._check_oob(classes=True)
         return confusion_chart(self.forest)
 
     def reliability(self) -> Any:
-        """Out-of-bag probabilities against the shares of rows of the class."""
+        """Out-of-bag probabilities against the shares of rows of the class.
+
+        Examples
+        --------
+        >>> forest.plot.reliability().save("reliability.html")
+        """
         self._check_oob(classes=True)
         return reliability_chart(self.forest)
 
     def roc(self) -> Any:
-        """ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest."""
+        """ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest.
+
+        Examples
+        --------
+        >>> forest.plot.roc().save("roc.html")
+        """
         self._check_oob(classes=True)
         return roc_chart(self.forest)
 
     def precision_recall(self) -> Any:
-        """Precision against recall of the out-of-bag rows, classes as in `roc`."""
+        """Precision against recall of the out-of-bag rows, classes as in `roc`.
+
+        Examples
+        --------
+        >>> forest.plot.precision_recall().save("precision_recall.html")
+        """
         self._check_oob(classes=True)
         return precision_recall_chart(self.forest)
 
     def rejection(self) -> Any:
-        """Error of the predicted out-of-bag rows against their share, with the least certain rejected."""
+        """Error of the predicted out-of-bag rows against their share, with the least certain rejected.
+
+        Examples
+        --------
+        >>> forest.plot.rejection().save("rejection.html")
+        """
         self._check_oob(classes=True)
         if not has_rejection(self.forest):
             raise ConfigError("the forest is boosted, so its out-of-bag error is biased and has no rejection curve")
         return rejection_chart(self.forest)
 
     def importance(self) -> Any:
-        """The most important features by the decrease of impurity, with two standard errors over the trees."""
+        """The most important features by the decrease of impurity, with two standard errors over the trees.
+
+        Examples
+        --------
+        >>> forest.plot.importance().save("importance.html")
+        """
         return self._importance("importance", None)
 
     def unbiased(self, data: Any) -> Any:
@@ -109,6 +151,10 @@ class Pictures:
         ----------
         data : table or path
             The training table, as for `bigforest.explain_forest`.
+
+        Examples
+        --------
+        >>> forest.plot.unbiased(table).save("unbiased.html")
         """
         return self._importance("unbiased", data)
 
@@ -119,6 +165,10 @@ class Pictures:
         ----------
         data : table or path
             The training table, as for `bigforest.explain_forest`.
+
+        Examples
+        --------
+        >>> forest.plot.permutation(table).save("permutation.html")
         """
         return self._importance("permutation", data)
 
@@ -131,6 +181,10 @@ class Pictures:
             Rows with the features of the forest.
         features : sequence of str or None, default=None
             Names of features. None for the most important.
+
+        Examples
+        --------
+        >>> forest.plot.dependence(table).save("dependence.html")
         """
         altair()
         features = None if features is None else several(features)
@@ -153,6 +207,10 @@ class Pictures:
             Number of the row.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.waterfall(table, row=3).save("waterfall.html")
         """
         altair()
         with self.opened(data) as source:
@@ -170,17 +228,31 @@ class Pictures:
             Rows with the features of the forest.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.swarm(table).save("swarm.html")
         """
         altair()
         rows, of = self._drawn(data)
         return swarm_chart(self._contributions(rows, label), rows, of)
 
     def depth(self) -> Any:
-        """Leaves by level, and the depth of the trees."""
+        """Leaves by level, and the depth of the trees.
+
+        Examples
+        --------
+        >>> forest.plot.depth().save("depth.html")
+        """
         return depth_chart(self.forest)
 
     def leaves(self) -> Any:
-        """Leaves by their number of rows."""
+        """Leaves by their number of rows.
+
+        Examples
+        --------
+        >>> forest.plot.leaves().save("leaves.html")
+        """
         return leaves_chart(self.forest)
 
     def tree(self, number: int = 0, depth: int = DEPTH) -> Any:
@@ -192,6 +264,10 @@ class Pictures:
             Of the tree.
         depth : int, default=3
             Levels below the root to draw.
+
+        Examples
+        --------
+        >>> forest.plot.tree(number=2, depth=2).save("tree.html")
         """
         if not is_integer(number, 0, self.forest.trees - 1):
             raise ConfigError(f"{api('tree')} must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
@@ -200,7 +276,12 @@ class Pictures:
         return tree_chart(self.forest, number, depth)
 
     def time(self) -> Any:
-        """Seconds of each stage of the run."""
+        """Seconds of each stage of the run.
+
+        Examples
+        --------
+        >>> forest.plot.time().save("time.html")
+        """
         return time_chart(self.forest)
 
     def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
@@ -214,6 +295,10 @@ class Pictures:
             Names of features. None for the two with the largest decrease of impurity.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.surface(table, ["length", "width"]).save("surface.html")
         """
         altair()
         if features is None:
@@ -240,6 +325,10 @@ class Pictures:
             Rows with the features of the forest.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.interactions(table).save("interactions.html")
         """
         altair()
         classes, _ = self._explained(label)
@@ -254,6 +343,10 @@ class Pictures:
         ----------
         data : table or path
             The training table, as for `bigforest.explain_forest`.
+
+        Examples
+        --------
+        >>> forest.plot.map(table).save("map.html")
         """
         altair()
         with self.opened(data) as source:

@@ -106,6 +106,14 @@ def plot_forest(
         For a damaged forest.
     OutputExistsError
         If a file exists.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> [path.name for path in bf.plot_forest(forest, out="plots", what="roc")]
+    ['roc.svg']
     """
     check_word(format, FORMATS, "format")
     forest = opened_forest(forest)

@@ -67,6 +67,14 @@ def export_forest(
         For a damaged forest.
     OutputExistsError
         If `out` exists.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.export_forest(forest, "kind.sql", to="sql")
+    PosixPath('kind.sql')
     """
     check_word(to, SUFFIXES, "to")
     out = as_path(out)

@@ -137,6 +137,18 @@ def predict_file(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> import polars as pl
+    >>> pl.DataFrame(table).drop("kind").write_csv("new.csv")
+    >>> bf.predict_file(forest, "new.csv", "predictions.parquet").rows
+    40
+    >>> pl.read_parquet("predictions.parquet").columns
+    ['prediction']
     """
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)

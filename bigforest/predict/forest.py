@@ -56,6 +56,15 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     ------
     FormatError
         If it is not a forest, is incomplete or damaged, contains files of different forests, or has a newer version.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> forest.write("kind.forest")
+    >>> bf.read_forest("kind.forest").predict({"length": [1.0], "width": [1.0]})["prediction"].to_list()
+    ['a']
     """
     return Forest(ForestFiles.open(path, holding))
 
@@ -74,9 +83,15 @@ class Forest:
 
     Examples
     --------
-    >>> forest = bigforest.train("flights.parquet", target="late")
-    >>> forest.oob.error  # error to expect for new rows
-    >>> forest.predict(new)["prediction"]
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> forest
+    Forest(10 trees, 2 features, 2 classes, target 'kind', 40 rows)
+    >>> forest.oob.error
+    0.0
+    >>> forest.classes
+    ['a', 'b']
     """
 
     # For other modules of the package: the files; the rules by which rows are predicted; the trees in memory.
@@ -302,7 +317,12 @@ class Forest:
         return self.files.boosting
 
     def check(self) -> None:
-        """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
+        """Read and check all nodes now rather than at the first prediction. Raises FormatError.
+
+        Examples
+        --------
+        >>> forest.check()  # raises FormatError for damaged files
+        """
         self.loader.check()
 
     def predict(
@@ -393,6 +413,11 @@ class Forest:
             versions of Polars convert it to a ComputeError.
         FormatError
             For a damaged forest.
+
+        Examples
+        --------
+        >>> forest.predict({"length": [1.0, 4.0], "width": [1.0, 3.0]})["prediction"].to_list()
+        ['a', 'b']
         """
         rule = self.rules.make(vote, ties, unseen, quantiles, trees, coverage, reject_above, coverage_by, jackknife)
         return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory)
@@ -427,6 +452,11 @@ class Forest:
         ------
         ConfigError, DataError, FormatError
             As for `predict`; ConfigError also for a regression forest.
+
+        Examples
+        --------
+        >>> forest.predict_proba({"length": [1.0, 4.0], "width": [1.0, 3.0]}).columns
+        ['p_a', 'p_b']
         """
         rule = self.rules.make(vote, unseen=unseen, trees=trees)
         return predict(self.loader, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
@@ -453,6 +483,11 @@ class Forest:
         ------
         ConfigError, DataError, FormatError
             As for `predict`.
+
+        Examples
+        --------
+        >>> forest.score(table)
+        1.0
         """
         from bigforest.predict.score import score
 
@@ -480,6 +515,12 @@ class Forest:
         ------
         ConfigError, DataError, FormatError
             As for `predict`.
+
+        Examples
+        --------
+        >>> forest.apply({"length": [1.0, 4.0], "width": [1.0, 3.0]}, trees=[0])
+        array([[1],
+               [2]], dtype=uint32)
         """
         return apply_forest(self.loader, data, self.rules.make(unseen=unseen, trees=trees), threads)
 
@@ -508,6 +549,12 @@ class Forest:
             out-of-bag report, as for merged forests.
         DataError
             For groups that differ from those of training.
+
+        Examples
+        --------
+        >>> bag = forest.inbag(trees=[0])
+        >>> bag.columns, bag["0"].sum()
+        (['row', '0'], 40)
         """
         from bigforest.predict.inbag import bags_of
 
@@ -528,6 +575,11 @@ class Forest:
         Returns
         -------
         Explanation
+
+        Examples
+        --------
+        >>> forest.explain(parts="importance")["importance"]["feature"].to_list()
+        ['length', 'width']
         """
         return bigforest.explain_forest(self, data, out, **options)
 
@@ -551,6 +603,11 @@ class Forest:
         Returns
         -------
         Path
+
+        Examples
+        --------
+        >>> forest.report(table, "kind.html").name
+        'kind.html'
         """
         return bigforest.report_forest(self, data, out, **options)
 
@@ -593,6 +650,13 @@ class Forest:
             For an invalid option.
         DataError
             When the query runs; some versions of Polars convert it to a ComputeError.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.LazyFrame({"length": [1.0, 4.0], "width": [1.0, 3.0]})
+        >>> rows.with_columns(kind=forest.expr()).collect()["kind"].to_list()
+        ['a', 'b']
         """
         from bigforest.predict.lazy import expression
 
@@ -623,6 +687,11 @@ class Forest:
         ------
         DataError
             For a feature that is missing or of another kind.
+
+        Examples
+        --------
+        >>> forest.to_matrix({"length": [1.0, 4.0], "width": [1.0, 3.0]}).shape
+        (2, 2)
         """
         return feature_matrix(self.loader, data)
 
@@ -646,6 +715,11 @@ class Forest:
         ------
         ConfigError
             If ONNX does not support the forest, or onnx is not installed (the extra `onnx`).
+
+        Examples
+        --------
+        >>> type(forest.to_onnx()).__name__
+        'ModelProto'
         """
         from bigforest.export.onnx import to_onnx
 
@@ -665,6 +739,11 @@ class Forest:
         ------
         ConfigError
             If treelite does not support the forest, or is not installed (the extra `treelite`).
+
+        Examples
+        --------
+        >>> forest.to_treelite().num_tree
+        10
         """
         from bigforest.export.treelite import to_treelite
 
@@ -685,6 +764,11 @@ class Forest:
         ------
         ConfigError
             If scikit-learn does not support the forest, or is not installed (the extra `sklearn`).
+
+        Examples
+        --------
+        >>> forest.to_sklearn().n_classes_
+        2
         """
         from bigforest.export.sklearn import to_sklearn
 
@@ -711,6 +795,11 @@ class Forest:
         ------
         ConfigError
             If SQL does not support the forest: dates and times, nested columns, splits at infinities.
+
+        Examples
+        --------
+        >>> '"length"' in forest.to_sql("flowers")
+        True
         """
         from bigforest.export.sql import to_sql
 
@@ -735,6 +824,11 @@ class Forest:
         ------
         ConfigError
             If it is not a finite number of at least 0.
+
+        Examples
+        --------
+        >>> forest.shrink(5.0).shrinkage.amount
+        5.0
         """
         check_amount(amount)
         choices = self.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
@@ -759,6 +853,11 @@ class Forest:
         ------
         ConfigError
             For another power, or a regression forest.
+
+        Examples
+        --------
+        >>> forest.sharpen(2.0).power.amount
+        2.0
         """
         check_power(power)
         if self.is_regression:
@@ -782,6 +881,12 @@ class Forest:
             If something exists at `path`.
         FormatError
             For files that are damaged or links.
+
+        Examples
+        --------
+        >>> forest.write("kind.forest")
+        >>> bf.read_forest("kind.forest").trees
+        10
         """
         self.files.copy(path, overwrite=overwrite)
 
@@ -831,6 +936,15 @@ class Tree:
 
     forest  whose tree it is.
     number  of the tree, from 0.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> tree = forest[0]
+    >>> tree.leaves, tree.depth
+    (2, 1)
     """
 
     def __init__(self, forest: Forest, number: int) -> None:
@@ -859,13 +973,31 @@ class Tree:
         return int(self.nodes["depth"].to_numpy().max())
 
     def predict(self, data: Any, **options: Any) -> Any:
-        """Predict with this tree only; options as for `Forest.predict`."""
+        """Predict with this tree only; options as for `Forest.predict`.
+
+        Examples
+        --------
+        >>> tree.predict({"length": [1.0, 4.0], "width": [1.0, 3.0]})["prediction"].to_list()
+        ['a', 'b']
+        """
         return self.forest.predict(data, trees=[self.number], **options)
 
     def predict_proba(self, data: Any, **options: Any) -> Any:
-        """Predict class probabilities with this tree only; options as for `Forest.predict_proba`."""
+        """Predict class probabilities with this tree only; options as for `Forest.predict_proba`.
+
+        Examples
+        --------
+        >>> tree.predict_proba({"length": [1.0, 4.0], "width": [1.0, 3.0]}).rows()
+        [(1.0, 0.0), (0.0, 1.0)]
+        """
         return self.forest.predict_proba(data, trees=[self.number], **options)
 
     def apply(self, data: Any, threads: int | None = None) -> Any:
-        """Return the number of the leaf of each row of `data`, uint32 [rows]."""
+        """Return the number of the leaf of each row of `data`, uint32 [rows].
+
+        Examples
+        --------
+        >>> tree.apply({"length": [1.0, 4.0], "width": [1.0, 3.0]}).tolist()
+        [1, 2]
+        """
         return self.forest.apply(data, trees=[self.number], threads=threads)[:, 0]

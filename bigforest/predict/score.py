@@ -47,6 +47,17 @@ class FilePrediction:
               `scored` and to numbers of rows in `metrics`.
     unscored  why there are no metrics, if the table has the target: a label that the forest does not know, no label at
               all, or weights that cannot be used; None otherwise.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> import polars as pl
+    >>> pl.DataFrame(table).write_csv("new.csv")
+    >>> done = bf.predict_file(forest, "new.csv", "predictions.parquet")
+    >>> done.rows, done.accuracy
+    (40, 1.0)
     """
 
     rows: int

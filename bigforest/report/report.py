@@ -73,6 +73,14 @@ def report_forest(
         For a damaged forest.
     OutputExistsError
         If `out` exists.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.report_forest(forest, table, "kind.html").name
+    'kind.html'
     """
     if not is_integer(trees, 0):
         raise ConfigError(f"{api('trees')} must be a number of trees, 0 or more, not {shown(trees)}")

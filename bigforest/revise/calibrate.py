@@ -59,6 +59,14 @@ def calibrate_forest(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.calibrate_forest(forest, table, "calibrated.forest").trees
+    10
     """
     forest = opened_forest(forest)
     # A row weighs what rows of training do on average, in the steps of their weights.

@@ -57,6 +57,14 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     FormatError
         For a damaged forest.
     OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> rows = {"size": [1.0, 2.0, 3.0, 4.0], "kind": ["a", "a", "b", "b"]}
+    >>> parts = [bf.train(rows, "kind", trees=5, seed=seed, out=f"{seed}.forest") for seed in (1, 2)]
+    >>> bf.merge(parts, "both.forest").trees
+    10
     """
     given = [] if isinstance(paths, str | Path) or not isinstance(paths, Iterable) else list(paths)
     if len(given) < 2:

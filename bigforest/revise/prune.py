@@ -62,6 +62,14 @@ def prune_forest(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.prune_forest(forest, table, "pruned.forest").trees
+    10
     """
     check_word(on_ties, ON_TIES, "on_ties")
 

@@ -80,6 +80,14 @@ def validate_forest(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.validate_forest(forest, table)["error"].to_list()[-1]
+    0.0
     """
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)

@@ -98,6 +98,13 @@ class BayesError:
     error           probability of a wrong class for rows that are not outliers.
     standard_error  0 in closed form.
     how             "closed form" or "Monte Carlo".
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> bayes = bf.bayes_error("trunk", dims=2)
+    >>> round(bayes.error, 3), bayes.how
+    (0.11, 'closed form')
     """
 
     error: float
@@ -183,6 +190,12 @@ def simulate(
     Raises
     ------
     ConfigError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> bf.simulate("trunk", rows=100, dims=3).columns
+    ['x0', 'x1', 'x2', 'target']
     """
     config = _configured(
         kind, rows, dims, affine, noise, rotate=rotate, scale=scale, outliers=outliers, sample=sample, seed=seed
@@ -227,6 +240,12 @@ def bayes_error(
     Returns
     -------
     BayesError or None
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> round(bf.bayes_error("trunk", dims=2).error, 3)
+    0.11
     """
     config = _configured(kind, 1, dims, False, noise, seed=seed)
     family = config.family()

@@ -211,6 +211,14 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         -------
         self : object
             The fitted estimator.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bigforest.sklearn import BigForestClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> BigForestClassifier(n_estimators=10).fit(X, y).score(X, y) > 0.9
+        True
         """
         if y is None:
             raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
@@ -235,6 +243,14 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         ndarray of int64 of shape (n_samples, n_estimators)
             Nodes of a tree are numbered in preorder, the root is 0. With several outputs the shape is (n_samples,
             n_estimators, n_outputs_).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bigforest.sklearn import BigForestClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> BigForestClassifier(n_estimators=10).fit(X, y).apply(X).shape
+        (150, 10)
         """
         leaves = self._leaves(X)
         return leaves if leaves.shape[2] > 1 else leaves[:, :, 0]
@@ -254,6 +270,15 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         n_nodes_ptr : ndarray of int64 of shape (n_estimators * n_outputs_ + 1,)
             The nodes of tree i are the columns from n_nodes_ptr[i] to before n_nodes_ptr[i + 1]. With several outputs,
             tree i of output j is number i * n_outputs_ + j.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from bigforest.sklearn import BigForestClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> indicator, first = BigForestClassifier(n_estimators=10).fit(X, y).decision_path(X)
+        >>> indicator.shape[0], first.shape
+        (150, (11,))
         """
         leaves = self._leaves(X)
         nodes = [forest.nodes.select("tree", "node", "left", "right").collect() for forest in self.forests_]

@@ -85,7 +85,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     >>> from sklearn.datasets import load_iris
     >>> from bigforest.sklearn import BigForestClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> BigForestClassifier(n_estimators=10).fit(X, y).predict(X[:2])
+    >>> forest = BigForestClassifier(n_estimators=10).fit(X, y)
+    >>> forest.predict(X[:2])
     array([0, 0])
     """
 
@@ -188,6 +189,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_outputs_)
+
+        Examples
+        --------
+        >>> forest.predict(X[[0, 149]])
+        array([0, 2])
         """
         return self._predict(X)
 
@@ -203,6 +209,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         -------
         ndarray of float64 of shape (n_samples, n_classes_), or a list of them for several outputs
             Classes in the order of `classes_`.
+
+        Examples
+        --------
+        >>> forest.predict_proba(X[:2]).shape
+        (2, 3)
         """
         return only(self._shares(X))
 
@@ -217,6 +228,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Returns
         -------
         ndarray of float64 of shape (n_samples, n_classes_), or a list of them for several outputs
+
+        Examples
+        --------
+        >>> forest.predict_log_proba(X[:2]).shape
+        (2, 3)
         """
         with np.errstate(divide="ignore"):
             return only([np.log(shares) for shares in self._shares(X)])

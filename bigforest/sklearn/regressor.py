@@ -61,7 +61,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     >>> from sklearn.datasets import load_diabetes
     >>> from bigforest.sklearn import BigForestRegressor
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> BigForestRegressor(n_estimators=10).fit(X, y).predict(X[:2]).shape
+    >>> forest = BigForestRegressor(n_estimators=10).fit(X, y)
+    >>> forest.predict(X[:2]).shape
     (2,)
     """
 
@@ -149,6 +150,11 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         -------
         ndarray of float64 of shape (n_samples,), or (n_samples, n_quantiles) where quantiles are requested
             With several outputs (n_samples, n_outputs_), or (n_samples, n_outputs_, n_quantiles).
+
+        Examples
+        --------
+        >>> BigForestRegressor(n_estimators=10, keep_targets=True).fit(X, y).predict(X[:2], quantiles=[0.1, 0.9]).shape
+        (2, 2)
         """
         return self._predict(X, quantiles=quantiles)
 

@@ -90,6 +90,16 @@ class Store:
     row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
     groups       [rows] uint32, code of each row's group; None without a column of groups.
     weight       [rows] uint16 or uint64, weight of each row (WeightSpec); None where all rows weigh 1.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> rows = {"size": [1.0, 2.0, 2.0, 4.0], "kind": ["a", "a", "b", "b"]}
+    >>> store = bf.encode_store(rows, "kind.store", target="kind")
+    >>> store.rows, [feature.name for feature in store.spec.features]
+    (4, ['size'])
+    >>> bf.train(store, trees=5).trees
+    5
     """
 
     path: Path
@@ -151,6 +161,11 @@ class Store:
         ------
         FormatError
             When this is no store, or one that is damaged or newer than this version; names the file.
+
+        Examples
+        --------
+        >>> bf.Store.open("kind.store").rows
+        4
         """
         path = as_path(path)
         check_flag(verify, "verify")
@@ -249,6 +264,12 @@ class Store:
         Returns
         -------
         float64 [stop - start]
+
+        Examples
+        --------
+        >>> numbers = bf.encode_store({"x": [1, 2, 3], "y": [0.5, 1.5, 2.5]}, "numbers.store", target="y")
+        >>> numbers.numbers(1, 3).tolist()
+        [1.5, 2.5]
         """
         if self._numbers is None:
             return read_only(np.asarray(self.spec.target.values(self.labels(start, stop)), np.float64))
@@ -360,6 +381,11 @@ class Store:
         Returns
         -------
         uint8, uint16 or uint32 [rows]
+
+        Examples
+        --------
+        >>> store.feature_codes(0).tolist()
+        [0, 1, 1, 2]
         """
         self.fetch([feature], blocks)
         spec = self.spec.features[feature]
@@ -377,6 +403,11 @@ class Store:
         Returns
         -------
         float64 [codes], ascending
+
+        Examples
+        --------
+        >>> store.low(0).tolist()  # smallest value of each code
+        [1.0, 2.0, 4.0]
         """
         self.fetch_whole(LOW)
         return self._low[self._offsets[feature] : self._offsets[feature + 1]]
@@ -392,6 +423,11 @@ class Store:
         Returns
         -------
         float64 [codes], ascending
+
+        Examples
+        --------
+        >>> store.high(0).tolist()  # largest value of each code
+        [1.0, 2.0, 4.0]
         """
         self.fetch_whole(HIGH)
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
@@ -415,6 +451,11 @@ class Store:
         Returns
         -------
         float64 [stop - start, features], a new array
+
+        Examples
+        --------
+        >>> store.values(1, 3).tolist()
+        [[2.0], [2.0]]
         """
         start, stop, _ = slice(start, stop).indices(self.rows)
         values = np.empty((max(stop - start, 0), len(self.spec.features)))
@@ -436,11 +477,22 @@ class Store:
         Returns
         -------
         int64 [codes]
+
+        Examples
+        --------
+        >>> store.counts(0).tolist()  # rows of each code
+        [1, 2, 1]
         """
         return np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
 
     def levels(self) -> Levels:
-        """The levels of all categories, read again each time. Raises FormatError when their file is damaged."""
+        """The levels of all categories, read again each time. Raises FormatError when their file is damaged.
+
+        Examples
+        --------
+        >>> store.levels().level.to_list()  # of categories; here are none
+        []
+        """
         if not any(feature.levels for feature in self.spec.features):
             return Levels.none(self.spec)
         self.fetch_whole(LEVELS)
@@ -547,6 +599,10 @@ class Store:
 
         Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that
         differs, a code or class out of range, dictionaries or row numbers out of order.
+
+        Examples
+        --------
+        >>> store.verify()  # raises FormatError for damaged files
         """
         self._verify_whole_files()
         for index, feature in enumerate(self.spec.features):

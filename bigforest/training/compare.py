@@ -508,6 +508,14 @@ def compare(
     -----
     Candidates with different out-of-bag fractions (`sample_fraction`) are evaluated with different numbers of trees per
     row. With few trees this favours candidates that leave out more rows.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> stumps = {"one": {"max_depth": 1}, "two": {"max_depth": 2}}
+    >>> bf.compare(table, "kind", candidates=stumps, options={"trees": 20}).candidates["candidate"].to_list()
+    ['one', 'two']
     """
     if not isinstance(options, Mapping | None):
         raise ConfigError(f"{api('options')} must be a mapping of options of training to values, not {shown(options)}")

@@ -160,6 +160,17 @@ class Comparison:
     cross_fitted  cross-fitted loss: each half of the rows with the candidate selected on the other half.
     stopped     why the comparison ended before all trees were grown; None if all were grown.
     path        the folder.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> stumps = {"one": {"max_depth": 1}, "two": {"max_depth": 2}}
+    >>> comparison = bf.compare(table, "kind", candidates=stumps, options={"trees": 20})
+    >>> comparison.candidates["candidate"].to_list()
+    ['one', 'two']
+    >>> comparison.metric
+    'log_loss'
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
@@ -198,7 +209,13 @@ class Comparison:
         return facts_table("Comparison", self.facts()) + rows_table([n.replace("_", " ") for n in shown.columns], rows)
 
     def facts(self) -> dict[str, str]:
-        """Facts besides the tables."""
+        """Facts besides the tables.
+
+        Examples
+        --------
+        >>> list(comparison.facts())
+        ['winner', 'log loss']
+        """
         crossed = "unknown" if self.cross_fitted is None else f"{self.cross_fitted:.6g}"
         return {
             "winner": f"{self.winner}, of {self.candidates.height} candidates",
@@ -207,7 +224,12 @@ class Comparison:
         }
 
     def plot(self) -> Any:
-        """Plot the losses against the number of trees, as an Altair chart. Needs the extra `plot`."""
+        """Plot the losses against the number of trees, as an Altair chart. Needs the extra `plot`.
+
+        Examples
+        --------
+        >>> comparison.plot().save("comparison.html")
+        """
         check_polars_threads()
         alt = altair()
         best = pl.col("candidate") == self.winner

@@ -12,7 +12,15 @@ import polars as pl
 @pl.api.register_dataframe_namespace("bigforest")
 @pl.api.register_lazyframe_namespace("bigforest")
 class FrameNamespace:
-    """The methods bigforest adds to a frame."""
+    """The methods bigforest adds to a frame.
+
+    Examples
+    --------
+    >>> import bigforest, polars as pl
+    >>> table = pl.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "kind": ["a", "a", "b", "b"]})
+    >>> table.bigforest.train(target="kind", trees=5).trees
+    5
+    """
 
     def __init__(self, frame: pl.DataFrame | pl.LazyFrame) -> None:
         self._frame = frame

@@ -47,6 +47,13 @@ class Plan(RunPlan):
     store         bytes of the presorted table, which are part of the scratch; 0 if the store exists.
     output_free   free bytes on the disk of the forest.
     compiling     seconds for compiling kernels, once per machine; 0 if that has been done.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> plan = bf.plan_training({"size": [1.0, 2.0, 3.0, 4.0], "kind": ["a", "a", "b", "b"]}, "kind", trees=10)
+    >>> plan.rows, plan.features, plan.classes, plan.fits
+    (4, 1, 2, True)
     """
 
     rows: int

@@ -64,6 +64,14 @@ def shrink_forest(
     DataError
         For another table.
     FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.shrink_forest(forest, "shrunk.forest", amount=5.0).shrinkage.amount
+    5.0
     """
     forest = opened_forest(forest)
     if amount is not None:

@@ -343,6 +343,16 @@ def train(
         When a disk is full, or an object store refuses.
     ClusterError
         For a cluster that cannot be used or was lost.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> forest.predict({"length": [1.0, 4.0], "width": [1.0, 3.0]})["prediction"].to_list()
+    ['a', 'b']
+    >>> forest.oob.error
+    0.0
     """
     columns = column_arguments(data, target, exclude, given(locals()), resumes=resume is not None)
     job = TrainingJob(*columns, validate)
@@ -457,6 +467,13 @@ def plan_training(
     Raises
     ------
     ConfigError, DataError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> plan = bf.plan_training({"size": [1.0, 2.0, 3.0, 4.0], "kind": ["a", "a", "b", "b"]}, "kind", trees=10)
+    >>> plan.rows, plan.features, plan.fits
+    (4, 1, True)
     """
     from bigforest.training.plan import make_plan
 
