@@ -67,7 +67,7 @@ def shape_of(
     gaps = {feature for feature in kinds if known.get(feature, UNKNOWN).whole is False}
     category = max((codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0)
     extras = TableTraits(
-        odd=tuple(
+        non_plain_features=tuple(
             feature
             for feature, kind in kinds.items()
             if (kind == "category" or feature in gaps) and not config.fills_missing

@@ -105,7 +105,7 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     """Return the further bytes of a tree of this many rows and nodes for categories, missing values and regression."""
     extras = shape.extras
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
-    if extras.odd:
+    if extras.non_plain_features:
         levels = min(rows, extras.category)
         # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
         listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())

@@ -52,7 +52,7 @@ def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> Kernel
     family = family_of(config)
     words: list[str] = [config.family if family.uses_values else config.splitter]
     costs = [_RANDOM if config.splitter == "random" else family.compiling]
-    if extras.odd:
+    if extras.non_plain_features:
         words.append("mixed")
         costs.append(_MIXED)
     if extras.regression:
@@ -67,7 +67,7 @@ def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> Kernel
 def compile_for(extras: TableTraits, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
     rules = cut_rules(config)
-    kind = (passes, bool(extras.odd), extras.regression, rules is None, *_kernel_options(config).items())
+    kind = (passes, bool(extras.non_plain_features), extras.regression, rules is None, *_kernel_options(config).items())
     if kind in _compiled:
         return
     if passes:
@@ -89,7 +89,7 @@ def compile_whole(extras: TableTraits, config: TrainConfig) -> None:
     criterion = criterion_of(config)
     needs = Needs(
         family_of(config).splits,
-        mixed=bool(extras.odd),
+        mixed=bool(extras.non_plain_features),
         regression=extras.regression,
         random=config.splitter == "random",
         table=criterion.table,
@@ -128,7 +128,7 @@ def _small_store(path: Path, extras: TableTraits) -> Store:
         with PartWriter(writer.parts, 0) as part:
             part.values(codes.astype(np.float64), None)
             part.end_feature("x", "Float64", [codes])
-            if extras.odd:
+            if extras.non_plain_features:
                 part.levels(levels, 0)
                 part.values(np.arange(4.0), None)
                 part.end_feature("c", "String", [codes // 16], kind="category")

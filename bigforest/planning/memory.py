@@ -29,17 +29,17 @@ _LARGE = 2 << 20
 
 
 class TableTraits(NamedTuple):
-    """What a table has beside classes to learn and features that are numbers, none of them missing.
+    """Traits of a table that need kernels or memory of their own.
 
-    odd         features that are categories or have missing values, unless both are filled.
-    category    codes of the largest category at most, unless categories are filled; 0 without one.
-    regression  whether the target is a regression.
-    weighted    whether rows have weights.
-    filled      whether missing values and categories are filled, see grow/filled_store.py.
-    levels      codes of the largest category at most, if categories are filled; 0 without one.
+    non_plain_features  names of features that are categories or have missing values, unless both are filled
+    category            most codes of a category, unless categories are filled; 0 without categories
+    regression          the target is a regression
+    weighted            rows have weights
+    filled              missing values and categories are filled, see grow/filled_store.py
+    levels              most codes of a category, if categories are filled; 0 without categories
     """
 
-    odd: tuple[str, ...] = ()
+    non_plain_features: tuple[str, ...] = ()
     category: int = 0
     regression: bool = False
     weighted: bool = False

@@ -327,15 +327,15 @@ class Store:
     def shape(self) -> Shape:
         """What decides how much memory training on it takes."""
         features = self.spec.features
-        odd = tuple(feature.name for feature in features if feature.splits_on_levels or feature.has_gaps)
+        non_plain = tuple(feature.name for feature in features if feature.splits_on_levels or feature.has_gaps)
         return Shape(
             rows=self.rows,
             widths=tuple(feature.width for feature in features),
             codes=int(self._offsets[-1]),
             classes=self.spec.target.answer_width,
-            bits=not odd and self._holds_bits(),
+            bits=not non_plain and self._holds_bits(),
             extras=TableTraits(
-                odd=odd,
+                non_plain_features=non_plain,
                 category=max((feature.codes for feature in features if feature.splits_on_levels), default=0),
                 regression=self.spec.target.is_regression,
                 weighted=self.spec.weight is not None,

@@ -101,7 +101,7 @@ def test_python__hears_of_compiling_through_logging(caplog: pytest.LogCaptureFix
 
 def test_growing__tells_kinds_apart() -> None:
     configs = [TrainConfig(), TrainConfig(splitter="random"), TrainConfig.of(family="sparse-oblique")]
-    extras = [PLAIN, PLAIN._replace(odd=("c",)), PLAIN._replace(regression=True)]
+    extras = [PLAIN, PLAIN._replace(non_plain_features=("c",)), PLAIN._replace(regression=True)]
     kinds = [kernels_of(extra, config, passes) for extra in extras for config in configs for passes in (False, True)]
     assert len({kind.name for kind in kinds}) == 18
     assert kernels_of(PLAIN, replace(configs[0], trees=7, seed=3), False) == kinds[0]

@@ -347,8 +347,12 @@ def shape(**extras: Any) -> Shape:
 @pytest.mark.parametrize(
     ("extras", "options", "words"),
     [
-        ({"odd": ("zip", "name")}, {"family": "rotation", "ranks": True}, "values in 'zip', 'name': train without"),
-        ({"odd": ("zip",)}, {"ranks": True}, "ranks need numbers .* 'zip'"),
+        (
+            {"non_plain_features": ("zip", "name")},
+            {"family": "rotation", "ranks": True},
+            "unlike 'zip', 'name': exclude",
+        ),
+        ({"non_plain_features": ("zip",)}, {"ranks": True}, "ranks need numbers .* 'zip'"),
         ({"weighted": True}, {"family": "subspace-perceptron"}, "has no weights of rows"),
     ],
 )

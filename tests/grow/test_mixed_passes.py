@@ -128,13 +128,19 @@ def shape(**extras: Any) -> Shape:
     )
 
 
-ODD = {"odd": ("zip",), "category": 50_000}
+ODD = {"non_plain_features": ("zip",), "category": 50_000}
 CONFIG = TrainConfig(trees=4)
 
 
 @pytest.mark.parametrize(
     "extras",
-    [{"regression": True}, {"weighted": True}, {"odd": ("x",)}, ODD, {"regression": True, "weighted": True, **ODD}],
+    [
+        {"regression": True},
+        {"weighted": True},
+        {"non_plain_features": ("x",)},
+        ODD,
+        {"regression": True, "weighted": True, **ODD},
+    ],
 )
 def test_choose_way__by_passes_or_the_smallest_budget(extras: Any) -> None:
     need = grow_estimate(shape(**extras), CONFIG, Resources(threads=2, memory=10**9))
@@ -148,11 +154,13 @@ def test_choose_way__by_passes_or_the_smallest_budget(extras: Any) -> None:
 
 def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:
     few, many = (
-        grow_estimate(shape(odd=("zip",), category=levels), CONFIG, Resources(memory=10**12)).smallest
+        grow_estimate(shape(non_plain_features=("zip",), category=levels), CONFIG, Resources(memory=10**12)).smallest
         for levels in (10, 2_000_000)
     )
     assert many - few > 100 * 2_000_000
-    limits = choose_grow_plan(shape(odd=("zip",), category=2_000_000), CONFIG, Resources(threads=1, memory=many)).limits
+    limits = choose_grow_plan(
+        shape(non_plain_features=("zip",), category=2_000_000), CONFIG, Resources(threads=1, memory=many)
+    ).limits
     assert limits is not None
     assert limits.room >= 2 * 2_000_000
 

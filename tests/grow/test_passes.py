@@ -290,7 +290,7 @@ def compiled():
 store = Store.open(Path(sys.argv[1]))
 oblique = {"family": "sparse-oblique", "mean_difference": "all"}
 others = [{"replace": False, "sample_fraction": 0.6, "impurity": sys.argv[2]}]
-if sys.argv[2] == "entropy" and not store.shape.extras.odd:
+if sys.argv[2] == "entropy" and not store.shape.extras.non_plain_features:
     others += [{**oblique, "mean_difference_scope": scope} for scope in ("tree", "node")]
     others += [{"family": "rotation", "rotation": kind} for kind in ("random", "pca")]
     others += [{"family": "subspace-cap"}, {"family": "subspace-perceptron"}]

@@ -227,7 +227,7 @@ def test_family__has_the_options_and_limits_of_another() -> None:
         TrainConfig.of(family="pairs", splitter="random")
     with pytest.raises(ConfigError, match="ranks need numbers"):
         config = TrainConfig.of(family="pairs", ranks=True)
-        choose_grow_plan(replace(SHAPE, extras=TableTraits(odd=("a",))), config, Resources())
+        choose_grow_plan(replace(SHAPE, extras=TableTraits(non_plain_features=("a",))), config, Resources())
     own, like = (TrainConfig.of(family=family, trees=5) for family in ("pairs", "rotation"))
     assert grow_estimate(SHAPE, own, Resources(threads=1)) == grow_estimate(SHAPE, like, Resources(threads=1))
 

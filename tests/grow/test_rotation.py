@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.families.rotation import Grid, RotationFamily, _eigenvectors, moments
+from bigforest.grow.families.rotation import RotationFamily, _eigenvectors, moments
 from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree
+from bigforest.grow.out_of_core.probes import Spans
 from bigforest.kernels.common.rng import stream_key
 from bigforest.kernels.oblique.rotation import draw_axes
 from bigforest.options.train_config import TrainConfig
@@ -78,7 +79,7 @@ def check_moments(data: Data, config: TrainConfig, tree: int) -> None:
         sampler = Sampler(store, config)
         low, high = table.low.min(axis=0), table.low.max(axis=0)
         rows = range(store.rows)
-        found = moments(sampler, tree, rows, Grid(low, high), lambda feature: table.low[:, feature])
+        found = moments(sampler, tree, rows, Spans(low, high), lambda feature: table.low[:, feature])
     expected = moments_of(table, config, tree, bag_of(data.target.tolist(), tree, config))
     assert len(found) == len(expected)
     for one, other in zip(found.tolist(), expected, strict=True):

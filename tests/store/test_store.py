@@ -362,8 +362,7 @@ def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Pa
         (copy / name).write_bytes(before)
 
 
-def test_row_cache__that_failed_for_one_thread_fails_for_all(copy: Path) -> None:
-    """One code of its first piece is out of range; the other pieces are sound, and are filled by the next calls."""
+def test_row_cache__refuses_a_damaged_code_in_every_call(copy: Path) -> None:
     store = Store.open(copy)
     with (copy / "codes-u8.bin").open("r+b") as file:
         file.write(bytes([255]))

@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.errors import ConfigError, api, listed
 from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
-from bigforest.grow.families.family import Family, TreeCall
+from bigforest.grow.families.family import Family, TreeCall, check_plain
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, fitting, target_bytes
 from bigforest.grow.out_of_core.context import CODES, Counts, GrowContext, MemoryLimits
@@ -215,11 +214,8 @@ class AxisFamily(Family):
         self.splits_on = splits_on
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        if config.ranks and shape.extras.odd:
-            raise ConfigError(
-                f"ranks need numbers without missing values, unlike {listed(list(map(repr, shape.extras.odd)))}: "
-                f"exclude these columns, fill or convert them, or train without {api('ranks')}"
-            )
+        if config.ranks:
+            check_plain(shape)
 
     def trees_per_call(self, shape: Shape, config: TrainConfig) -> int:
         return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bigforest.errors import ConfigError, api, listed
 from bigforest.execution.executor import Executor
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.feature_kinds import Features
@@ -116,3 +117,12 @@ class Family(ABC):
         self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
     ) -> TableView:
         """Return the table for passes; `folder` is scratch as long as the table is used."""
+
+
+def check_plain(shape: Shape) -> None:
+    """Raise ConfigError if ranks would be split on that are of categories or of features with missing values."""
+    if names := list(map(repr, shape.extras.non_plain_features)):
+        raise ConfigError(
+            f"ranks need numbers without missing values, unlike {listed(names)}: exclude these columns, fill or "
+            f"convert them, or train without {api('ranks')}"
+        )

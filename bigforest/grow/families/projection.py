@@ -31,12 +31,11 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.encode.presort import dense_ranks
-from bigforest.errors import ConfigError, api, listed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format import GROUP_ENTRIES
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
-from bigforest.grow.families.family import Family, TreeCall
+from bigforest.grow.families.family import Family, TreeCall, check_plain
 from bigforest.grow.filled_store import with_defaults
 from bigforest.grow.memory_model import code_bytes
 from bigforest.grow.out_of_core.context import PROJECTIONS, GrowContext, MemoryLimits
@@ -293,12 +292,7 @@ class ProjectionFamily(Family):
     """A family of trees that split on projections."""
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        extras = shape.extras
-        if extras.odd:
-            raise ConfigError(
-                "ranks need numbers without missing values, and there are categories or missing values in "
-                f"{listed(list(map(repr, extras.odd)))}: train without {api('ranks')}, exclude, fill or convert them"
-            )
+        check_plain(shape)  # of values: tables that are not plain are filled
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
         # `shared.scratch` makes what kernels need for a tree.

@@ -171,24 +171,19 @@ def axes_key(seed: int, tree: int, stream: int) -> np.uint64:
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_AXES, np.uint64(tree), np.uint64(stream)))
 
 
-class Grid(NamedTuple):
-    """Smallest and largest value of each feature, float64 [features]: values are counted in steps of this range."""
+def in_steps(spans: Spans, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return values of a feature in whole steps from the smallest on; 0 if the size of a step is 0."""
+    if not step_size(spans, feature):
+        return np.zeros(values.size, np.int64)
+    low = spans.low[feature]
+    steps: NDArray[np.int64] = np.rint((values - low) / (spans.high[feature] - low) * _STEPS).astype(np.int64)
+    return steps
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
 
-    def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return values of a feature in whole steps from the smallest on; 0 if the size of a step is 0."""
-        if not self.step(feature):
-            return np.zeros(values.size, np.int64)
-        low = self.low[feature]
-        steps: NDArray[np.int64] = np.rint((values - low) / (self.high[feature] - low) * _STEPS).astype(np.int64)
-        return steps
-
-    def step(self, feature: int) -> float:
-        """Return the size of a step of a feature; 0 without a finite range."""
-        span = float(self.high[feature]) - float(self.low[feature])
-        return span / _STEPS if 0.0 < span < math.inf else 0.0
+def step_size(spans: Spans, feature: int) -> float:
+    """Return the size of a step of a feature; 0 without a finite range."""
+    span = float(spans.high[feature]) - float(spans.low[feature])
+    return span / _STEPS if 0.0 < span < math.inf else 0.0
 
 
 def principal_axes_of(
@@ -200,7 +195,7 @@ def principal_axes_of(
     """
     store, features = sampler.store, rotated.tolist()
     ends = [store.ends(feature) for feature in features]
-    grid = Grid(*np.array(ends).T)
+    spans = Spans(*np.array(ends).T)
     sums = np.zeros(moments_shape(sampler.config, scale.size), np.int64)
     for block in range(block_count(store.rows)):
         rows = block_span(store.rows, block)
@@ -210,8 +205,8 @@ def principal_axes_of(
             decoded: NDArray[np.float64] = store.low(feature)[store.feature_codes(feature)[rows.start : rows.stop]]
             return decoded
 
-        sums += moments(sampler, tree, rows, grid, values)
-    return principal_axes(sampler.config, tree, scale, grid, sums)
+        sums += moments(sampler, tree, rows, spans, values)
+    return principal_axes(sampler.config, tree, scale, spans, sums)
 
 
 def moments_shape(config: TrainConfig, features: int) -> tuple[int, int, int]:
@@ -239,7 +234,7 @@ def drawn_classes(config: TrainConfig, tree: int, subset: int, classes: int) -> 
 
 
 def moments(
-    sampler: Sampler, tree: int, rows: range, grid: Grid, values: Callable[[int], NDArray[np.float64]]
+    sampler: Sampler, tree: int, rows: range, spans: Spans, values: Callable[[int], NDArray[np.float64]]
 ) -> NDArray[np.int64]:
     """Sum the products of the features of each subset, in steps, over its sample of the rows of a block.
 
@@ -251,7 +246,7 @@ def moments(
 
     Returns int64 `moments_shape`. The moments of blocks can be added.
     """
-    config, features = sampler.config, grid.low.size
+    config, features = sampler.config, spans.low.size
     sums = np.zeros(moments_shape(config, features), np.int64)
     bag, target = np.ones(len(rows), np.int64), None
     if config.rotation == "pca-classes":
@@ -264,13 +259,13 @@ def moments(
             sample &= drawn_classes(config, tree, subset, classes)[target] & (bag > 0)
         columns = np.ones((1 + members.size, np.count_nonzero(sample)), np.int64)
         for place, feature in enumerate(members.tolist()):
-            columns[1 + place] = grid.of(feature, values(feature)[sample])
+            columns[1 + place] = in_steps(spans, feature, values(feature)[sample])
         sums[subset, : 1 + members.size, : 1 + members.size] = (columns * bag[sample]) @ columns.T
     return sums
 
 
 def principal_axes(
-    config: TrainConfig, tree: int, scale: NDArray[np.float64], grid: Grid, sums: NDArray[np.int64]
+    config: TrainConfig, tree: int, scale: NDArray[np.float64], spans: Spans, sums: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return the principal components of the subsets as axes, from the `moments` of all rows.
 
@@ -279,7 +274,7 @@ def principal_axes(
     axes = np.zeros((scale.size, scale.size))
     start = 0
     for members, total in zip(subsets(config, tree, scale.size), sums, strict=True):
-        unit = np.array([grid.step(int(feature)) for feature in members]) * scale[members]
+        unit = np.array([step_size(spans, int(feature)) for feature in members]) * scale[members]
         axes[start : start + members.size][:, members] = _eigenvectors(
             _covariance(total, members.size) * np.outer(unit, unit)
         )
@@ -401,7 +396,9 @@ class RotationTable(ProjectionTable):
                 def values(place: int, cells: BlockValues = cells, size: int = len(rows)) -> NDArray[np.float64]:
                     return column_of(cells, int(self.rotated[place]))[:size].astype(np.float64, copy=False)
 
-                sums = sums + np.stack([moments(self.sampler, tree, rows, self._grid, values) for tree in trees])
+                sums = sums + np.stack(
+                    [moments(self.sampler, tree, rows, self._rotated_spans, values) for tree in trees]
+                )
         return sums
 
     def _axes(self, tree: int, sums: NDArray[np.int64] | None) -> TreeAxes:
@@ -410,7 +407,7 @@ class RotationTable(ProjectionTable):
         if sums is None:
             axes = self.axes(self.sampler.config, tree, scale)
         else:
-            axes = principal_axes(self.sampler.config, tree, scale, self._grid, sums)
+            axes = principal_axes(self.sampler.config, tree, scale, self._rotated_spans, sums)
         weight = with_others(axes, self.rotated, self.scale)
         features = [np.flatnonzero(axis).astype(np.uint32) for axis in weight]
         parts = zip(features, weight, strict=True)
@@ -418,9 +415,9 @@ class RotationTable(ProjectionTable):
         return TreeAxes(weight, Spans(*np.array(ends).T.copy()), np.zeros(self.columns, np.bool_))
 
     @property
-    def _grid(self) -> Grid:
+    def _rotated_spans(self) -> Spans:
         spans = self.decoded.spans
-        return Grid(spans.low[self.rotated], spans.high[self.rotated])
+        return Spans(spans.low[self.rotated], spans.high[self.rotated])
 
     def search(self, tree_data: TreeAxes, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> AxisSearch:
         return AxisSearch(self.context, SplitScorer(self.context, total), constant.copy(), key, tree_data.spans)
