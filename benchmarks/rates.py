@@ -100,9 +100,9 @@ def measure(rows: int, trees: int) -> Rates:
         encode = (time.process_time() - begin) / (rows * 28)
         store, config = Store.open(place), TrainConfig(trees=trees)
         way = by_passes(store, config)
-        grow_forest(ForestJob(store, TrainConfig(trees=1), home / "first", alone, silent), way=way)
+        grow_forest(ForestJob(store, TrainConfig(trees=1), home / "first", alone, silent), plan=way)
         with timed_tasks() as (spent, asked):
-            grow_forest(ForestJob(store, config, home / "forest", alone, silent), way=way)
+            grow_forest(ForestJob(store, config, home / "forest", alone, silent), plan=way)
             shutil.copytree(home / "forest", home / "again")
             write_oob(ForestJob(store, config, home / "forest", alone, silent))
         client, task = _client_seconds(store, config, home)

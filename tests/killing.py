@@ -136,12 +136,13 @@ def _warm_up(folder: Path) -> None:
     from bigforest.columns.dataspec import TargetSpec
     from bigforest.events import silent
     from bigforest.execution.resources import Resources
+    from bigforest.forest.files import write_levels, write_run
     from bigforest.forest.origin import Origin
     from bigforest.grow.forest import ForestJob
     from bigforest.options.train_config import TrainConfig
     from bigforest.store.store import Store
     from bigforest.store.writer import PartWriter, StoreWriter
-    from bigforest.training.run import StageTimer, _write_forest
+    from bigforest.training.run import grow_forest, write_report
 
     codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
     with StoreWriter(folder / "s", max_bins="exact") as writer:
@@ -153,10 +154,11 @@ def _warm_up(folder: Path) -> None:
         writer.finish(TargetSpec("y", "Int64", (0, 1, 2)), 0)
     store = Store.open(folder / "s")
     (folder / "f").mkdir()
-    origin = Origin(None, (), store.fingerprint)
     config = TrainConfig(trees=2).settled("classification")
-    clock = StageTimer(silent)
-    _write_forest(ForestJob(store, config, folder / "f", Resources(threads=1), clock), origin, clock, None)
+    job = ForestJob(store, config, folder / "f", Resources(threads=1), silent)
+    write_levels(job.directory, job.header())
+    choices, _ = write_report(job, grow_forest(job, keep=True))
+    write_run(job.directory, {}, 1, job.header(), Origin(None, (), store.fingerprint), choices)
 
 
 def _serve() -> None:

@@ -262,12 +262,14 @@ def most_of(config: TrainConfig, shape: Shape) -> TrainConfig:
     return replace(config, axes_from=()) if config.chooses_axes else config
 
 
-def complete_config(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The complete configuration for the target of the store, with defaults and choices. Raises ConfigError where no
-    row is left to learn from."""
+def choose_options(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
+    """Return the final configuration: options that were not set are chosen by trial trees, or have their defaults.
+
+    A final configuration stays as it is. Raises ConfigError where no row is left to learn from.
+    """
     if config.calibration is not None:
         Sampler(store, config)
-    config, shape = choose_min_level(store, config), store.shape
+    shape = store.shape
     if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
         config = replace(config, min_leaf=_LEAF_OF_UNEVEN)
     if is_open(config, shape.features, shape.rows, shape.classes):

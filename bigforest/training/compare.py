@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from bigforest.encode.encode_store import column_arguments
+from bigforest.encode.encode_store import ColumnArguments, column_arguments
 from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, api, shown
 from bigforest.events import Listener, Notice
 from bigforest.execution.arguments import resources_of
@@ -63,7 +63,7 @@ from bigforest.training.comparison import (
     FILE,
     WINNER,
     Comparison,
-    RaceState,
+    ComparisonState,
     Round,
     announce,
     candidate_table,
@@ -71,9 +71,9 @@ from bigforest.training.comparison import (
     has_begun,
 )
 from bigforest.training.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
-from bigforest.training.resumable_run import is_unfinished
-from bigforest.training.run import StageTimer, columns_first, make_store, resume, train_new
-from bigforest.training.run_state import TrainingJob
+from bigforest.training.plan import open_table, resolve
+from bigforest.training.run import check_table, resume, train_forest
+from bigforest.training.run_folder import Run, is_unfinished
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -109,14 +109,14 @@ def is_comparison(path: Path) -> bool:
 class Race:
     """A comparison of candidates.
 
-    job         the table, and the options that all candidates have.
+    arguments   the table, and the options that all candidates have.
     candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
     metric      None for log_loss, or mse of numbers; poisson_deviance if the options have the impurity poisson.
     budget      seconds after which no round begins; None for no limit.
     out         its folder.
     """
 
-    job: TrainingJob
+    arguments: ColumnArguments
     candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None
     metric: str | None
     budget: float | None
@@ -139,7 +139,7 @@ class Race:
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(state, self.listener)
         with _how_to_go_on(out):
-            for trees in rounds(state.trees)[len(state.rounds) :]:
+            for trees in rounds(state.run.config.trees)[len(state.rounds) :]:
                 late = self.budget is not None and time.monotonic() - begin > self.budget
                 if late and state.rounds:
                     state.stopped = f"the time of {self.budget:g} s was over after {state.rounds[-1].trees} trees"
@@ -150,7 +150,7 @@ class Race:
             _finish(state, out, rows)
         return Comparison(out)
 
-    def _entered(self) -> tuple[Store, RaceState]:
+    def _entered(self) -> tuple[Store, ComparisonState]:
         """`_begin`, in a folder that is made if necessary, and removed again if the race cannot begin."""
         made = not self.out.exists()
         with naming_refusal(self.out.parent):
@@ -165,33 +165,32 @@ class Race:
                 remove(self.out)
             raise
 
-    def _begin(self) -> tuple[Store, RaceState]:
-        """The store that all candidates share, and the state of the race."""
-        job, out = self.job, self.out
+    def _begin(self) -> tuple[Store, ComparisonState]:
+        """Return the store that all candidates share, and the state of the comparison."""
+        run, out = Run.of(self.arguments), self.out
         kept = out / _STORE
-        known = RaceState.read(out) if has_begun(out) else None
-        if known is not None and job.location is not None and known.data not in (None, job.location):
+        known = ComparisonState.read(out) if has_begun(out) else None
+        if known is not None and run.location is not None and known.run.location not in (None, run.location):
             raise OutputExistsError(
-                f"{out} compares candidates on {known.data}; choose another output, or overwrite it"
+                f"{out} compares candidates on {known.run.location}; choose another output, or overwrite it"
             )
-        clock = StageTimer(self.listener)
-        if known is not None and known.data is not None and is_store(kept):
+        if known is not None and known.run.location is not None and is_store(kept):
             store = Store.open(kept)
         else:
             if known is None and kept.exists():
                 remove(kept)
             path = kept if known is None else out / f"again-{_STORE}"
-            store, _ = make_store(job, path, out, self.resources, clock)
+            store = self._make_store(run, path)
             if known is not None and path.exists():
-                same = store.fingerprint == known.fingerprint
+                same = store.fingerprint == known.run.fingerprint
                 remove(path)
                 store = Store.open(kept) if same and is_store(kept) else store
-        if known is not None and store.fingerprint != known.fingerprint:
+        if known is not None and store.fingerprint != known.run.fingerprint:
             raise DataError(
                 f"the table is not the one that {out} compares candidates on: columns or values differ; choose "
                 "another out"
             )
-        state = self._settings(store)
+        state = self._settings(run, store)
         if known is None:
             state.write(out)
             return store, state
@@ -201,10 +200,17 @@ class Race:
             )
         return store, known
 
-    def _settings(self, store: Store) -> RaceState:
-        """A race that has not begun. Raises ConfigError."""
-        job, task = self.job, store.spec.target.task
-        base = {name: value for name, value in job.options.items() if name != "trees"}
+    def _make_store(self, run: Run, path: Path) -> Store:
+        """Return the store of a run, encoded at `path` unless its table is one. Raises errors of options and memory."""
+        plan = resolve(run, open_table(run, self.out, memory=self.resources.memory), self.resources)
+        store = plan.make_store(path, self.listener)
+        plan.for_store(store)
+        return store
+
+    def _settings(self, run: Run, store: Store) -> ComparisonState:
+        """Return the state of a comparison that has not begun. Raises ConfigError."""
+        options, task = self.arguments.options, store.spec.target.task
+        base = {name: value for name, value in options.items() if name != "trees"}
         if isinstance(self.candidates, int | None):
             candidates = default_candidates(task, self.candidates)
         else:
@@ -223,7 +229,7 @@ class Race:
                 )
             if not isinstance(self.candidates, int | None):
                 self._check(name, base | own, store)
-        if job.options.get("stop_oob") is not None:
+        if options.get("stop_oob") is not None:
             raise ConfigError(
                 f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
             )
@@ -236,25 +242,17 @@ class Race:
             raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
         if metric == "poisson_deviance":
             criterion_named("poisson").check(store)
-        return RaceState(
-            data=job.location,
-            target=job.target,
-            exclude=list(job.exclude),
-            fingerprint=store.fingerprint,
-            metric=metric,
-            trees=job.config.trees,
-            options=base,
-            candidates=candidates,
-        )
+        run = replace(run, fingerprint=store.fingerprint)
+        return ComparisonState(run, metric, options=base, candidates=candidates)
 
     def _check(self, name: str, options: dict[str, Any], store: Store) -> None:
         """Raise ConfigError and DataError, naming the candidate, where it cannot be grown on the table."""
         try:
-            make_store(TrainingJob(store, None, (), options), self.out, self.out, self.resources, self.listener)
+            self._make_store(Run.of(ColumnArguments(store, None, (), options)), self.out)
         except (ConfigError, DataError) as error:
             raise type(error)(f"the candidate {name}: {error}") from error
 
-    def _run_round(self, store: Store, state: RaceState, trees: int, rows: Rows) -> None:
+    def _run_round(self, store: Store, state: ComparisonState, trees: int, rows: Rows) -> None:
         """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
         scores: dict[str, RowScores] = {}
         out_of_race: dict[str, str] = {}
@@ -283,17 +281,16 @@ class Race:
             Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {results[best].loss:.5g}; {left}")
         )
 
-    def _grown(self, state: RaceState, name: str, store: Store, trees: int) -> RowScores:
+    def _grown(self, state: ComparisonState, name: str, store: Store, trees: int) -> RowScores:
         """The scores of a candidate after this number of trees, which are added to those that it has."""
         (self.out / _FORESTS).mkdir(exist_ok=True)
         folder = _forest_of(self.out, name)
         options = {**state.options, **state.candidates[name], "trees": trees}
-        job = TrainingJob(store, None, (), options)
-        clock = StageTimer(self.listener)
+        arguments = ColumnArguments(store, None, (), options)
         if not is_forest(folder) and not is_unfinished(folder):
-            train_new(job, folder, self.resources, clock, overwrite=False)
+            train_forest(Run.of(arguments), folder, self.resources, self.listener)
         elif not is_forest(folder) or read_forest(folder).trees < trees:
-            resume(folder, job, self.resources, clock)
+            resume(folder, arguments, self.resources, self.listener)
         forest = read_forest(folder)
         state.grown[name] = forest.trees
         state.size[name] = sum(path.stat().st_size for path in forest.part_files)
@@ -313,14 +310,14 @@ def _check_place(out: Path) -> None:
         raise OutputExistsError(f"{out} exists and is not a comparison; choose another output")
 
 
-def _rows_of(store: Store, state: RaceState, resources: Resources) -> Rows:
+def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows:
     """Weights and groups of the rows. Raises ConfigError where what is compared does not fit in memory."""
     needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
     MemoryEstimate("compare", needed, needed).check(resources.memory)
     return Rows.of(store)
 
 
-def _tell_of_shares(state: RaceState, listener: Listener) -> None:
+def _tell_of_shares(state: ComparisonState, listener: Listener) -> None:
     """A notice where candidates leave out very different shares of the rows."""
     shares = {}
     for name, options in state.candidates.items():
@@ -336,7 +333,7 @@ def _tell_of_shares(state: RaceState, listener: Listener) -> None:
         )
 
 
-def _finish(state: RaceState, out: Path, rows: Rows) -> None:
+def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
     """Name the winner, move its forest into place, then write the tables; the other forests are removed."""
     racing = state.racing
     if state.winner is None:
@@ -347,8 +344,8 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
     if not is_forest(out / WINNER):
-        if state.data is not None:  # for a table in memory it keeps naming the store of the comparison
-            name_table(_forest_of(out, state.winner), state.data, state.exclude)
+        if state.run.location is not None:  # for a table in memory it keeps naming the store of the comparison
+            name_table(_forest_of(out, state.winner), state.run.location, state.run.exclude)
         sync_all(_forest_of(out, state.winner))
         _forest_of(out, state.winner).rename(out / WINNER)
     for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
@@ -398,7 +395,7 @@ def _how_to_go_on(out: Path) -> Iterator[None]:
 
 
 def tuned_forest(
-    job: TrainingJob,
+    arguments: ColumnArguments,
     tune: int | str,
     out: str | Path | None,
     resources: Resources,
@@ -415,14 +412,18 @@ def tuned_forest(
     count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune", "a number or "))
     if count is not None:
         check_candidate_count(count, name="tune")
+    run = Run.of(arguments)
     if out is not None:
-        with columns_first(job, resources):
+        try:
             check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+        except OutputExistsError:
+            check_table(run, resources)  # an unusable table is the first thing that is refused
+            raise
     holding = TemporaryFolder(resources.scratch)
     try:
-        tuned = Race(job, count, None, budget, holding.path / "comparison", resources, listener).run()
-        if job.location is None:
-            name_table(tuned.forest.directory, None, job.exclude)
+        tuned = Race(arguments, count, None, budget, holding.path / "comparison", resources, listener).run()
+        if run.location is None:
+            name_table(tuned.forest.directory, None, run.exclude)
         _keep_candidates(tuned)
         listener(Notice("; ".join(f"{name}: {value}" for name, value in tuned.facts().items())))
         if out is None:
@@ -523,12 +524,12 @@ def compare(
     for name in given:
         if name not in OPTIONS:
             raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
-    job = TrainingJob(*column_arguments(data, target, exclude, given))
+    arguments = column_arguments(data, target, exclude, given)
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
     with watching(listener) as events, open_resources(scheduler, resources, folder, events, beside=True) as resources:
-        race = Race(job, candidates, metric, seconds, folder, resources, events)
+        race = Race(arguments, candidates, metric, seconds, folder, resources, events)
         found = race.run(overwrite=overwrite)
     return found if holding is None else Comparison(found.path, holding)

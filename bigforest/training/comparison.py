@@ -24,9 +24,10 @@ from bigforest.storage.paths import as_path
 from bigforest.storage.regular_files import read_json_text
 from bigforest.storage.state_file import StateFormat
 from bigforest.training.candidates import Standing, given_candidates
+from bigforest.training.run_folder import Run
 
 FILE = "race.json"
-STATE_FORMAT = StateFormat("bigforest-comparison", 1, f"start again with {api('overwrite')}, or choose another output")
+STATE_FORMAT = StateFormat("bigforest-comparison", 2, f"start again with {api('overwrite')}, or choose another output")
 
 
 def announce(folder: Path) -> None:
@@ -42,7 +43,7 @@ def has_begun(folder: Path) -> bool:
     try:
         return bool(json.loads(read_json_text(folder / FILE)) != STATE_FORMAT.mark())
     except (OSError, ValueError, RecursionError, BigForestError):
-        return True  # damaged, as RaceState.read says
+        return True  # damaged, as ComparisonState.read says
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +60,19 @@ class Round:
 
 
 @dataclass(slots=True)
-class RaceState:
-    """The settings of a comparison, and the results and costs of its rounds.
+class ComparisonState:
+    """The settings of a comparison, and the results and costs of its rounds: race.json.
 
-    data         absolute path of the table or store; None for a table in memory.
-    fingerprint  `Store.fingerprint` of the table.
-    options      those that all candidates have.
-    seconds      spent on each candidate; trees: that each has; size: bytes of its forest.
+    run       the table, and the options without those of the candidates.
+    metric    loss that is compared.
+    options   explicit options of all candidates, without `trees`.
+    seconds   time spent on each candidate.
+    grown     number of trees of each candidate.
+    size      bytes of the forest of each candidate.
     """
 
-    data: str | None
-    target: str | None
-    exclude: list[str]
-    fingerprint: str
+    run: Run
     metric: str
-    trees: int
     options: dict[str, Any]
     candidates: dict[str, dict[str, Any]]
     rounds: list[Round] = field(default_factory=list)
@@ -86,9 +85,10 @@ class RaceState:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What two comparisons must have in common for the one to continue the other."""
-        names = ("target", "exclude", "metric", "trees", "options", "candidates")
-        return json.loads(json.dumps({name: asdict(self)[name] for name in names}, default=str))
+        """Settings that must be equal for one comparison to continue another."""
+        own = {"metric": self.metric, "options": self.options, "candidates": self.candidates}
+        shared = {"target": self.run.target, "exclude": self.run.exclude, "trees": self.run.config.trees}
+        return json.loads(json.dumps(own | shared, default=str))
 
     @property
     def retired(self) -> dict[str, str]:
@@ -102,16 +102,20 @@ class RaceState:
 
     def write(self, folder: Path) -> None:
         """Write race.json into the folder of the comparison."""
-        STATE_FORMAT.write(folder / FILE, json.loads(json.dumps(asdict(self), default=str)))
+        entries = {name: getattr(self, name) for name in self.__slots__ if name != "run"}
+        entries["rounds"] = [asdict(each) for each in self.rounds]
+        entries["run"] = self.run.to_json()
+        STATE_FORMAT.write(folder / FILE, json.loads(json.dumps(entries, default=str)))
 
     @classmethod
-    def read(cls, folder: Path) -> RaceState:
+    def read(cls, folder: Path) -> ComparisonState:
         """Inverse of `write`. Raises FormatError when the file is missing, damaged or of another version."""
         return STATE_FORMAT.read(folder / FILE, cls._of)
 
     @classmethod
-    def _of(cls, raw: dict[str, Any]) -> RaceState:
-        state = cls(**{**raw, "rounds": [_round(each) for each in raw["rounds"]]})
+    def _of(cls, raw: dict[str, Any]) -> ComparisonState:
+        rounds = [_round(each) for each in raw["rounds"]]
+        state = cls(**{**raw, "run": Run.from_json(raw["run"]), "rounds": rounds})
         _check(state)
         return state
 
@@ -121,7 +125,7 @@ def _round(raw: dict[str, Any]) -> Round:
     return Round(int(raw["trees"]), losses, {str(name): str(why) for name, why in raw["retired"].items()})
 
 
-def _check(state: RaceState) -> None:
+def _check(state: ComparisonState) -> None:
     """Raise ValueError for inconsistent entries: names become folders, so unknown names are refused."""
     known = set(given_candidates(state.candidates, {}))
     tables: list[Mapping[str, Any]] = [state.retired, state.seconds, state.grown, state.size]
@@ -130,12 +134,12 @@ def _check(state: RaceState) -> None:
             raise ValueError("an unknown candidate is named")
     if state.winner is not None and not any(state.winner in each.losses for each in state.rounds):
         raise ValueError("the winner has no loss")
-    texts = [state.fingerprint, state.metric, *state.exclude]
-    perhaps = [text for text in (state.data, state.target, state.stopped) if text is not None]
-    counts = [state.trees, *state.grown.values(), *state.size.values(), *(each.trees for each in state.rounds)]
+    counts = [*state.grown.values(), *state.size.values(), *(each.trees for each in state.rounds)]
     numbers = [*state.seconds.values(), *([] if state.cross_fitted is None else [state.cross_fitted])]
     if not (
-        all(isinstance(text, str) for text in [*texts, *perhaps])
+        isinstance(state.metric, str)
+        and isinstance(state.stopped, str | None)
+        and state.run.fingerprint is not None
         and all(is_integer(count, 0, 2**63 - 1) for count in counts)
         and all(type(number) is float or is_integer(number, 0, 2**63 - 1) for number in numbers)
         and isinstance(state.options, dict)
@@ -179,7 +183,7 @@ class Comparison:
         self._holding = holding
         if not (self.path / FILE).is_file():
             raise ConfigError(f"{path} is not a comparison; check the path, or make one with bigforest.compare")
-        state = RaceState.read(self.path)
+        state = ComparisonState.read(self.path)
         if state.winner is None:
             raise ConfigError(f"{path}: the comparison is not finished; run it again to continue")
         self.metric, self.winner, self.cross_fitted = state.metric, state.winner, state.cross_fitted
@@ -254,7 +258,7 @@ _COSTS = {"seconds": pl.Float64, "bytes": pl.Int64, "retired": pl.String, "winne
 _CANDIDATES = {"candidate": pl.String, "options": pl.String, "trees": pl.Int64} | _LOSSES | _COSTS
 
 
-def candidate_table(state: RaceState) -> pl.DataFrame:
+def candidate_table(state: ComparisonState) -> pl.DataFrame:
     """`Comparison.candidates`."""
     last = {name: standing for each in state.rounds for name, standing in each.losses.items()}
     rows = []
@@ -265,7 +269,7 @@ def candidate_table(state: RaceState) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_CANDIDATES, orient="row")
 
 
-def curve_table(state: RaceState) -> pl.DataFrame:
+def curve_table(state: ComparisonState) -> pl.DataFrame:
     """`Comparison.curve`."""
     rows = [(name, each.trees, *standing) for each in state.rounds for name, standing in each.losses.items()]
     return pl.DataFrame(rows, schema={"candidate": pl.String, "trees": pl.Int64, **_LOSSES}, orient="row")

@@ -1,26 +1,59 @@
-"""The plan of a training run: rows, widths, disk, passes, memory and time of each stage."""
+"""How a run will be done: options, roles of columns, and the memory, disk, passes and time of each stage.
+
+`resolve` decides all of that from the metadata of a table before anything is written. The same object refuses a run
+that does not fit, and is what `bigforest plan` prints.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+from bigforest.columns.types import kind_of
+from bigforest.encode.encode import encode
+from bigforest.encode.memory import encode_estimate
+from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.table_shape import shape_of
+from bigforest.encode.weights import class_weight_of, for_all_classes
+from bigforest.errors import ConfigError, api, counted
+from bigforest.events import Listener
 from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
+from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.registry import family_of
+from bigforest.grow.filled_store import filled_store
+from bigforest.grow.memory import grow_estimate
 from bigforest.grow.warm_up import kernels_of
-from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape, add_estimates
+from bigforest.oob.leaf_targets import leaf_targets_estimate
+from bigforest.oob.plan import oob_estimate
+from bigforest.oob.weigh import weigh_estimate
+from bigforest.options.train_config import TrainConfig, check_features
+from bigforest.options.values import Task
+from bigforest.planning.memory import MemoryEstimate, Shape, add_estimates, machine_bytes
 from bigforest.planning.plan import RunPlan, StagePlan
-from bigforest.source import Source
-from bigforest.storage.paths import free_bytes
-from bigforest.store.format import block_count
+from bigforest.planning.sizes import megabytes
+from bigforest.sampling.boosting import check_rows
+from bigforest.source import Source, check_csv, open_source
+from bigforest.source.spool import read_estimate
+from bigforest.storage.paths import as_path, free_bytes
+from bigforest.store.format import block_count, is_meant_as_store
 from bigforest.store.store import Store
-from bigforest.training.choose import visits_to_choose
-from bigforest.training.memory import check_boosting, estimates, settled_for
-from bigforest.training.run_state import TrainingJob
+from bigforest.training.choose import choose_min_level, is_open, most_of, visits_to_choose
+from bigforest.training.run_folder import Run
+from bigforest.training.trial_trees import choose_estimate
+
+# The stages in the order in which they run. Each function declares what its stage needs, beside the code of the stage.
+STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
+    encode_estimate,
+    choose_estimate,
+    grow_estimate,
+    oob_estimate,
+    leaf_targets_estimate,
+    weigh_estimate,
+)
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
 # Other processors, disks and tables differ by a factor of two and more: times are estimates.
@@ -73,45 +106,207 @@ class Plan(RunPlan):
         return self._html("Plan", {"rows": f"{self.rows:,}", "features": f"{self.features:,}"})
 
 
-def make_plan(
-    table: Source | Store,
-    job: TrainingJob,
-    config: TrainConfig,
-    resources: Resources,
-    home: Path,
-) -> Plan:
-    """The plan for training on `table`, which was opened for a job, into a forest in the folder `home`.
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A run as it will be done.
 
-    Raises DataError when the table cannot be used.
+    run        the run, with the options as they were given.
+    table      the opened table; the store once there is one, with missing cells and levels filled as trees see it.
+    config     the options. Those that need the rows are still open until `choose` (None in `config`).
+    roles      the use of each column; None for a store.
+    resources  threads, memory and disk.
     """
-    kept = isinstance(table, Store)
-    shape = shape_of(table, job.data, job.target, job.exclude, config)
-    config = settled_for(shape, config)
-    check_boosting(shape.rows, config, resources)
-    needs = {need.stage: need for need in estimates(table, shape, config, resources)}
-    run = add_estimates(needs.values())
-    store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=config.weighs_rows)
-    times = _seconds(shape, config, resources)
-    pass_seconds = shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9
-    stages = tuple(
-        StagePlan(stage, need, times[stage] + (need.passes - 1) * pass_seconds) for stage, need in needs.items()
-    )
-    kinds = [] if kept else [ENCODING]
-    kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
-    return Plan(
-        rows=shape.rows,
-        features=shape.features,
-        classes=shape.classes,
-        widths={width: shape.widths.count(width) for width in (1, 2, 4)},
-        store=store,
-        scratch=store + run.scratch,
-        scratch_free=free_bytes(resources.scratch or home),
-        output_free=free_bytes(home),
-        memory=resources.memory,
-        smallest=run.smallest,
-        stages=stages,
-        compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
-    )
+
+    run: Run
+    table: Source | Store
+    config: TrainConfig
+    roles: ColumnRoles | None
+    resources: Resources
+
+    @property
+    def store(self) -> Store:
+        """The store of a plan that has one."""
+        assert isinstance(self.table, Store)
+        return self.table
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Rows, features and classes of the table; upper bounds unless it is a store."""
+        return shape_of(self.table, self.run.data, self.run.target, self.run.exclude, self.config, self.roles)
+
+    @cached_property
+    def needs(self) -> list[MemoryEstimate]:
+        """What each stage of the run needs, in their order."""
+        table, shape, config, skipped = self.table, self.shape, self.config, set()
+        if isinstance(table, Store):
+            skipped.add("encode")
+        if config.chooses_axes or is_open(config, shape.features, shape.rows, shape.classes):
+            config = most_of(config, shape)
+        else:
+            skipped.add("choose")
+        if not config.bootstrap:
+            skipped.add("oob")
+        if not config.keep_targets:
+            skipped.add("targets")
+        if not (table.spec.wide_weights if isinstance(table, Store) else config.weighs_rows):
+            skipped.add("weigh")
+        needs = [need for stage in STAGES if (need := stage(shape, config, self.resources)).stage not in skipped]
+        if isinstance(table, Source) and table.spooled:
+            needs.insert(0, read_estimate(table.spooled, sum(file.stat().st_size for file in table.files)))
+        return needs
+
+    def check(self) -> None:
+        """Raise ConfigError where a stage needs more memory than the budget or, for a store without a budget, than the
+        machine has."""
+        resources = self.resources
+        if resources.memory is not None:
+            # The width of weights is not known before they are read. The store is checked again.
+            sure = [need for need in self.needs if need.stage != "weigh" or isinstance(self.table, Store)]
+            add_estimates(sure).check(resources.memory)
+        elif isinstance(self.table, Store) and resources.cluster is None:
+            self.check_machine(machine_bytes())
+
+    def check_machine(self, machine: int | None) -> None:
+        """Raise ConfigError where a stage needs more than `machine` bytes of memory even in its smallest form."""
+        worst = add_estimates(self.needs)
+        if machine is not None and worst.smallest > machine:
+            raise ConfigError(
+                f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for "
+                f"{counted(self.shape.rows, 'row')}, {counted(self.shape.features, 'feature')} and "
+                f"{counted(self.shape.classes, 'class')}, and this machine has {megabytes(machine)}; take fewer "
+                f"of them, or set {api('memory')} to that much to try all the same"
+            )
+
+    def make_store(self, path: Path, listener: Listener) -> Store:
+        """Encode the table into a store at `path`. Return the table itself if it is a store.
+
+        Raises ConfigError before it writes anything if a stage needs more memory than the budget.
+        """
+        if isinstance(self.table, Store):
+            return self.table
+        self.check()
+        return encode(
+            self.table,
+            self.run.target,
+            path,
+            config=self.run.config,
+            exclude=self.run.exclude,
+            resources=self.resources,
+            listener=listener,
+            roles=self.roles,
+        )
+
+    def for_store(self, store: Store) -> TrainingPlan:
+        """Return the plan for the encoded table, with `min_level` chosen and missing cells and levels filled.
+
+        Raises ConfigError and DataError where the table, whose exact shape is known now, does not fit.
+        """
+        config = choose_min_level(store, self.config)
+        store = filled_store(store, config, self.resources)
+        plan = replace(self, table=store, config=config, roles=None)
+        plan.check()
+        criterion_of(config).check(store)
+        return plan
+
+    def summary(self, home: Path) -> Plan:
+        """Return the figures that `bigforest plan` prints, for a forest in the folder `home`."""
+        shape, config, resources = self.shape, self.config, self.resources
+        kept = isinstance(self.table, Store)
+        needs = {need.stage: need for need in self.needs}
+        run = add_estimates(needs.values())
+        store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=config.weighs_rows)
+        times = _seconds(shape, config, resources)
+        pass_seconds = shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9
+        stages = tuple(
+            StagePlan(stage, need, times[stage] + (need.passes - 1) * pass_seconds) for stage, need in needs.items()
+        )
+        kinds = [] if kept else [ENCODING]
+        kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
+        return Plan(
+            rows=shape.rows,
+            features=shape.features,
+            classes=shape.classes,
+            widths={width: shape.widths.count(width) for width in (1, 2, 4)},
+            store=store,
+            scratch=store + run.scratch,
+            scratch_free=free_bytes(resources.scratch or home),
+            output_free=free_bytes(home),
+            memory=resources.memory,
+            smallest=run.smallest,
+            stages=stages,
+            compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
+        )
+
+
+def open_table(run: Run, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
+    """Open the table or store of a run.
+
+    temporary  existing folder into which tables that cannot be read by column are streamed.
+    verify     read and check all of a store on disk.
+    """
+    data, missing = run.data, run.config.missing
+    if isinstance(data, str | Path) and is_meant_as_store(as_path(data)):
+        return Store.open(data, verify=verify)
+    if isinstance(data, Store):
+        return data
+    check_csv(data, missing)
+    return open_source(data, scratch=temporary, memory=memory, missing=missing)
+
+
+def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPlan:
+    """Decide how a run will be done, from the metadata of its table.
+
+    Raises ConfigError and DataError where columns cannot be used as requested, or options do not fit the table.
+    """
+    config, roles = run.config, None
+    if not isinstance(table, Store):
+        roles = column_roles(table, run.target, run.exclude, config)  # may read the target
+        task: Task = roles.task
+    else:
+        task = table.spec.target.task
+        if run.fingerprint is None:
+            config = match_config_to_store(run, table)
+    config = config.settled(task)
+    if config.boosts and resources.cluster is not None:
+        raise ConfigError(
+            f"with sampling {config.sampling!r} each tree needs the trees before it, so workers of a cluster would "
+            f"wait; drop the {api('scheduler')}, or use another sampling"
+        )
+    if config.boosts:
+        check_rows(table.rows, config)
+    return TrainingPlan(run, table, config, roles, resources)
+
+
+def match_config_to_store(run: Run, store: Store) -> TrainConfig:
+    """Return the configuration with the options that the store was made with.
+
+    Raises ConfigError where explicit options differ from them, or ask for more features than there are.
+    """
+    config, spec = run.config, store.spec
+    check_features(config, set(spec.feature_names))
+    if run.exclude:
+        raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
+    group = None if spec.group is None or not config.bootstrap else spec.group.name
+    class_weight = class_weight_of(spec)
+    weight = None if spec.weight is None else spec.weight.name
+    categories = tuple(f.name for f in spec.features if f.kind == "category" and kind_of(f.dtype).family != "text")
+    for name, asked, stored in (
+        ("target", run.target, spec.target.name),
+        ("max_bins", None if config.max_bins == "exact" else config.max_bins, store.max_bins),
+        ("group", config.group, group),
+        ("task", config.task, spec.target.task),
+        ("categories", sorted(config.categories) or None, sorted(categories)),
+        ("missing", config.missing or None, spec.missing_words or None),
+        ("weight", config.weight, weight),
+        ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
+    ):
+        if asked not in (None, stored):
+            raise ConfigError(
+                f"the store {store.path} was made {f'without {name}' if stored is None else f'with {name} {stored!r}'}"
+                f", not with {asked!r}; encode the table again"
+            )
+    config = replace(config, max_bins=store.max_bins, group=group, categories=categories, missing=spec.missing_words)
+    return replace(config, weight=weight, class_weight=class_weight)
 
 
 def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.training.run import StageTimer, make_store
-from bigforest.training.run_state import TrainingJob
+from bigforest.training.plan import open_table, resolve
+from bigforest.training.run import StageTimer
+from bigforest.training.run_folder import Run
 
 
 def shrink_forest(
@@ -85,30 +86,31 @@ def shrink_forest(
         raise ConfigError(
             f"the forest was grown on a table in memory; give it again as {api('data')}, or set {api('amount')}"
         )
-    given = origin.data if data is None else data
-    job = TrainingJob(given, forest.spec.target.name, origin.exclude, asdict(forest.config))
+    data = origin.data if data is None else data
+    run = Run(data, forest.spec.target.name, origin.exclude, forest.config, origin.fingerprint)
     with (
         watching(listener) as listener,
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
-        clock = StageTimer(listener)
+        timer = StageTimer(listener)
         resources = replace(resources, scratch=work)
-        store, _ = make_store(job, work / "table.store", work, resources, clock)
+        plan = resolve(run, open_table(run, work, memory=resources.memory), resources)
+        store = plan.for_store(plan.make_store(work / "table.store", timer)).store
         if store.fingerprint != origin.fingerprint:
             raise DataError(
                 "the table is not the one that the forest was grown on: columns or values differ; give that one"
             )
         forest.shrink(0.0).write(directory)
         store = ranked_store(store, forest.config, directory)
-        report = write_oob(ForestJob(store, forest.config, directory, resources, clock), lambdas)
-        seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
+        report = write_oob(ForestJob(store, forest.config, directory, resources, timer), lambdas)
+        seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": timer.seconds["oob"]}
         write_run(directory, seconds, resources.workers, forest.files.header, origin, report)
     return read_forest(out)
 
 
 def _lambdas(forest: Forest) -> tuple[float, ...]:
-    """The lambdas to choose from. Raises ConfigError if none can be chosen."""
+    """Return the lambdas to choose from. Raises ConfigError if none can be chosen."""
     advice = f"set {api('amount')}"
     if not forest.config.bootstrap:
         raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")

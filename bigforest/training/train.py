@@ -19,11 +19,9 @@ from bigforest.predict.forest import Forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path, is_folder
-from bigforest.store.store import Store
-from bigforest.training.resumable_run import output_of
-from bigforest.training.run import StageTimer, match_config_to_store, open_table, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
-from bigforest.training.run_state import TrainingJob
+from bigforest.training.run import train_forest
+from bigforest.training.run_folder import Run, output_of
 
 
 @explicit_options
@@ -354,8 +352,7 @@ def train(
     >>> forest.oob.error
     0.0
     """
-    columns = column_arguments(data, target, exclude, given(locals()), resumes=resume is not None)
-    job = TrainingJob(*columns, validate)
+    arguments = column_arguments(data, target, exclude, given(locals()), resumes=resume is not None)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(
             f"{api('resume')} writes to {resume} and needs neither {api('out')} nor {api('overwrite')}; drop them"
@@ -366,21 +363,21 @@ def train(
         raise ConfigError(
             f"{api('tune')} compares new forests, so there is nothing to resume or validate; drop one of them"
         )
-    output = out if resume is None else output_of(resume)
+    output = None if out is None else as_path(out)
+    if resume is not None:
+        output = output_of(resume)
     resources = resources_of(threads, scratch, memory)
     with (
         watching(listener) as listener,
-        open_resources(scheduler, resources, None if output is None else as_path(output), listener) as resources,
+        open_resources(scheduler, resources, output, listener) as resources,
     ):
         if tune is not None:
             from bigforest.training.compare import tuned_forest
 
-            return tuned_forest(job, tune, output, resources, listener, overwrite=overwrite)
+            return tuned_forest(arguments, tune, output, resources, listener, overwrite=overwrite)
         if resume is not None:
-            return resume_run(output_of(resume), job, resources, StageTimer(listener))
-        if out is None:
-            return train_temporary(job, resources, StageTimer(listener))
-        return train_new(job, as_path(out), resources, StageTimer(listener), overwrite=overwrite)
+            return resume_run(output_of(resume), arguments, resources, listener, validate=validate)
+        return train_forest(Run.of(arguments), output, resources, listener, validate=validate, overwrite=overwrite)
 
 
 @explicit_options
@@ -475,14 +472,12 @@ def plan_training(
     >>> plan.rows, plan.features, plan.fits
     (4, 1, True)
     """
-    from bigforest.training.plan import make_plan
+    from bigforest.training.plan import open_table, resolve
 
-    job = TrainingJob(*column_arguments(data, target, exclude, given(locals())))
+    run = Run.of(column_arguments(data, target, exclude, given(locals())))
     resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
-        table = open_table(job, work, verify=False)
-        settled = match_config_to_store(table, job) if isinstance(table, Store) else job.config
-        return make_plan(table, job, settled, resources, home)
+        return resolve(run, open_table(run, work, verify=False), resources).summary(home)

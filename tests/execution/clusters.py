@@ -73,7 +73,7 @@ def assert_grows_the_same(
     before = {path.name for path in folder.iterdir()}
     cluster = Resources(threads=way.workers, scratch=folder, cluster=Cluster(client))
     for name, resources, chosen in (("a", Resources(threads=1), None), ("b", cluster, way)):
-        grow_forest(ForestJob(store, config, folder / name, resources, silent), way=chosen)
+        grow_forest(ForestJob(store, config, folder / name, resources, silent), plan=chosen)
     contents = [[path.read_bytes() for path in part_paths(folder / name)] for name in "ab"]
     assert contents[0] == contents[1]
     assert {path.name for path in folder.iterdir()} - before == {"a", "b"}

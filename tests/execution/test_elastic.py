@@ -138,7 +138,7 @@ def test_grow__by_passes_workers_join_and_leave(
     monkeypatch.setattr(client, "map", handing_out)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), way=way)
+        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), plan=way)
     contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
     assert contents[0] == contents[1]
     assert any("bigforest-spill" in key for key in mover.moved)

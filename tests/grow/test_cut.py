@@ -117,7 +117,7 @@ def test_passes__give_the_files_of_growing_in_memory(case: str, cut: dict[str, A
     store, config = store_and_config({**FORESTS[case], **cut}, tmp_path)
     found = []
     for name, way in (("a", WHOLE), ("b", PASSES), ("c", replace(PASSES, workers=1, group=1))):
-        grow_forest(ForestJob(store, config, tmp_path / name, Resources(threads=2), silent), way=way)
+        grow_forest(ForestJob(store, config, tmp_path / name, Resources(threads=2), silent), plan=way)
         files = sorted((tmp_path / name).rglob("part-*"))
         found.append({str(path.relative_to(tmp_path / name)): path.read_bytes() for path in files})
     assert found[0] == found[1] == found[2]

@@ -230,7 +230,9 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, MemoryLimits(1, 2, 8, 500)):
         with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):
-            grow_forest(ForestJob(store, config, tmp_path, Resources(threads=1), silent), way=GrowPlan(1, limits, 1, 0))
+            grow_forest(
+                ForestJob(store, config, tmp_path, Resources(threads=1), silent), plan=GrowPlan(1, limits, 1, 0)
+            )
 
 
 # The same forest in every kind of run.

@@ -54,7 +54,7 @@ WHOLE = GrowPlan(workers=1, limits=None, group=1, memory=0)
 def parts(store: Store, config: TrainConfig, way: GrowPlan, threads: int = 1) -> list[bytes]:
     """The part files of the forest, grown in that way; what has to be compiled is compiled when it is called."""
     with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):  # it grows a tree, too
-        grow_forest(ForestJob(store, config, Path(folder), Resources(threads=threads), silent), way=way)
+        grow_forest(ForestJob(store, config, Path(folder), Resources(threads=threads), silent), plan=way)
         return [path.read_bytes() for path in part_paths(Path(folder))]
 
 
@@ -146,11 +146,11 @@ def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
     config = TrainConfig(trees=3)
     way = GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0)
     once = Resources(threads=1)
-    grow_forest(ForestJob(store, config, tmp_path, once, silent), way=way)
+    grow_forest(ForestJob(store, config, tmp_path, once, silent), plan=way)
     first, middle, last = part_paths(tmp_path)
     content, times = middle.read_bytes(), [path.stat().st_mtime_ns for path in (first, last)]
     middle.unlink()
-    grow_forest(ForestJob(store, config, tmp_path, once, silent), way=way)
+    grow_forest(ForestJob(store, config, tmp_path, once, silent), plan=way)
     assert middle.read_bytes() == content
     assert [path.stat().st_mtime_ns for path in (first, last)] == times
 

@@ -45,7 +45,7 @@ def grown(store: Store, config: TrainConfig, way: GrowPlan, threads: int = 1) ->
     """The parts of a forest, grown in that way; what has to be compiled is compiled when it is called."""
     with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):
         resources = Resources(threads=threads)
-        grow_forest(ForestJob(store, config, Path(folder), resources, silent), way=way)
+        grow_forest(ForestJob(store, config, Path(folder), resources, silent), plan=way)
         return [path.read_bytes() for path in part_paths(Path(folder))]
 
 

@@ -165,7 +165,7 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
     for name, way in (("whole", None), ("passes", GrowPlan(2, limits, 2, 1 << 30))):
         (tmp_path / "scratch" / name).mkdir(parents=True)
         resources = Resources(threads=2, scratch=tmp_path / "scratch" / name)
-        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), way=way)
+        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), plan=way)
         assert not any((tmp_path / "scratch" / name).iterdir())
     files = [sorted((tmp_path / name / FOLDER).iterdir()) for name in ("whole", "passes")]
     assert [path.name for path in files[0]] == [path.name for path in files[1]]
@@ -307,7 +307,7 @@ def test_leaf_files__of_large_tables_have_large_chunks(
     limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
     for number, way in enumerate((None, GrowPlan(2, limits, 2, 1 << 30), None)):
         home, resources = tmp_path / str(number), Resources(threads=2)
-        grow_forest(ForestJob(store, forest.config, home, resources, silent), way=way)
+        grow_forest(ForestJob(store, forest.config, home, resources, silent), plan=way)
         if number == 2:
             shutil.rmtree(home / FOLDER)
         else:

@@ -179,7 +179,7 @@ def test_grow__by_passes(client: Client, store: Store, table: tuple[Path, Path],
     cluster = Resources(threads=1, scratch=scratch, cluster=Cluster(client))
     here = bigforest.encode_store(table[0], tmp_path / "t.store", target="late", scheduler="threads")
     grow_forest(ForestJob(here, config, tmp_path / "a", Resources(threads=1), silent))
-    grow_forest(ForestJob(store, config, home / "passes", cluster, silent), way=BY_PASSES)
+    grow_forest(ForestJob(store, config, home / "passes", cluster, silent), plan=BY_PASSES)
     contents = [
         [local_path(path).read_bytes() for path in part_paths(place)] for place in (tmp_path / "a", home / "passes")
     ]

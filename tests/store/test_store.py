@@ -332,7 +332,7 @@ def test_grow_forest__a_store_that_is_overwritten_meanwhile(copy: Path, tmp_path
     config = TrainConfig(trees=8, max_depth=3).settled("classification")
     meddler = Meddler(copy / "codes-u8.bin", bytes(5000))
     with pytest.raises(FormatError, match="was changed while it was read"):
-        grow_forest(ForestJob(Store.open(copy), config, tmp_path, Resources(threads=1), meddler), way=way)
+        grow_forest(ForestJob(Store.open(copy), config, tmp_path, Resources(threads=1), meddler), plan=way)
     assert len(list((tmp_path / "trees").iterdir())) < 4
 
 
@@ -358,7 +358,7 @@ def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Pa
             list(grow_trees(changed, config, range(1)))
         (tmp_path / name).mkdir()
         with pytest.raises(FormatError, match=message):
-            grow_forest(ForestJob(changed, config, tmp_path / name, Resources(threads=1), silent), way=PASSES)
+            grow_forest(ForestJob(changed, config, tmp_path / name, Resources(threads=1), silent), plan=PASSES)
         (copy / name).write_bytes(before)
 
 

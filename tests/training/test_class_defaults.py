@@ -15,7 +15,7 @@ from bigforest.events import Notice
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.training import choose
-from bigforest.training.choose import complete_config
+from bigforest.training.choose import choose_options
 from bigforest.training.trial_trees import Errors
 from tests.thorough import cases
 from tests.training.choices import check_choice
@@ -230,5 +230,5 @@ def test_plan__counts_what_choosing_takes() -> None:
 
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(sparse(19, 6), tmp_path / "store", target="y", task="classification")
-    found = complete_config(store, CLASSES, Resources(threads=1), lambda _: None)
+    found = choose_options(store, CLASSES, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("sqrt", 1)

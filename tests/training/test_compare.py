@@ -21,7 +21,7 @@ from bigforest.events import Event, Notice, StageStarted
 from bigforest.storage.state_file import entries_checksum
 from bigforest.store.store import Store
 from bigforest.training import compare as race_run
-from bigforest.training.comparison import RaceState
+from bigforest.training.comparison import ComparisonState
 from bigforest.training.losses import Rows, measure_loss, row_scores
 from tests.commands import Run, folder, run
 
@@ -323,12 +323,12 @@ def stored() -> str:
         (lambda raw: raw.update(stopped=5), True),
         (lambda raw: raw.update(options=[]), True),
         (lambda raw: raw.update(version=0), True),
-        (lambda raw: raw.update(version=2), True),
+        (lambda raw: raw.update(version=3), True),
         (lambda raw: raw.update(winner="../../x"), True),
         (lambda raw: raw["candidates"].update({"../x": {}}), True),
         (lambda raw: raw["rounds"][0]["losses"].update({"other": [1, 2, 3]}), True),
         (lambda raw: raw["rounds"][0]["losses"].update({"a": [1, 2]}), True),
-        (lambda raw: raw.update(trees="many"), True),
+        (lambda raw: raw["run"]["config"].update(trees="many"), True),
         (lambda raw: raw.update(more=1), True),
         (lambda raw: raw.update(winner="b"), False),
     ],
@@ -342,9 +342,9 @@ def test_race_state__damaged_ones_are_refused(stored: str, change: Any, seal: bo
         raw.pop("crc32")
         raw["crc32"] = entries_checksum(raw)
     (tmp_path / "race.json").write_text(json.dumps(raw))
-    expected = {0: "of an older bigforest; start again", 2: "of a newer bigforest; upgrade, or start again"}
+    expected = {0: "of an older bigforest; start again", 3: "of a newer bigforest; upgrade, or start again"}
     with pytest.raises(FormatError, match=expected.get(raw["version"], "damaged .*; start again with overwrite")):
-        RaceState.read(tmp_path)
+        ComparisonState.read(tmp_path)
     with pytest.raises(FormatError):
         bf.Comparison(tmp_path)
 

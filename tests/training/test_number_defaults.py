@@ -15,7 +15,7 @@ from bigforest.events import Notice, StageFinished
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.training import choose
-from bigforest.training.choose import complete_config
+from bigforest.training.choose import choose_options
 from tests.thorough import cases
 from tests.training.choices import check_choice
 
@@ -160,7 +160,7 @@ def test_plan__counts_what_choosing_takes() -> None:
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(product(19), tmp_path / "store", target="y")
     config = TrainConfig.of().settled("regression")
-    found = complete_config(store, config, Resources(threads=1), lambda _: None)
+    found = choose_options(store, config, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("half", 2)
     given = TrainConfig.of(mtry="all").settled("regression")
-    assert complete_config(store, given, Resources(threads=1), lambda _: None).min_leaf == 2
+    assert choose_options(store, given, Resources(threads=1), lambda _: None).min_leaf == 2

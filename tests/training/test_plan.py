@@ -23,9 +23,9 @@ from bigforest.kernels.categories.ordering import levels_bytes, make_levels
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape, machine_bytes
 from bigforest.source import Source, open_source, spool
-from bigforest.training import memory as memory_module
-from bigforest.training.memory import check_machine
-from bigforest.training.plan import store_disk_bytes
+from bigforest.training import plan as plan_module
+from bigforest.training.plan import resolve, store_disk_bytes
+from bigforest.training.run_folder import Run as TrainingRun
 from tests.commands import Run, folder, run
 from tests.strategies import mixed_frames
 
@@ -56,11 +56,10 @@ def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Pa
     rows = np.arange(20_000)
     table = pl.DataFrame({"x": rows, "y": rows.astype(str)})
     store = bigforest.encode_store(table, tmp_path / "s", target="y")
-    config = TrainConfig().settled("classification")
+    plan = resolve(TrainingRun(store, None, (), TrainConfig()), store, Resources())
     with pytest.raises(ConfigError, match=r"the stage grow needs up to \d+MB of memory for 20,000 rows, 1 feature and"):
-        check_machine(store, config, Resources(), 4 << 30)
-    check_machine(store, config, Resources(), 1 << 50)
-    check_machine(store, config, Resources(memory=1 << 40), 4 << 30)
+        plan.check_machine(4 << 30)
+    plan.check_machine(1 << 50)
     machine = machine_bytes()
     if machine is not None and machine < 40e9:
         with pytest.raises(ConfigError, match="and this machine has"):
@@ -229,7 +228,7 @@ def needs(*smallest: int, scratch: int = 0) -> tuple[Any, ...]:
 def test_plan__says_no_with_the_smallest_budget_that_would_do(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_module, "_STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
+    monkeypatch.setattr(plan_module, "STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
     facts = json.loads(run("plan", "things.parquet", "--memory", "500MB", "--json").out)
     assert (run.code, run.err) == (1, "")
     assert (facts["fits"], facts["smallest"], facts["memory"]) == (False, 512_345_678, 500_000_000)
@@ -246,7 +245,7 @@ def test_plan__says_no_with_the_smallest_budget_that_would_do(
 
 
 def test_plan__says_no_when_the_disk_is_too_small(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_module, "_STAGES", needs(1, 1, 1, scratch=10**18))
+    monkeypatch.setattr(plan_module, "STAGES", needs(1, 1, 1, scratch=10**18))
     assert run("plan", "things.parquet").code == 1
     assert "not enough disk space" in run.out
     assert run("plan", "things.parquet", "--quiet").code == 1  # as all commands have the option
@@ -261,7 +260,7 @@ def test_plan__is_of_resources_and_configuration(monkeypatch: pytest.MonkeyPatch
         seen.append((shape, config, resources))
         return MemoryEstimate("grow", 1, 1)
 
-    monkeypatch.setattr(memory_module, "_STAGES", (note,))
+    monkeypatch.setattr(plan_module, "STAGES", (note,))
     bigforest.plan_training(frame(), "kind", memory="1GiB", threads=3, trees=5, max_bins=4)
     [(shape, config, resources)] = seen
     assert (shape.rows, config.trees, config.max_bins) == (400, 5, 4)

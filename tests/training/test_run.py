@@ -23,8 +23,8 @@ from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.storage import locks
 from bigforest.storage.regular_files import MOST_JSON
-from bigforest.training import resumable_run
-from bigforest.training.run_state import RunState
+from bigforest.training import run_folder
+from bigforest.training.run_folder import RunState
 from tests.thorough import examples
 
 OPTIONS: dict[str, Any] = {"trees": 9, "seed": 3, "threads": 2}
@@ -414,9 +414,9 @@ def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> No
     assert path.read_text() == (tmp_path / "again.json").read_text()
     raw = json.loads(path.read_text())
     changes = [
-        ({"version": 3}, "upgrade"),
+        ({"version": 4}, "upgrade"),
         ({"version": 1}, "older"),
-        ({"trees": 1}, "damaged"),
+        ({"tree": 1}, "damaged"),
         ({"format": "x"}, "damaged"),
     ]
     for change, message in changes:
@@ -494,9 +494,9 @@ def test_memory__too_little_is_refused_before_any_work(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bigforest.planning.memory import MemoryEstimate
-    from bigforest.training import memory
+    from bigforest.training import plan
 
-    monkeypatch.setattr(memory, "_STAGES", (lambda *_: MemoryEstimate("grow", 10**9, 600 * 10**6),))
+    monkeypatch.setattr(plan, "STAGES", (lambda *_: MemoryEstimate("grow", 10**9, 600 * 10**6),))
     with pytest.raises(bigforest.ConfigError, match="the stage grow needs at least 600MB of memory and may use 500MB"):
         bigforest.train(table, "kind", out=tmp_path / "f", memory="500MB", **OPTIONS)
     assert not list(tmp_path.glob("f*"))
@@ -515,7 +515,7 @@ def test_forest__of_other_files_does_not_mix(table: Path, tmp_path: Path) -> Non
 def test_train__what_a_worker_writes_too_late_is_not_in_the_forest(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace_output = resumable_run.replace_output
+    replace_output = run_folder.replace_output
 
     def after_another_worker(made: Path, place: Path, aside: Path) -> None:
         for late in (made / "votes" / "part-0000000.ballots", made / "trees" / f".part-0000000.{'0' * 16}.tmp"):
@@ -523,7 +523,7 @@ def test_train__what_a_worker_writes_too_late_is_not_in_the_forest(
             late.touch()
         replace_output(made, place, aside)
 
-    monkeypatch.setattr(resumable_run, "replace_output", after_another_worker)
+    monkeypatch.setattr(run_folder, "replace_output", after_another_worker)
     bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
     assert files(tmp_path / "f") == expected
     assert not (tmp_path / "f" / "votes").exists()

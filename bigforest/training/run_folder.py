@@ -1,29 +1,35 @@
-"""The folder of an active run, or of an interrupted one that can be resumed.
+"""A run, and the folder of one that is active, or was interrupted and can be resumed.
 
 A forest `X` is made in the folder `X.unfinished` next to it:
 
     lock          locked by the process that works here while it lives; empty
     state.json    one object, see `RunState`; replaced as a whole, with a checksum
     forest/       the growing forest; only complete files have their final names
-    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. A file
-                  `mark` says that this run made the folder: nothing is removed from other folders
+    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. The
+                  file `mark` shows that this run made the folder: nothing is removed from other folders
     replaced/     for a moment: the previous `X`
 
-A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it is
+A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without `forest` is
 worthless: the run was killed while it made or removed the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bigforest.encode.encode_store import ColumnArguments
 from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
 from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
+from bigforest.forest.origin import Origin, Stop
+from bigforest.options.train_config import TrainConfig
 from bigforest.storage.atomic import (
     check_output,
     disk_full,
@@ -38,6 +44,7 @@ from bigforest.storage.atomic import (
 from bigforest.storage.locks import Lock, is_lease, take_lock
 from bigforest.storage.paths import (
     UNFINISHED,
+    absolute,
     as_path,
     copy_folder,
     is_remote,
@@ -46,8 +53,11 @@ from bigforest.storage.paths import (
     write_atomically,
 )
 from bigforest.storage.regular_files import is_own_folder, read_json_text
-from bigforest.training.run_state import RunState
+from bigforest.storage.state_file import StateFormat
+from bigforest.store.store import Store
+from bigforest.version import __version__
 
+STATE_FORMAT = StateFormat("bigforest-run", 3, f"start again with {api('overwrite')}, or remove its folder")
 _LOCK = "lock"
 _STATE = "state.json"
 _REPLACED = "replaced"
@@ -57,7 +67,124 @@ _MARK = "mark"
 _WORK_PREFIX = "bigforest-run-"
 
 
-class ResumableRun:
+def versions() -> dict[str, str]:
+    """Return the software versions on which a forest depends, in addition to data, configuration and seed."""
+    return {"bigforest": __version__, "numpy": ".".join(np.__version__.split(".")[:2])}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A forest to train: the table, and everything else that determines the forest.
+
+    data         the table: a path or glob, a Store, or a table in memory. A file has its absolute path, or None.
+    target       target column; None for the first of the usual names.
+    exclude      columns to leave out.
+    config       the configuration. `resolve` and `choose` complete it.
+    fingerprint  `Store.fingerprint` of the table; None before it is encoded. With it, `config` is complete.
+    """
+
+    data: Any
+    target: str | None
+    exclude: tuple[str, ...]
+    config: TrainConfig
+    fingerprint: str | None = None
+
+    @classmethod
+    def of(cls, arguments: ColumnArguments) -> Run:
+        """Return the run of the arguments of `bigforest.train`. Raises ConfigError."""
+        data, target, exclude, options = arguments
+        return cls(data, target, exclude, TrainConfig.of(**options))
+
+    @property
+    def location(self) -> str | None:
+        """Absolute path, or glob, of the table or store; None for a table in memory."""
+        return location_of(self.data)
+
+    def origin(self, stop: Stop | None = None) -> Origin:
+        """Return what the finished forest records about its table."""
+        assert self.fingerprint is not None
+        return Origin(self.location, self.exclude, self.fingerprint, stop=stop)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entries of a file. Inverse: `from_json`."""
+        return {
+            "data": self.location,
+            "target": self.target,
+            "exclude": list(self.exclude),
+            "config": asdict(self.config),
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Run:
+        """Read the entries of a file. Raises ValueError, TypeError or LookupError, or ConfigError, for damaged ones."""
+        config = TrainConfig.from_json(json.dumps(raw["config"]))
+        run = cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
+        texts = [text for text in (run.data, run.target, run.fingerprint, *run.exclude) if text is not None]
+        if not all(is_text(text) for text in texts):
+            raise ValueError("an entry is of another type")
+        return run
+
+
+def location_of(data: Any) -> str | None:
+    """Return the absolute path, or glob, of a table or store; None for a table in memory."""
+    data = data.path if isinstance(data, Store) else data
+    return absolute(data) if isinstance(data, str | Path) else None
+
+
+def is_text(value: Any) -> bool:
+    """Return True for a text that can be a path."""
+    return isinstance(value, str) and "\0" not in value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """A run and how far it has come: state.json.
+
+    work         absolute path of the folder for the store and temporary files; its file `mark` contains `mark`.
+    mark         random digits by which the run recognises the folder that it made.
+    replaces     the forest may replace an existing one.
+    extends      number of trees of the existing forest that this one begins with; 0 for none.
+    trees        number of trees after which the out-of-bag error converged (stop_oob); None while unknown.
+    versions     see `versions`.
+    other_work   absolute path of the folder that the work is moving to or from; None unless it moves.
+    """
+
+    run: Run
+    work: str = ""
+    mark: str = ""
+    replaces: bool
+    extends: int = 0
+    trees: int | None = None
+    versions: dict[str, str] = field(default_factory=versions)
+    other_work: str | None = None
+
+    def write(self, path: Path) -> None:
+        """Write state.json."""
+        entries = {name: getattr(self, name) for name in self.__slots__ if name != "run"}
+        STATE_FORMAT.write(path, {"run": self.run.to_json(), **entries})
+
+    @classmethod
+    def read(cls, path: Path) -> RunState:
+        """Read state.json. Raises FormatError when the file is missing, damaged or of another version."""
+        return STATE_FORMAT.read(path, cls._of)
+
+    @classmethod
+    def _of(cls, raw: dict[str, Any]) -> RunState:
+        state = cls(**{**raw, "run": Run.from_json(raw["run"])})
+        texts = [state.work, state.mark, *state.versions, *state.versions.values()]
+        texts += [] if state.other_work is None else [state.other_work]
+        numbers = [state.extends, *([] if state.trees is None else [state.trees])]
+        if not (
+            all(map(is_text, texts))
+            and all(type(number) is int and number >= 0 for number in numbers)
+            and isinstance(state.replaces, bool)
+        ):
+            raise ValueError("an entry is of another type")
+        return state
+
+
+class RunFolder:
     """An unfinished run that this process works on, and no other. A context manager: leaving it unlocks the folder.
 
     out     where the forest will be, as the user wrote it.
@@ -74,7 +201,7 @@ class ResumableRun:
         self.fresh = fresh
         self._lock = lock
 
-    def __enter__(self) -> ResumableRun:
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -160,7 +287,7 @@ def remove_leftovers(forest: Path) -> None:
     remove(forest / LEAVES)
 
 
-def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> ResumableRun:
+def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> RunFolder:
     """A new run for the output `out`. `work` of the state is set here, in `scratch` if that is given.
 
     Raises OutputExistsError when there is something at `out` or a run to resume and `overwrite` is False;
@@ -181,7 +308,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     lock = _locked(out, path)
     if lock is None:
         raise BusyError(_busy(out))
-    run = ResumableRun(out, path, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
+    run = RunFolder(out, path, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
     try:
         run.save()
         _make_work(work, run.state.mark)
@@ -199,7 +326,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     return run
 
 
-def reopen(out: Path) -> ResumableRun | None:
+def reopen(out: Path) -> RunFolder | None:
     """The unfinished run for the output `out`, None if there is none. Raises BusyError and FormatError."""
     path = out.resolve()
     lock = _locked(out, path)
@@ -211,7 +338,7 @@ def reopen(out: Path) -> ResumableRun | None:
             _give_way(out, path, lock, overwrite=True)
             lock.close()
             return None
-        run = ResumableRun(out, path, lock, RunState.read(folder / _STATE), fresh=False)
+        run = RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False)
         run.clean()
         return run
     except BaseException:
@@ -251,7 +378,7 @@ def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     if aside.exists() and not is_there(path):  # killed between the two renames of `install`
         aside.rename(path)
     try:
-        ResumableRun(out, path, lock, RunState.read(folder / _STATE), fresh=False).discard()
+        RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False).discard()
     except FormatError:  # where its temporary files are is not known
         _remove_rest(folder)
 

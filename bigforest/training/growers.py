@@ -1,0 +1,157 @@
+"""Growers for forests whose trees depend on more than their bags.
+
+**Boosting.** Each tree grows on a bag that is drawn by the errors of the earlier trees:
+
+1. Route all rows through the tree that was grown last. Its errors give the weights for the next bag (`RowWeights`).
+2. Write the leaves of its out-of-bag rows for the report.
+3. Draw the next bag by the weights, and grow a tree on it.
+
+Neither weights nor bags are kept. A resumed run routes all rows through the existing trees and gets the same weights.
+Oracle: tests/naive/boosting.py.
+
+**Wide weights.** Trees are grown with narrower weights in a subfolder of the forest, then weighed (oob/weigh.py). Parts
+in the forest itself have been weighed, so an interrupted run continues with the parts of the subfolder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.execution.executor import map_on_threads
+from bigforest.forest.ballots import Ballots, ballots_of_pieces, ballots_of_trees
+from bigforest.forest.files import write_levels
+from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves
+from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.parts import read_span
+from bigforest.forest.rewrite import is_finished
+from bigforest.forest.tree_votes import write_tree_votes
+from bigforest.grow.forest import ForestJob, Grower, grow_trees, missing_parts, shared_of
+from bigforest.grow.memory import GrowPlan
+from bigforest.oob.leaves import for_store, leaves_of_rows
+from bigforest.oob.weigh import weigh_estimate, weigh_parts
+from bigforest.predict.groups import survey
+from bigforest.predict.packed_trees import PackedTrees, grown_nodes, pack
+from bigforest.sampling.boosting import RowWeights, TreeVote
+from bigforest.storage.atomic import remove
+from bigforest.store.format import block_count, block_span
+
+# Folder of the parts that are still to be weighed, in the folder of the forest.
+_LIGHT = "light"
+
+
+def grower_of(job: ForestJob, plan: GrowPlan | None = None, keep: bool = False) -> Grower:
+    """Return the grower of the parts of a forest. Parameters as for `Grower`."""
+    if job.config.boosts:
+        return BoostingGrower(job)
+    return WeighingGrower(job, plan) if job.store.spec.wide_weights else Grower(job, plan, keep)
+
+
+class BoostingGrower(Grower):
+    """A `Grower` of one tree after the other. All threads work on one tree at a time, to find the leaves of rows."""
+
+    def __init__(self, job: ForestJob) -> None:
+        super().__init__(job)
+        store, config, directory, _, _ = job
+        for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
+            file.remove()  # leaves of existing trees are found again with the weights
+        self._shared = shared_of(store, config)
+        self._weights = RowWeights(store.rows, config)
+        self._votes: list[TreeVote] = []
+
+    def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
+        """Write all parts of the forest that do not exist, the leaves of out-of-bag rows, and the votes of trees.
+
+        parts  all parts of the forest, in order.
+        """
+        store, config, directory, _, _ = self._job
+        for part in parts:
+            leaves = LeafWriter(store, config, directory, part.start)
+            if is_finished(directory, part, self._shared.header):
+                self._follow(part, leaves, advance)
+            else:
+                write_part(directory, part.start, self._grow_part(part, leaves, advance), self._shared.header)
+            leaves.write()
+        write_tree_votes(directory, self._votes, self._shared.header)
+
+    def _grow_part(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> Iterator[TreeArrays]:
+        """Grow the trees of a part, one after the other."""
+        store, config, _, resources, _ = self._job
+        for tree in part:
+            self._shared.sampler.weigh(tree, self._weights.weights)
+            [grown] = grow_trees(store, config, range(tree, tree + 1))
+            packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
+            ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
+            self._evaluate(tree, for_store(packed, store, resources.workers), ballots, leaves)
+            advance(1)
+            yield grown.trees
+
+    def _follow(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> None:
+        """Evaluate the trees of an existing part as if they had just been grown."""
+        store, _, directory, resources, _ = self._job
+        trees = survey(directory, resources.workers, [part])
+        for place, tree in enumerate(part):
+            self._shared.sampler.weigh(tree, self._weights.weights)
+            entry = range(place, place + 1)
+            packed = trees.load(entry, resources.workers)
+            [span] = trees.spans(entry)
+            ballots = ballots_of_pieces(read_span(span, trees.header), store.spec.wide_weights)
+            self._evaluate(tree, for_store(packed, store, resources.workers), ballots, leaves)
+            advance(1)
+
+    def _evaluate(self, tree: int, packed: PackedTrees, ballots: Ballots, leaves: LeafWriter) -> None:
+        """Route all rows through a tree whose bag has been drawn, and set the weights for the next tree."""
+        store, sampler = self._job.store, self._shared.sampler
+        answers = _leaf_classes(ballots, len(store.spec.target.classes))
+        ends, wrong = np.empty(store.rows, np.uint32), np.empty(store.rows, np.bool_)
+
+        def route(block: int) -> None:
+            span = block_span(store.rows, block)
+            own = ends[span.start : span.stop] = leaves_of_rows(store, packed, packed.roots, span)[:, 0]
+            wrong[span.start : span.stop] = answers[own] != store.labels(span.start, span.stop)
+
+        blocks = range(block_count(store.rows))
+        store.fetch(packed.used.tolist(), blocks)
+        map_on_threads(route, [(block,) for block in blocks], self._job.resources.workers)
+        left_out = np.flatnonzero(sampler.bag(tree) == 0).astype(np.uint32)
+        leaves.put([LeftOut(left_out, ends[left_out])], ballots)
+        self._votes.append(self._weights.add(wrong))
+
+
+def _leaf_classes(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
+    """Return the class that each leaf of a tree predicts: the most frequent one, the lowest among ties.
+
+    uint16 [nodes]; the entries of inner nodes have no meaning.
+    """
+    answers = ballots.ballot.astype(np.int64)
+    mixed = np.flatnonzero((answers >= classes) & (answers < classes + len(ballots.mixed)))
+    answers[mixed] = ballots.mixed.argmax(axis=1)[answers[mixed] - classes] if mixed.size else 0
+    return answers.astype(np.uint16)
+
+
+class WeighingGrower(Grower):
+    """A `Grower` whose parts are weighed. It keeps no trees in memory, because weighing changes their nodes."""
+
+    def __init__(self, job: ForestJob, plan: GrowPlan | None = None) -> None:
+        """Raises ConfigError when the memory is too little, before anything is grown."""
+        weigh_estimate(job.store.shape, job.config, job.resources).check(job.resources.memory)
+        self._weighed, light = job, job._replace(directory=job.directory / _LIGHT)
+        light.directory.mkdir(exist_ok=True)
+        write_levels(light.directory, light.header())
+        super().__init__(light, plan)
+
+    def __exit__(self, *failure: object) -> None:
+        super().__exit__(*failure)
+        if failure[0] is None:
+            remove(self._job.directory)
+
+    def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
+        wanted = missing_parts(self._weighed, parts, advance)
+        super().grow(wanted, lambda _: None)
+        if self._job.resources.memory is not None:
+            self.rest()
+        weigh_parts(self._weighed, self._job.directory, wanted, advance)
+        for part in wanted:
+            part_path(self._job.directory, part.start).unlink()
