@@ -172,7 +172,7 @@ class Race:
         known = ComparisonState.read(out) if has_begun(out) else None
         if known is not None and run.location is not None and known.run.location not in (None, run.location):
             raise OutputExistsError(
-                f"{out} compares candidates on {known.run.location}; choose another output, or overwrite it"
+                f"{out} compares candidates on {known.run.location}; choose another output, or {api('overwrite')} it"
             )
         if known is not None and known.run.location is not None and is_store(kept):
             store = Store.open(kept)
@@ -196,7 +196,7 @@ class Race:
             return store, state
         if known.settings != state.settings:
             raise OutputExistsError(
-                f"{out} is a comparison of other candidates or options; choose another output, or overwrite it"
+                f"{out} is a comparison of other candidates or options; choose another output, or {api('overwrite')} it"
             )
         return store, known
 
