@@ -28,7 +28,7 @@ _IR_VERSION = 8
 
 
 def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
-    """`Forest.to_onnx`."""
+    """Convert a forest to an ONNX model: see `Forest.to_onnx`."""
     onnx = library("onnx", "onnx")
     check_word(dtype, _DTYPES, "dtype")
     refuse_categories(files, _TO)
@@ -50,7 +50,7 @@ def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
 
 
 def _ensemble(trees: list[ExportedTree], dtype: str) -> dict[str, Any]:
-    """The attributes of the tree ensemble: nodes, and what leaves add. Raises ConfigError."""
+    """Return the attributes of the tree ensemble: nodes, and the votes of leaves. Raises ConfigError."""
     thresholds = np.concatenate([np.where(tree.left < 0, 0.0, tree.threshold) for tree in trees])
     leaf = np.concatenate([tree.left < 0 for tree in trees])
     number = _concatenate(np.full(tree.nodes, place) for place, tree in enumerate(trees))
@@ -87,7 +87,8 @@ def _concatenate(arrays: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _check_range(votes: NDArray[np.float64], trees: int) -> None:
-    """Raise ConfigError where float32, which ONNX predicts, has no such numbers, or no sum of one of each tree."""
+    """Raise ConfigError if float32, in which ONNX predicts, cannot hold the votes of a leaf or their sum over the
+    trees."""
     kind = np.finfo(np.float32)
     largest = float(np.abs(votes).max())
     if largest * trees > float(kind.max) or 0.0 < largest < float(kind.tiny):
@@ -98,7 +99,7 @@ def _check_range(votes: NDArray[np.float64], trees: int) -> None:
 
 
 def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, aggregate: str) -> Any:
-    """The node of the tree ensemble."""
+    """Return the node of the graph that is the tree ensemble."""
     return onnx.helper.make_node(
         "TreeEnsembleRegressor",
         [_INPUT],
@@ -111,14 +112,14 @@ def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, agg
 
 
 def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """The mean over the trees."""
+    """Return nodes and outputs for regression: the mean over the trees."""
     node = _trees(onnx, attributes, "prediction", 1, "AVERAGE")
     return [node], [onnx.helper.make_tensor_value_info("prediction", onnx.TensorProto.FLOAT, [None, 1])]
 
 
 def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """The label of the largest sum of votes, the first among ties; shares are the sums by the number of trees, to the
-    power of the forest."""
+    """Return nodes and outputs for classification: the label with the largest sum of votes, the first among ties;
+    probabilities are the sums divided by the number of trees, to the power of the forest."""
     classes = files.classes
     if isinstance(classes[0], str):
         labels, kind = [label.encode() for label in classes], onnx.TensorProto.STRING

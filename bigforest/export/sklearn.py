@@ -1,7 +1,7 @@
 """A scikit-learn forest with the trees of a forest.
 
 Values are compared as float32, which scikit-learn makes of its input, with the thresholds as they are. Importances of
-features are those of scikit-learn; of numbers the variance within leaves is not stored, and their impurity is 0.
+features are computed by scikit-learn. For regression the impurity of leaves is 0: their variance is not stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEAF, _UNDEFINED = -1, -2
 
 
 def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
-    """`Forest.to_sklearn`."""
+    """Convert a forest to a scikit-learn forest: see `Forest.to_sklearn`."""
     refuse_categories(files, _TO)
     refuse_power(files, _TO)
     ensemble = library("sklearn.ensemble", "sklearn")
@@ -40,7 +40,7 @@ def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
 
 
 def _estimator(tree: ExportedTree, features: int, files: ForestFiles) -> Any:
-    """A tree of scikit-learn."""
+    """Return a tree of scikit-learn."""
     kinds = library("sklearn.tree", "sklearn")
     arrays = library("sklearn.tree._tree", "sklearn")
     outputs = tree.votes.shape[1]
@@ -75,7 +75,7 @@ def _nodes(tree: ExportedTree, dtype: Any) -> NDArray[Any]:
 
 
 def _depths(tree: ExportedTree) -> NDArray[np.int64]:
-    """Level of every node; a child comes after its parent."""
+    """Return the level of every node; a child comes after its parent."""
     depths = np.zeros(tree.nodes, np.int64)
     for node in np.flatnonzero(tree.left >= 0):
         depths[[tree.left[node], tree.right[node]]] = depths[node] + 1

@@ -23,7 +23,7 @@ _NUMBERS = ("number", "boolean")
 
 
 def to_sql(files: ForestFiles, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
-    """`Forest.to_sql`."""
+    """Convert a forest to an SQL query: see `Forest.to_sql`."""
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     features = files.spec.features
@@ -53,12 +53,12 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], listener: Listen
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ConfigError for columns that databases would take for others: most tell no upper from lower case."""
+    """Raise ConfigError for columns that clash with others: most databases ignore case."""
     taken = {name.casefold() for name in ("prediction", *names)}
     for name in keep:
         if name.casefold() in taken:
@@ -71,7 +71,7 @@ def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _free_names(keep: Sequence[str], count: int) -> list[str]:
-    """Names other than the kept ones; those of classes may differ in upper and lower case alone."""
+    """Return names that differ from the kept ones; names of classes may differ only in case."""
     start = "share"
     while any(name.casefold().startswith(start) for name in keep):
         start += "_"
@@ -98,7 +98,8 @@ def _check(features: Sequence[FeatureSpec]) -> None:
 
 
 def _case(tree: ExportedTree, output: int, features: Sequence[FeatureSpec]) -> str:
-    """What a tree adds to an output; a node whose leaves all add the same is written as one."""
+    """Return the votes of a tree for an output as a CASE expression. Subtrees whose leaves have equal votes become one
+    value."""
     said: dict[int, str] = {}
     for number in reversed(range(tree.nodes)):  # children come after their parents
         left, right = int(tree.left[number]), int(tree.right[number])
@@ -112,7 +113,7 @@ def _case(tree: ExportedTree, output: int, features: Sequence[FeatureSpec]) -> s
 
 
 def _condition(tree: ExportedTree, node: int, feature: FeatureSpec) -> str:
-    """True, and not NULL, where a row goes left."""
+    """Return a condition that is true, and not NULL, if a row goes left."""
     name = quoted(feature.name)
     listed = tree.levels[node]
     missing_left = tree.missing_left(node)
@@ -134,7 +135,7 @@ def _condition(tree: ExportedTree, node: int, feature: FeatureSpec) -> str:
 
 
 def _among(feature: FeatureSpec, levels: Sequence[str]) -> str:
-    """Whether a category that is not missing has one of these levels."""
+    """Return a condition that is true if a category that is not missing has one of these levels."""
     name = quoted(feature.name)
     if not levels:
         return "1 = 0"
@@ -146,7 +147,7 @@ def _among(feature: FeatureSpec, levels: Sequence[str]) -> str:
 
 
 def _label(classes: Sequence[Any], names: Sequence[str]) -> str:
-    """The class with the largest share, the lowest among ties."""
+    """Return an expression for the class with the largest share, the lowest among ties."""
     cases = [
         "WHEN "
         + " AND ".join(f"{quoted(name)} >= {quoted(other)}" for other in names[place + 1 :])
@@ -173,5 +174,5 @@ def _text(text: str) -> str:
 
 
 def _number(value: float) -> str:
-    """A float64 that is read as such: with an exponent, for databases take others for decimals."""
+    """Return a float64 literal, with an exponent: databases parse others as decimals."""
     return f"{value!r}" if "e" in repr(value) else f"{value!r}e0"

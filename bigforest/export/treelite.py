@@ -12,7 +12,7 @@ _TO = "treelite"
 
 
 def to_treelite(files: ForestFiles, listener: Listener = silent) -> Any:
-    """`Forest.to_treelite`."""
+    """Convert a forest to a treelite model: see `Forest.to_treelite`."""
     refuse_power(files, _TO)
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")
@@ -48,7 +48,7 @@ def to_treelite(files: ForestFiles, listener: Listener = silent) -> Any:
 
 
 def _places(files: ForestFiles) -> list[dict[str, int]]:
-    """The place of each level among those of its feature; none of features that are numbers."""
+    """Return the position of each level among the levels of its feature; empty for numeric features."""
     return [
         {level: place for place, level in enumerate(files.levels.of(number).to_list())}
         if feature.kind == "category"

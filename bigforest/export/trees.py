@@ -30,7 +30,7 @@ class ExportedTree(NamedTuple):
     feature       int64, position among the features of training; -1 in leaves
     threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
     default_left  bool: whether missing values go left; on a category levels that are not listed
-    levels        of a node on a category the levels listed, which go to the other side; None stands for missing
+    levels        of a node on a category the levels listed, which go to the other side; None represents missing
     votes         float64 [nodes, classes], what a leaf adds for each class, or [nodes, 1], the number that it predicts
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
@@ -52,13 +52,14 @@ class ExportedTree(NamedTuple):
         return self.left.size
 
     def missing_left(self, node: int) -> bool:
-        """Whether a missing value goes left at an inner node."""
+        """Return whether a missing value goes left at an inner node."""
         listed = self.levels[node]
         return bool(self.default_left[node]) != (listed is not None and None in listed)
 
 
 def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[ExportedTree]:
-    """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say.
+    """Yield the trees, one after the other, for the format `to`. Raises ConfigError for a forest that no format
+    supports.
 
     listener  is told of the stage "export", which ends with the last tree.
     """
@@ -111,9 +112,9 @@ def _children(nodes: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def node_values(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
-    """What the nodes of a tree answer, [nodes, classes] or [nodes, 1] of numbers, shrunk as the forest is.
+    """Return the predictions of the nodes of a tree, [nodes, classes] or [nodes, 1], shrunk as the forest is.
 
-    nodes  those of one tree, in preorder, as `Forest.nodes` has them.
+    nodes  of one tree, in preorder, as in `Forest.nodes`.
     """
     if files.is_regression:
         values = nodes["value"].to_numpy()[:, None].astype(np.float64)
@@ -133,11 +134,12 @@ def node_values(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
 
 
 def node_impurities(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
-    """Impurity of the bag rows in the nodes of a tree, float64 [nodes], so that each split decreases it by its `gain`.
+    """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes]; each split decreases it by its
+    `gain`.
 
     Leaves of numbers, and of a criterion that is not built in, have 0: their own impurity is not stored.
 
-    nodes  those of one tree, in preorder, as `Forest.nodes` has them.
+    nodes  of one tree, in preorder, as in `Forest.nodes`.
     """
     left, right = _children(nodes)
     gain, weight = nodes["gain"].to_numpy(), nodes["weight"].to_numpy().astype(np.float64)
@@ -154,14 +156,15 @@ def node_impurities(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float
 
 
 def rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The largest float32 that is not above each threshold, so that no float32 changes sides; NaN stays."""
+    """Return the largest float32 that is not above each threshold, so that no float32 value changes sides; NaN
+    stays."""
     with np.errstate(over="ignore"):
         near = thresholds.astype(np.float32)
     return np.where(near > thresholds, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def refuse_categories(files: ForestFiles, to: str) -> None:
-    """Raise ConfigError where the forest has categories and the format does not."""
+    """Raise ConfigError if the forest has categories, which the format does not support."""
     names = [repr(feature.name) for feature in files.spec.features if feature.kind == "category"]
     if names:
         raise ConfigError(
@@ -171,7 +174,7 @@ def refuse_categories(files: ForestFiles, to: str) -> None:
 
 
 def refuse_power(files: ForestFiles, to: str) -> None:
-    """Raise ConfigError where the shares of votes are raised to a power and the format has none."""
+    """Raise ConfigError if probabilities are raised to a power, which the format does not support."""
     if files.power.amount != 1.0:
         raise ConfigError(
             f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "
@@ -181,7 +184,7 @@ def refuse_power(files: ForestFiles, to: str) -> None:
 
 
 def library(name: str, extra: str) -> Any:
-    """An optional library. Raises ConfigError where it is not installed."""
+    """Import an optional library. Raises ConfigError if it is not installed."""
     try:
         return import_module(name)
     except ImportError as error:

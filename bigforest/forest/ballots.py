@@ -1,4 +1,4 @@
-"""The ballots of the leaves for any lambda, computed from the nodes when a tree is grown, in bounded memory."""
+"""Votes of the leaves of trees for any lambda, computed from the nodes when a tree is grown, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 
 
 class Ballots(NamedTuple):
-    """What the leaves of some trees cast, and what the leaves hold, from which the values of all nodes follow.
+    """Votes and weights of the leaves of some trees, from which the values of all nodes follow.
 
-    first   int64 [trees + 1], where the nodes of each tree begin, and where those of the last end
+    first   int64 [trees + 1], where the nodes of each tree begin, and the end of the last
     ballot  uint32 [nodes], see kernels/predict/flat_tree.py; NO_BALLOT in inner nodes
-    weight  uint32, or uint64 of wide weights [leaves], what the rows of the bag in each leaf weigh
-    mixed   of the same type [mixed leaves, classes], counts of those of several classes; for regression float64 [nodes,
-            1], the values of all nodes, also of inner ones
+    weight  uint32, or uint64 of wide weights [leaves], weight of the bag rows in each leaf
+    mixed   of the same type [impure leaves, classes], counts of leaves with several classes; for regression float64
+            [nodes, 1], the values of all nodes, inner ones included
     """
 
     first: NDArray[np.int64]
@@ -31,7 +31,8 @@ class Ballots(NamedTuple):
 
 
 def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, lambdas: int) -> NDArray[np.int64]:
-    """Bytes that ballots of this many nodes and rows of `mixed` take, at most, while they are read and made numbers.
+    """Return an upper bound of the bytes of ballots, from their numbers of nodes and rows of `mixed`, while they are
+    read and converted.
 
     classes  of the target; 1 where it is a number.
     lambdas  by how many the leaves are shrunk; 0 where they are as grown.
@@ -47,13 +48,13 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
 
 
 def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, wide: bool) -> NDArray[np.int64]:
-    """Bytes of the file of such ballots; wide: whether weights, and all of `mixed`, have 64 bits."""
+    """Return the bytes of a file of ballots; wide: weights and `mixed` have 64 bits."""
     size = 8 if wide else 4
     return 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
 
 
 def ballots_of_trees(trees: TreeArrays | Nodes, wide: bool) -> Ballots:
-    """What the leaves of these trees cast; wide: whether rows have wide weights."""
+    """Return the ballots of trees; wide: rows have wide weights."""
     return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
 
 
@@ -65,7 +66,8 @@ def ballots_of(
     value: NDArray[np.float64] | None,
     wide: bool,
 ) -> Ballots:
-    """`ballots_of_trees` from the columns of the nodes; first: where trees begin, and the end of the last."""
+    """Return the ballots of trees from the columns of their nodes; first: where trees begin, and the end of the
+    last."""
     from bigforest.kernels.predict.ballots import number_ballots
     from bigforest.kernels.predict.flatten import count_mixed
 
@@ -78,7 +80,7 @@ def ballots_of(
 
 
 def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:
-    """What the leaves of trees cast that are read a piece at a time. Memory: twice that, and a piece."""
+    """Return the ballots of trees that are read a piece at a time. Memory: twice the ballots, and a piece."""
     parts, classes = [], 1
     for own in pieces:
         classes = max(1, own.counts.shape[1])
@@ -87,7 +89,7 @@ def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:
 
 
 def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
-    """The ballots of trees, or of pieces of some, that follow each other as one; classes: numbers in an answer."""
+    """Join ballots of consecutive trees, or of pieces of trees; classes: of the target, 1 for regression."""
     if len(parts) == 1:
         return parts[0]
     mixed = np.cumsum([0, *(len(part.mixed) for part in parts)])
@@ -103,16 +105,17 @@ def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
 
 
 def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.uint32]:
-    """Ballots of trees as they are where this many mixed leaves come before theirs."""
+    """Return ballots renumbered for a table with `mixed` further impure leaves before theirs."""
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
 class ShrunkLeaves(NamedTuple):
-    """The leaves of some trees, all with values of their own.
+    """Leaves of some trees, each with values.
 
     ballot  uint32 [nodes], numbers in an answer + the number of the leaf; NO_BALLOT in inner nodes
-    value   float64 [leaves, classes * lambdas], or [leaves, lambdas] of numbers; those of the first class come first
-    begins  int64 [trees + 1], where the leaves of each tree begin, and where those of the last end
+    value   float64 [leaves, classes * lambdas], or [leaves, lambdas] for regression; all lambdas of the
+            first class come first
+    begins  int64 [trees + 1], where the leaves of each tree begin, and the end of the last
     """
 
     ballot: NDArray[np.uint32]
@@ -121,7 +124,8 @@ class ShrunkLeaves(NamedTuple):
 
 
 def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeaves | None:
-    """The leaves shrunk by each lambda, in the unit of the weights; None where the ballots are not those of trees.
+    """Return the leaves shrunk by each lambda, in the unit of the weights; None if the ballots are not those of binary
+    trees.
 
     The values of all nodes follow from the leaves. The same bits as for trees that are read
     (forest/leaf_shrinking.py).

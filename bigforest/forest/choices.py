@@ -1,4 +1,5 @@
-"""What is chosen out of bag once the trees are grown, and how it was selected: stored in run.parquet only."""
+"""Lambda and power of a forest, and how they were selected out of bag once the trees were grown; stored in
+run.parquet."""
 
 from __future__ import annotations
 
@@ -31,18 +32,18 @@ class Choice:
 
     @staticmethod
     def may_be(value: object) -> bool:
-        """Whether this is an amount."""
+        """Return whether this is a valid amount."""
         raise NotImplementedError
 
     def entry(self) -> dict[str, Any] | None:
-        """The entry of run.parquet's metadata; None where nothing changes and nothing else was tried."""
+        """Return the entry of run.parquet's metadata; None if nothing changes and nothing else was tried."""
         if self.amount == self.USUAL and not self.tried:
             return None
         return dict(zip(self.NAMES, astuple(self), strict=True))
 
     @classmethod
     def parse(cls, raw: Any) -> Self:
-        """Inverse of `entry`, of what may be damaged. Raises ValueError or TypeError."""
+        """Parse an `entry`, which may be damaged. Raises ValueError or TypeError."""
         if not isinstance(raw, dict) or set(raw) != set(cls.NAMES):
             raise ValueError("it has missing or unknown entries")
         amount, tried, losses, crossed = (raw[name] for name in cls.NAMES)
@@ -82,18 +83,19 @@ class Power(Choice):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """All that is chosen of a forest once its trees are grown."""
+    """Everything that is selected once the trees are grown."""
 
     shrinkage: Shrinkage = field(default_factory=Shrinkage)
     power: Power = field(default_factory=Power)
 
     def entries(self) -> dict[str, Any]:
-        """The entries of run.parquet's metadata."""
+        """Return the entries of run.parquet's metadata."""
         made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry()}
         return {name: entry for name, entry in made.items() if entry is not None}
 
     def for_other_shares(self, given: float | str, shrinkage: Shrinkage | None = None) -> Choices:
-        """What stays where leaves have other shares: a lambda without how it was chosen, and a power that was given.
+        """Return the choices for other leaf values: lambda without how it was selected, and the power only if it was
+        given.
 
         given      the option `power` of the forest.
         shrinkage  another one.

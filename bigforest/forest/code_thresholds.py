@@ -24,7 +24,7 @@ _PIECE = 1 << 16
 
 
 def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
-    """Replace every threshold by the largest code that goes left; where there is none, by the one before the first.
+    """Replace every threshold by the largest code that goes left; if there is none, by the code before the first.
 
     used  features, by their places in links (kernels/predict/flat_tree.py).
 
@@ -49,7 +49,7 @@ def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, 
 
 
 def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tuple[range, int, int]]:
-    """Places of features, and a range of nodes, of which those on these features are listed together, at most `room`.
+    """Yield places of features, with a range of nodes; the nodes of the range on these features are at most `room`.
 
     counts  int64 [places], nodes on each
     nodes   in all, cut only where those on one feature are more than there is room for
@@ -73,8 +73,7 @@ def _replace_of_features(
     first: int,
     step: int,
 ) -> None:
-    """`replace_thresholds` for each `step`-th of the `used` features, from `first` on, whose nodes are
-    order[begins:ends]."""
+    """Replace the thresholds of every `step`-th used feature from `first` on; its nodes are order[begins:ends]."""
     from bigforest.kernels.predict.thresholds_to_codes import nodes_to_codes
 
     held = max(1, ORDERED_NODES // step)

@@ -1,4 +1,4 @@
-"""The decrease of impurity by feature: of trees that were just grown, or of parts of a forest."""
+"""Decrease of impurity by feature, of trees that were just grown or of files of trees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HERE = Threads(1)
 
 
 class DecreaseSums:
-    """The decreases of trees by feature, added up tree by tree in order, in whatever order parts come."""
+    """Decreases by feature, added tree by tree in order, in whatever order the files come."""
 
     def __init__(self, features: int) -> None:
         self._total = np.zeros(features)
@@ -32,7 +32,7 @@ class DecreaseSums:
         self._following = 0
 
     def add(self, part: range, trees: list[TreeDecreases]) -> None:
-        """Add the trees that have a split of a part, in order; parts are numbered from 0 without a gap."""
+        """Add the trees with a split of one file, in order; files are numbered from 0 without a gap."""
         self._waiting[part.start] = part.stop, trees
         while self._following in self._waiting:
             self._following, ready = self._waiting.pop(self._following)
@@ -41,13 +41,13 @@ class DecreaseSums:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Share of each feature in all decrease of impurity, float64 [features]."""
+        """Share of each feature in the total decrease of impurity, float64 [features]."""
         whole = self._total.sum()
         return self._total / whole if whole > 0 else np.zeros(self._total.size)
 
 
 def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> NDArray[np.float64]:
-    """Share of each feature in all decrease of impurity, float64 [features].
+    """Return the share of each feature in the total decrease of impurity, float64 [features].
 
     Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the pieces they are
     read in can change a bit of it.
@@ -63,12 +63,13 @@ def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> N
 
 
 def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
-    """Task: the trees of a part that have a split; a table may have many more features than a tree has nodes."""
+    """Task: return the decreases of the trees with a split of one file. Only used features are kept: a table may have
+    many more features than a tree has nodes."""
     return [_used(own) for _, own in tree_decreases([path], spec)]
 
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
-    """The decreases of trees that have just been grown."""
+    """Return the decreases of trees that have just been grown."""
     node = np.flatnonzero(trees.feature != LEAF)
     feature, shares = trees.feature[node], np.ones(node.size, np.int64)
     if trees.terms is not None:
@@ -89,13 +90,14 @@ def _used(own: NDArray[np.float64]) -> TreeDecreases:
 def _decrease(
     gain: NDArray[np.float64], weight: NDArray[np.uint64], shares: NDArray[np.int64], spec: DataSpec
 ) -> NDArray[np.float64]:
-    """What each of the `shares` features of each node has of its decrease."""
+    """Return the decrease of each feature of each node: the decrease of the node divided by its number of features."""
     gains = gain / spec.target.step / spec.target.step
     return np.repeat(gains * weight / shares, shares)
 
 
 def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """The trees of these parts that have a split, in order, and the sum of gain * weight over each feature's nodes.
+    """Yield each tree with a split of these files, in order, with the sum of gain * weight over the nodes of each
+    feature.
 
     The decrease of an oblique node is divided equally among its features. Those of numbers are counted in steps, whose
     squares neither vanish nor overflow.

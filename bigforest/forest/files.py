@@ -65,7 +65,7 @@ _ENCODED_VALUES = 1 << 13
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says about its forest.
+    """Statement of a file about its forest.
 
     levels  of the forest's categories; None where they have not been read.
     """
@@ -76,12 +76,12 @@ class Header:
 
     @cached_property
     def identity(self) -> str:
-        """Equal for all files of one forest and no others."""
+        """Text that is equal for all files of one forest and no others."""
         return self.spec.to_json() + self.config.to_json()
 
 
 def write_table(table: pa.Table, path: Path, kind: str, header: Header, more: Mapping[str, Any] | None = None) -> None:
-    """Write `table` as the file `path` of a forest; `more` are further entries of its metadata."""
+    """Write `table` as the file `path` of a forest; more: further entries of its metadata."""
     write_tables(table.schema, [table], path, kind, header, more)
 
 
@@ -93,7 +93,7 @@ def write_tables(
     header: Header,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest; `more` as above."""
+    """Write a table that comes in pieces of `schema` as the file `path` of a forest; more: see `write_table`."""
     own = {"spec": header.spec.to_json(), "config": header.config.to_json()}
     entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **own}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
@@ -120,7 +120,7 @@ def write_tables(
 
 
 def _leaf_columns(field: pa.Field, above: str = "") -> Iterator[tuple[str, pa.DataType]]:
-    """The path and the type of each Parquet column of a field, which has several if it is nested."""
+    """Yield the path and the type of each Parquet column of a field; a nested field has several."""
     kind, path = field.type, above + field.name
     if pa.types.is_list(kind):
         yield from _leaf_columns(kind.value_field.with_name("list.element"), f"{path}.")
@@ -132,7 +132,7 @@ def _leaf_columns(field: pa.Field, above: str = "") -> Iterator[tuple[str, pa.Da
 
 
 def _seal(path: Path) -> None:
-    """Put the checksum of the file where the blank is."""
+    """Replace the blank by the checksum of the file."""
     with path.open("r+b") as file:
         place = _checksum_place(file)
         assert place is not None
@@ -148,7 +148,7 @@ def _ends_as_parquet(file: BinaryIO) -> bool:
 
 
 def _checksum_place(file: BinaryIO) -> int | None:
-    """Position of the digits in a Parquet file; None where the footer has no such entry."""
+    """Return the position of the digits in a Parquet file; None if the footer has no such entry."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 8))
     footer = min(size - 8, int.from_bytes(file.read(4), "little"))
@@ -161,7 +161,7 @@ def _checksum_place(file: BinaryIO) -> int | None:
 
 
 def _checksum(file: BinaryIO, place: int) -> int:
-    """CRC-32 of the file with the digits at `place` blank."""
+    """Return the CRC-32 of the file with the digits at `place` blank."""
     crc = 0
     file.seek(0)
     for begin, end in ((0, place), (place + len(_BLANK), None)):
@@ -174,7 +174,7 @@ def _checksum(file: BinaryIO, place: int) -> int:
 
 
 def check_bytes(path: Path) -> None:
-    """Read the whole file and raise FormatError if a byte of it is not as it was written.
+    """Read the whole file and raise FormatError if a byte differs from what was written.
 
     Takes a nanosecond per byte. A Parquet file that was written without a checksum passes; a file that does not
     end as a Parquet file is refused without being read, whatever its size.
@@ -196,8 +196,8 @@ def check_bytes(path: Path) -> None:
 
 
 def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
-    """The file, for reading piece by piece with Parquet's checksums verified; `words` are the paths of columns of text
-    that become dictionaries. Raises FormatError."""
+    """Open a file for reading piece by piece with Parquet's checksums verified. Raises FormatError. words: paths of
+    text columns that become dictionaries."""
     with naming_faults(lambda what: _unreadable(path, what)):
         here = _local(path)
         small = here.stat().st_size <= _READ_BYTES  # no buffer for each column then
@@ -206,14 +206,14 @@ def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def _local(path: Path) -> Path:
-    """A local file with the content of `path`. Raises FormatError where that is no file: a pipe would be waited for."""
+    """Return a local copy of `path`. Raises FormatError for anything but a file: reading a pipe would wait."""
     if not path.is_file():
         raise damaged_forest(f"{path} is missing")
     return local_path(path)
 
 
 def decoding(path: Path) -> AbstractContextManager[None]:
-    """Raise FormatError where the block finds that the rows of a file cannot be decoded."""
+    """Raise FormatError if the block cannot decode the rows of a file."""
     return naming_faults(lambda what: damaged_forest(f"{path} cannot be decoded ({what})"))
 
 
@@ -222,7 +222,7 @@ def _unreadable(path: Path, what: str) -> FormatError:
 
 
 def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
-    """The rows of a file as record batches, validated by Arrow; of the named columns, all when None."""
+    """Yield the rows of a file as record batches, validated by Arrow. names: columns to read; None for all."""
     with decoding(path):
         for batch in open_parquet(path).iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
             batch.validate(full=True)
@@ -230,7 +230,7 @@ def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
 
 
 def file_mark(path: Path) -> Any:
-    """What a file of bigforest, of whatever version, says under METADATA_KEY; None for any other file."""
+    """Return the metadata of a file of bigforest, of any version, under METADATA_KEY; None for any other file."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return None
@@ -240,14 +240,14 @@ def file_mark(path: Path) -> Any:
 
 
 def file_kind(path: Path) -> str | None:
-    """The kind that a file of bigforest, of whatever version, says it is; None for any other file."""
+    """Return the kind of a file of bigforest, of any version; None for any other file."""
     mark = file_mark(path)
     kind = mark.get("kind") if isinstance(mark, dict) else None
     return kind if isinstance(kind, str) else None
 
 
 def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
-    """What the file says about itself, and the file, of which the footer has been read.
+    """Return the header of a file, and the file with its footer read.
 
     Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
     """
@@ -263,7 +263,7 @@ def _footer(path: Path) -> pq.ParquetFile:
 
 
 def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
-    """The header of the opened file, see `read_header`, and its columns."""
+    """Return the header of an opened file, see `read_header`, and its columns."""
     with naming_faults(lambda what: _unreadable(path, what)):
         schema = file.schema.to_arrow_schema()
         _ = schema.names  # damaged bytes may be no text
@@ -288,7 +288,8 @@ def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Head
 
 @lru_cache(maxsize=8)
 def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
-    """Version, kind, and the header or what is wrong with it. All parts of a forest have the same bytes here."""
+    """Return version, kind, and the header or a description of the error. The files of trees of a forest share these
+    bytes."""
     raw = json.loads(metadata)
     version, kind = raw["version"], raw["kind"]
     try:
@@ -299,7 +300,7 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
 
 
 def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> pa.Table:
-    """One whole file, with one chunk per column, in the order of `columns`.
+    """Read one whole file, with one chunk per column, in the order of `columns`.
 
     Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, of the forest `identity`.
     """
@@ -311,21 +312,21 @@ def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> pa.T
 
 
 def with_rows(table: pa.Table, path: Path) -> pa.Table:
-    """The table of a file that has one row at least. Raises FormatError."""
+    """Return the table of a file that must have a row. Raises FormatError."""
     if not table.num_rows:
         raise damaged_forest(f"{path} has no rows")
     return table
 
 
 def declared(read: Any, columns: pa.Schema) -> Any:
-    """Columns of a table or batch as `columns` has them: in its order, and without what a file says of them besides."""
+    """Return a table or batch with the order and types of `columns`, without further metadata."""
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
 def check_file(path: Path, kind: str, columns: pa.Schema, identity: str) -> pq.ParquetFile:
-    """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to.
+    """Check a file as `read_table` does, without reading rows: metadata, columns, and the forest it belongs to.
 
-    Returns the file, of which the footer has been read.
+    Returns the file with its footer read.
     """
     file = _footer(path)
     _check_columns(file, path, kind, columns, identity)
@@ -341,7 +342,8 @@ def open_checked(
     *,
     whole: bool = True,
 ) -> pq.ParquetFile:
-    """As `check_file`, to read the rows; with `whole`, all bytes are checked too. words: see `open_parquet`."""
+    """Check a file as `check_file` does and open it to read rows. whole: check all bytes too; words: see
+    `open_parquet`."""
     file = open_parquet(path, words)
     _check_columns(file, path, kind, columns, identity)
     if whole:
@@ -350,7 +352,7 @@ def open_checked(
 
 
 def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> None:
-    """The checks of `check_file`, of the opened file."""
+    """Check the opened file as `check_file` does."""
     header, schema = _header_in(file, path, kind)
     if header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
@@ -374,7 +376,7 @@ def write_features(directory: Path, header: Header, importance: NDArray[np.float
 
 
 def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
-    """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
+    """Read features.parquet. Raises FormatError unless it is about the features of `spec`."""
     table = read_table(path, "features", FEATURES, identity)
     known = {
         "feature": list(range(len(spec.features))),
@@ -413,7 +415,7 @@ def write_run(
 
 
 def has_levels(spec: DataSpec) -> bool:
-    """Whether some feature is a category with levels, so that a forest has the file levels.parquet."""
+    """Return whether some feature is a category with levels, so that the forest has the file levels.parquet."""
     return any(feature.levels for feature in spec.features)
 
 
@@ -425,7 +427,7 @@ def write_levels(directory: Path, header: Header) -> None:
 
 
 def read_forest_levels(directory: Path, header: Header) -> Levels:
-    """The checked levels of the forest in `directory`. Raises FormatError."""
+    """Read and check the levels of the forest in `directory`. Raises FormatError."""
     if not has_levels(header.spec):
         return Levels.none(header.spec)
     path = directory / LEVELS_FILE
@@ -440,17 +442,17 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
 
 
 def _levels_schema(spec: DataSpec) -> pa.Schema:
-    """The columns of levels.parquet of a forest."""
+    """Return the columns of levels.parquet of a forest."""
     return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
 
 
 def read_origin(directory: Path) -> Origin | None:
-    """The origin of the forest in `directory`; None for one that does not say. Raises FormatError if damaged."""
+    """Read the origin of the forest in `directory`; None if it is not recorded. Raises FormatError if damaged."""
     return _run_entry(directory, "origin", Origin.parse, "the origin of the forest")
 
 
 def read_choices(directory: Path) -> Choices:
-    """The shrinkage and the power of the forest in `directory`. Raises FormatError if damaged."""
+    """Read lambda and power of the forest in `directory`. Raises FormatError if damaged."""
     return Choices(
         _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
         _run_entry(directory, "power", Power.parse, "the power") or Power(),
@@ -458,7 +460,7 @@ def read_choices(directory: Path) -> Choices:
 
 
 def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
-    """An entry of the metadata of run.parquet; None where it has none."""
+    """Return an entry of the metadata of run.parquet; None without it."""
     path = directory / "run.parquet"
     try:
         raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY]).get(name)

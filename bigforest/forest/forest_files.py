@@ -105,7 +105,7 @@ def is_forest(path: Path) -> bool:
 
 
 class ForestFiles:
-    """The files of a forest: what they are, what they say, and their tables, read when they are asked for.
+    """The files of a forest: facts from their metadata, and their tables, read on access.
 
     `Forest` (predict/forest.py), the class for users, holds one; there the tables are documented.
 
@@ -351,7 +351,7 @@ class ForestFiles:
 
     @property
     def paths(self) -> list[Path]:
-        """All files, each of which a copy needs."""
+        """All files of the forest."""
         small = [self.directory / FEATURES_FILE, self.directory / RUN_FILE]
         small += [self.directory / RANKS_FILE] if self.config.ranks else []
         small += [self.directory / BOOSTING_FILE] if self.config.boosts else []

@@ -38,7 +38,7 @@ KINDS = ("leaf", "axis", "category", "oblique")
 POISSON = "poisson_deviance"
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
-# Nodes that fill a row group, and terms and levels in them: what is written and read at a time. A node is in one.
+# Nodes of a row group, and terms and levels in them; row groups are written and read whole. A node is in one.
 GROUP_NODES = 1 << 17
 GROUP_ENTRIES = 1 << 21
 
@@ -361,14 +361,14 @@ SHARPENED = "sharpen"
 
 
 def nodes_schema(spec: DataSpec) -> pa.Schema:
-    """NODES for the forest of a table: counts have 64 bits where its weights are wide."""
+    """Return NODES for the forest of a table: counts have 64 bits if its weights are wide."""
     if not spec.wide_weights:
         return NODES
     return NODES.set(NODES.get_field_index("counts"), pa.field("counts", _counts(pa.uint64())))
 
 
 def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
-    """Schema of oob/rows.parquet for a target of Arrow type `label`: that of its classes, or float64 of numbers.
+    """Return the schema of oob/rows.parquet for a target of Arrow type `label`: of its classes, or float64.
 
     shares  the columns after the others, all of float64: p_<class> of each class, or SPREAD of numbers.
     """
@@ -377,18 +377,19 @@ def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
 
 
 def confusion(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/confusion.parquet for classes of this Arrow type."""
+    """Return the schema of oob/confusion.parquet for classes of this Arrow type."""
     return _with_label(FILES["oob/confusion.parquet"], label)
 
 
 def number_curve(impurity: str) -> pa.Schema:
-    """Schema of oob/curve.parquet of a regression by this impurity."""
+    """Return the schema of oob/curve.parquet of a regression by this impurity."""
     trees, error, rows = FILES["oob/curve.parquet for regression"]
     return file_schema([trees, error._replace(name=POISSON) if impurity == "poisson" else error, rows])
 
 
 def number_metrics(impurity: str) -> pa.Schema:
-    """Schema of oob/metrics.parquet of a regression by this impurity; see metrics/numbers.py NumberMetrics."""
+    """Return the schema of oob/metrics.parquet of a regression by this impurity; see metrics/numbers.py
+    NumberMetrics."""
     return file_schema(
         column
         for column in FILES["oob/metrics.parquet for regression"]
@@ -397,9 +398,9 @@ def number_metrics(impurity: str) -> pa.Schema:
 
 
 def metrics(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/metrics.parquet for classes of this Arrow type; see metrics/classes.py ClassMetrics.
+    """Return the schema of oob/metrics.parquet for classes of this Arrow type; see metrics/classes.py ClassMetrics.
 
-    Null besides: auc unless both of two classes have rows, and all shares while no row is out of bag.
+    Also null: auc unless both of two classes have rows, and all shares while no row is out of bag.
     """
     return _with_label(FILES["oob/metrics.parquet"], label)
 

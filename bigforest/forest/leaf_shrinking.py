@@ -1,7 +1,7 @@
-"""Hierarchical shrinkage: the values of leaves, moved towards those of the nodes above them, for some lambdas at once.
+"""Hierarchical shrinkage: values of leaves, moved towards the values of the nodes above them, for several lambdas at
+once.
 
-The formula is in kernels/predict/shrink.py. Nothing of it is kept in a forest but lambda: the values follow from the
-nodes.
+The formula is in kernels/predict/shrink.py. A forest stores lambda only: the values follow from the nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MOST_CLASSES = 64
 
 
 def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
-    """The lambdas that trees are evaluated by: several to choose from, a given one, or none where leaves are as grown.
+    """Return the lambdas for which trees are evaluated: several to select from, a given one, or none if leaves stay as
+    grown.
 
     rows, classes  of the table; 1 class of a number.
     """
@@ -38,7 +39,8 @@ def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float,
 
 
 def leaf_lambdas(config: TrainConfig, amount: float) -> tuple[float, ...]:
-    """The lambdas by which trees are loaded whose leaves are shrunk by this amount; none where leaves are as grown.
+    """Return the lambdas with which trees are loaded whose leaves are shrunk by this amount; none if leaves stay as
+    grown.
 
     Where the votes of trees have weights, every leaf has values of its own, also by lambda 0.
     """
@@ -65,8 +67,8 @@ class LeafShrinking:
         counts: NDArray[Any],
         number: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
-        """The shrunk values of the leaves in the next piece: float64 [leaves, classes * lambdas], or [leaves, lambdas]
-        of numbers; those of the first class come first.
+        """Return the shrunk values of the leaves in the next piece: float64 [leaves, classes * lambdas], or [leaves,
+        lambdas] for regression; all lambdas of the first class come first.
 
         feature, weight, counts  of the nodes of the piece, see forest/parts.py Nodes; number: their values.
         """

@@ -72,7 +72,8 @@ class LeafTargets(NamedTuple):
         return self.held + self.code.nbytes + self.reach.nbytes
 
     def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
-        """Whether the targets of the leaves from `leaf` on have these means by weight, as nearly as they are kept.
+        """Return whether the weighted means of the targets of the leaves from `leaf` on are these, up to the precision
+        in which weights are stored.
 
         mean  float64 [leaves]; step: of the targets, see TargetSpec
         """
@@ -98,12 +99,12 @@ class LeafTargets(NamedTuple):
 
 
 def values_path(directory: Path) -> Path:
-    """Where the different targets are."""
+    """Return the file of the distinct targets."""
     return directory / FOLDER / _VALUES
 
 
 def leaf_targets_path(directory: Path, first_tree: int) -> Path:
-    """Where the targets of the leaves of some trees are, of which this is the first."""
+    """Return the file of the targets in the leaves of trees from this one on."""
     return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
 
@@ -119,7 +120,8 @@ def leaves_tables(
     code: NDArray[np.uint32],
     weight: NDArray[np.uint32],
 ) -> Iterator[pa.Table]:
-    """The leaves `node` of a tree, as tables that each are a row group; the targets of leaf i begin at start[i]."""
+    """Yield the leaves `node` of a tree, as tables that are a row group each; the targets of leaf i begin at
+    start[i]."""
     trees = arrow_array(np.full(node.size, tree, np.uint32))
     lists = (_lists(start, entries) for entries in (code, weight))
     table = pa.Table.from_arrays([trees, arrow_array(node), *lists], schema=LEAF_TARGETS)
@@ -128,18 +130,18 @@ def leaves_tables(
 
 
 def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
-    """A column of lists, of which list i has the entries from start[i] to before start[i + 1]."""
+    """Return a column of lists; list i has the entries from start[i] to before start[i + 1]."""
     kind = LEAF_TARGETS.field("targets").type
     return pa.ListArray.from_arrays(arrow_array(start.astype(np.int32)), arrow_array(entries), type=kind)
 
 
 def targets_files(directory: Path) -> list[Path]:
-    """All files of the targets."""
+    """Return all files of the targets."""
     return [*parts_in(directory, FOLDER), values_path(directory)]
 
 
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
-    """The checked targets of the forest in `directory`.
+    """Read and check the targets of the forest in `directory`.
 
     mapped   put the large arrays into a file in `scratch` (None: the system's folder) that goes away with them, and
              not into memory.
@@ -175,7 +177,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
 
 
 def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
-    """Write the targets of several forests, in this order, as those of the `merged` one in `directory`."""
+    """Write the targets of several forests, in this order, as the targets of the `merged` forest in `directory`."""
     values = [read_values(source, header) for source, header in sources]
     union = np.unique(np.concatenate(values))
     write_values(directory, union, merged)
@@ -190,7 +192,7 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged
 
 
 def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) -> Iterator[pa.Table]:
-    """The leaves in a file, trees raised by `offset`, and code c made places[c]."""
+    """Yield the leaves in a file with tree numbers raised by `offset` and code c replaced by places[c]."""
     for batch in _batches(path, header):
         _, ends, codes, weights = _leaves(batch, path)
         if codes.size and int(codes.max()) >= places.size:
@@ -201,7 +203,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
 
 
 def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
-    """The different targets. Raises FormatError."""
+    """Read the distinct targets. Raises FormatError."""
     path = values_path(directory)
     table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)
     column = table["value"]
@@ -212,7 +214,7 @@ def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
 
 
 def _entries(path: Path) -> int:
-    """Targets of the leaves in a file, at most, as it says."""
+    """Return an upper bound of the targets in a file, from its metadata."""
     with decoding(path):
         chunks = [chunk for group in row_groups(path) for chunk in group]
     return sum(chunk.values or 0 for chunk in chunks if chunk.name.startswith("targets."))
@@ -229,7 +231,7 @@ def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uin
 
 
 def _batches(path: Path, header: Header) -> Iterator[Any]:
-    """The rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
+    """Yield the rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
     file = open_checked(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
     with decoding(path):
         for group in range(file.num_row_groups):
@@ -241,7 +243,7 @@ def _batches(path: Path, header: Header) -> Iterator[Any]:
 def _leaves(
     batch: Any, path: Path
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """The trees of some leaves, where the targets of each end, counted from the first, and their codes and weights."""
+    """Return the trees of some leaves, the end of each leaf's targets counted from the first, and codes and weights."""
     lists = [batch.column(name) for name in ("targets", "weights")]
     offsets = [as_numpy(column.offsets).astype(np.int64) for column in lists]
     lengths = [np.diff(found) for found in offsets]

@@ -1,15 +1,14 @@
-"""Where out-of-bag rows ended in the trees of a part, and what the leaves cast: files of a run beside the parts.
+"""Leaves of out-of-bag rows in each tree, and the votes of leaves.
 
-`votes/part-NNNNNNN.leaves`, NNNNNNN being its first tree, has a block for every chunk of rows: for every tree the rows
-of the chunk that are not in its bag, ascending, and the number of the leaf of each. `votes/part-NNNNNNN.ballots` has
-what the leaves cast and hold (ballots.py). It is a file of its own because wide weights are counted later. Both are
-files of storage/array_file.py.
+While a run grows trees it keeps two files per group of trees (storage/array_file.py), NNNNNNN being the first tree:
 
-Where the out-of-bag rows end in each tree, kept with a forest (`keep_votes`): oob/votes/part-NNNNNNN.parquet, of
-schema.py VOTES, NNNNNNN being the first tree.
+    votes/part-NNNNNNN.leaves   a block for every chunk of rows: for every tree the out-of-bag rows of the chunk,
+                                ascending, and the leaf of each
+    votes/part-NNNNNNN.ballots  votes and weights of the leaves (ballots.py); a separate file, because wide weights
+                                are counted later
 
-They are what leaf_files.py says, tree by tree, so that every estimate that starts from out-of-bag votes can be made
-from them and the nodes of the forest.
+With `keep_votes` the forest has the leaves in oob/votes/part-NNNNNNN.parquet (format.py VOTES), tree by tree. Every
+estimate that starts from out-of-bag votes can be made from them and the nodes of the forest.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from bigforest.store.store import Store
 
 FOLDER = "votes"
 _NAME = re.compile(r"part-(\d{7,10})\.leaves")
-# Bytes of a row in a tree, and of the ballots of trees that are kept for one file, besides those of the last.
+# Bytes of a row in a tree; bytes of ballots, without those of the last tree, at which a file is full.
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
 LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
@@ -56,7 +55,7 @@ _MOST_STEP = 1 << 16
 
 
 class LeafChunk(NamedTuple):
-    """Rows of a chunk that are out of bag, tree by tree.
+    """Out-of-bag rows of a chunk, tree by tree.
 
     rows    uint16, numbers within the chunk
     leaves  uint32, number of the leaf in its tree
@@ -69,14 +68,14 @@ class LeafChunk(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Rows that are not in the bag of a tree, uint32, ascending, and the number of the leaf of each, uint32."""
+    """Out-of-bag rows of a tree, uint32, ascending, and the number of the leaf of each, uint32."""
 
     rows: NDArray[np.uint32]
     leaves: NDArray[np.uint32]
 
 
 class LeafFile(NamedTuple):
-    """A file of leaves that is whole.
+    """A complete file of leaves.
 
     path    without its ending.
     trees   whose leaves these are.
@@ -88,14 +87,14 @@ class LeafFile(NamedTuple):
     leaves: ArrayFile
 
     def chunk(self, file: FileIO, number: int) -> LeafChunk:
-        """A chunk, from the open file. Raises FormatError when it is damaged."""
+        """Read a chunk from the open file. Raises FormatError if it is damaged."""
         found = LeafChunk(*map(read_only, self.leaves.block(file, number)))
         if not found.rows.size == found.leaves.size == found.counts.sum() or found.counts.size != len(self.trees):
             raise damaged(self.leaves.path)
         return found
 
     def ballots(self, spec: DataSpec) -> Ballots:
-        """What the leaves cast. Raises FormatError when that is damaged."""
+        """Read the votes of the leaves. Raises FormatError if they are damaged."""
         path = _ballots(self.path)
         first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec)))
         sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
@@ -105,7 +104,7 @@ class LeafFile(NamedTuple):
         return Ballots(first, ballot, weight, mixed)
 
     def nodes(self, spec: DataSpec) -> tuple[int, int]:
-        """How many nodes its trees have, and how many of the numbers that go with them (Ballots.mixed).
+        """Return the number of nodes of the trees, and the number of rows of Ballots.mixed.
 
         Raises FormatError when that is damaged.
         """
@@ -132,7 +131,8 @@ class LeafFile(NamedTuple):
 
 
 def step_rows(classes: int) -> int:
-    """Rows of a row group of rows.parquet; a function of the task alone, so that the file does not depend on memory."""
+    """Return the rows of a row group of oob/rows.parquet. They depend on the task alone, so the file does not depend on
+    memory."""
     rows = _MOST_STEP
     while rows > 256 and 8 * rows * classes > _STEP_BYTES:
         rows //= 2
@@ -140,30 +140,30 @@ def step_rows(classes: int) -> int:
 
 
 def leaf_chunk_rows(rows: int, classes: int) -> int:
-    """Rows of a chunk of a table of `rows` rows; classes: numbers in an answer."""
+    """Return the rows of a chunk of a table with `rows` rows; classes: of the target, 1 for regression."""
     return min(_MOST_CHUNK if rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(classes))
 
 
 def leaves_path(directory: Path, first_tree: int) -> Path:
-    """The files of a part, without their endings."""
+    """Return the path of the files of a group of trees, without their endings."""
     return directory / FOLDER / f"part-{first_tree:07d}"
 
 
 def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[LeafChunk]) -> None:
-    """Write a file of leaves, a chunk at a time; classes: numbers in an answer."""
+    """Write a file of leaves, a chunk at a time; classes: of the target, 1 for regression."""
     with writing_arrays(_leaves(path), LEAF_TYPES, _about(trees, rows, classes)) as add:
         for chunk in chunks:
             add(*chunk)
 
 
 def write_ballots(path: Path, ballots: Ballots) -> None:
-    """Write what the leaves of a part cast."""
+    """Write the votes of the leaves of a group of trees."""
     types = {name: array.dtype.str for name, array in ballots._asdict().items()}
     write_arrays(_ballots(path), types, *ballots)
 
 
 class LeafWriter:
-    """Writes files of the leaves of left out rows, of consecutive trees some at a time."""
+    """Writes files of the leaves of out-of-bag rows, for consecutive trees, some at a time."""
 
     def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
         """first: number of the first tree."""
@@ -204,7 +204,7 @@ class LeafWriter:
 
 
 def leaf_chunks(found: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
-    """The leaves of some rows, a chunk of `step` rows at a time."""
+    """Yield the leaves of some rows, in chunks of `step` rows."""
     starts = np.arange(0, rows + step, step)
     cuts = [np.searchsorted(own.rows, starts) for own in found]
     for number, start in enumerate(starts[:-1].tolist()):
@@ -216,7 +216,7 @@ def leaf_chunks(found: Sequence[LeftOut], rows: int, step: int) -> Iterator[Leaf
 
 
 def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
-    """The files of leaves in a directory that are whole and have ballots, by their first trees; others do not count.
+    """Return the files of leaves in a directory that are complete and have ballots, by their first trees.
 
     trees  where the first tree is to be; None for anywhere.
     """
@@ -228,7 +228,7 @@ def found_leaves(directory: Path, rows: int, classes: int, trees: range | None =
 
 
 def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
-    """The file, None where it is not whole or of another table."""
+    """Return the file; None if it is incomplete or of another table."""
     try:
         file = ArrayFile.of(_leaves(path), LEAF_TYPES)
     except FormatError:
@@ -241,12 +241,12 @@ def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
 
 
 def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
-    """What a file says: trees, rows of the table, rows of a chunk."""
+    """Return the facts that a file states: trees, rows of the table, rows of a chunk."""
     return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(rows, classes)}
 
 
 def ballot_types(spec: DataSpec) -> dict[str, str]:
-    """Types of the arrays of Ballots."""
+    """Return the types of the arrays of Ballots."""
     whole = "<u8" if spec.wide_weights else "<u4"
     kind = "<f8" if spec.target.is_regression else whole
     return {"first": "<i8", "ballot": "<u4", "weight": whole, "mixed": kind}
@@ -267,12 +267,12 @@ _GROUP_ROWS = 1 << 18
 
 
 def votes_files(directory: Path) -> list[Path]:
-    """The files of the kept votes of a forest, in the order of their trees. Raises FormatError without any."""
+    """Return the files of the kept leaves of a forest, in the order of their trees. Raises FormatError without any."""
     return parts_in(directory, VOTES_FOLDER)
 
 
 def read_votes(directory: Path, identity: str, holding: object) -> pl.LazyFrame:
-    """The kept votes of a forest, by tree and row; columns VOTES. Raises FormatError."""
+    """Scan the kept leaves of a forest, by tree and row; columns VOTES. Raises FormatError."""
     paths = votes_files(directory)
     for path in paths:
         check_file(path, VOTES_KIND, VOTES, identity)
@@ -288,7 +288,7 @@ def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFi
 
 
 def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
-    """Write the votes of several forests, in this order, as those of the `merged` forest in `directory`.
+    """Write the kept leaves of several forests, in this order, as the leaves of the `merged` forest in `directory`.
 
     Raises FormatError.
     """
@@ -304,7 +304,7 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: 
 
 
 def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> Iterator[pa.Table]:
-    """The votes of a tree, some at a time."""
+    """Yield the leaves of a tree, some rows at a time."""
     rows: list[NDArray[np.uint64]] = []
     leaves: list[NDArray[np.uint32]] = []
     own = tree - file.trees.start
@@ -324,7 +324,7 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> It
 
 
 def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
-    """The votes in a file, trees raised by `offset`."""
+    """Yield the leaves in a file with tree numbers raised by `offset`."""
     for batch in row_batches(path):
         tree = batch.column("tree")
         if batch.num_rows and pc.max(tree).as_py() >= trees:

@@ -1,9 +1,8 @@
-"""Trees as arrays, and the rows of the forest table that they become.
+"""Trees as arrays (TreeArrays), and their rows in trees/part-NNNNNNN.parquet.
 
-Lists of varying length, one per node: the terms of oblique nodes, the levels of nodes on categories.
-
-In memory they are NamedTuples of `start`, int64 [nodes + 1], and arrays of entries, of which node i has
-start[i]:start[i + 1]. In the forest table they are columns of lists.
+Levels of nodes on categories and terms of oblique nodes are lists of varying length, one per node. In memory they are
+NamedTuples of `start`, int64 [nodes + 1], and arrays of entries; node i has the entries start[i]:start[i + 1]. In the
+file they are columns of lists.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ Lists = TypeVar("Lists", Terms, LevelLists)
 
 
 def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
-    """The lists of nodes `begin` to before `end`."""
+    """Return the lists of the nodes from `begin` to before `end`."""
     first, last = lists.start[begin], lists.start[end]
     return _made(lists, lists.start[begin : end + 1] - first, [entries[first:last] for entries in lists[1:]])
 
 
 def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | None:
-    """The lists of nodes that follow each other, of which each part has this many; None without any."""
+    """Join the lists of consecutive nodes; sizes: number of nodes of each part. None if no part has lists."""
     found = [part for part in parts if part is not None]
     if not found:
         return None
@@ -46,7 +45,7 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
 
 
 def join_fields(pieces: Sequence[Any], sizes: Sequence[int], names: Iterable[str]) -> dict[str, Any]:
-    """The named arrays and lists of nodes that follow each other, of which each piece has this many.
+    """Join the named arrays and lists of consecutive nodes; sizes: number of nodes of each piece.
 
     Pieces may lack levels or terms that others have; what none has is None.
     """
@@ -61,8 +60,8 @@ def join_fields(pieces: Sequence[Any], sizes: Sequence[int], names: Iterable[str
 
 
 def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Consecutive lists, from the first to before the second number, that have at most `most` entries together, or one
-    list; start: where the entries of each begin, and those of the last end."""
+    """Cut consecutive lists into ranges with at most `most` entries together, or of one list. start: where the entries
+    of each list begin, and the end of the last."""
     begin, size = 0, start.size - 1
     while begin < size:
         end = max(begin + 1, int(start.searchsorted(start[begin] + most, side="right")) - 1)
@@ -71,13 +70,13 @@ def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
 
 
 def list_of_nodes(lists: Lists) -> Lists:
-    """The lists of the nodes that have one, and of these alone."""
+    """Return the lists of the nodes that have one, without the other nodes."""
     own = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)
     return lists._replace(start=lists.start[own])
 
 
 def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bool_]) -> Lists | None:
-    """The lists of these nodes, empty but for those that are `keeping` theirs, bool [all nodes]; None if all are."""
+    """Return the lists of these nodes, empty unless `keeping`, bool [all nodes]; None if all are empty."""
     length = np.diff(lists.start)
     start = np.append(0, np.cumsum((length * keeping)[nodes]))
     entries = np.repeat(keeping, length)
@@ -92,7 +91,7 @@ def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) ->
 def levels_column(
     lists: LevelLists | None, valid: pa.Buffer, feature: NDArray[np.int32], header: Header, kind: pa.DataType
 ) -> Any:
-    """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
+    """Return the column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
 
     valid  bitmap of the nodes that have levels.
     """
@@ -111,7 +110,8 @@ def levels_column(
 def check_levels(
     column: Any, feature: NDArray[np.int32], header: Header, require: Callable[[object, str], None]
 ) -> LevelLists:
-    """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises.
+    """Check the column `levels` of nodes on these features, whose nulls have been checked, and return its lists;
+    `require` raises.
 
     column  lists of text, read as a dictionary: each word is looked up once for all nodes of a feature.
     """
@@ -119,7 +119,7 @@ def check_levels(
     assert levels is not None
     start = _starts(column, require, "a node on a category has no levels")
     words = column.flatten()
-    missing = len(words.dictionary)  # stands for null
+    missing = len(words.dictionary)  # represents null
     # Each word is looked up once per feature, whose pairs are consecutive.
     pair = np.repeat(feature.astype(np.int64), np.diff(start)) * (missing + 1) + as_numpy(words.indices, missing)
     pairs, place = np.unique(pair, return_inverse=True)
@@ -143,7 +143,7 @@ def check_levels(
 
 
 def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa.DataType) -> Any:
-    """The column `terms`, of the Arrow type `kind`, of this many nodes; features are called `names`."""
+    """Return the column `terms`, of the Arrow type `kind`, of this many nodes; names: of the features."""
     if terms is None:
         return pa.nulls(nodes, kind)
     words = arrow_array(names, pa.string()).take(arrow_array(terms.feature))
@@ -153,7 +153,7 @@ def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa
 
 
 def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], None]) -> Terms:
-    """The checked terms of a column whose nulls are right; `require` raises where something is not as it must be."""
+    """Check the column `terms`, whose nulls have been checked, and return its lists; `require` raises."""
     start = _starts(column, require, "an oblique node has no terms")
     terms = column.flatten()
     names, weights = terms.flatten()
@@ -167,14 +167,14 @@ def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], No
 
 
 def _starts(column: Any, require: Callable[[object, str], None], problem: str) -> NDArray[np.int64]:
-    """Where the entries of each list begin, and those of the last end; `require` raises where one is empty."""
+    """Return where the entries of each list begin, and the end of the last; `require` raises for an empty list."""
     length = as_numpy(pc.list_value_length(column), 0)
     require((length[as_numpy(column.is_valid())] > 0).all(), problem)
     return np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
 
 
 def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The features that inner nodes look at, node after node, and how many each looks at.
+    """Return the features of inner nodes, node after node, and the number of features of each.
 
     names, terms  the columns `feature` and `terms` of inner nodes, trusted.
     """
@@ -190,7 +190,7 @@ def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int6
 
 
 def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
-    """Whether the entries of each list ascend, each once."""
+    """Return whether the entries of each list ascend strictly."""
     inside = np.ones(max(entries.size - 1, 0), np.bool_)
     inside[start[(start > 0) & (start < entries.size)] - 1] = False  # neighbours of two nodes
     return bool((np.diff(entries.astype(np.int64))[inside] > 0).all())
@@ -235,17 +235,17 @@ class TreeArrays(NamedTuple):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        """Starts of the trees, and the end of the last, int64 [trees + 1]."""
         return np.append(np.flatnonzero(self.depth == 0), self.depth.size)
 
     @property
     def entries(self) -> NDArray[np.int64]:
-        """Where the terms and levels of each node begin if they are put in one row, and the last ones end."""
+        """Starts of the terms and levels of each node if they are put in one row, and the end of the last."""
         starts = [lists.start for lists in (self.levels, self.terms) if lists is not None]
         return sum(starts, np.zeros(self.feature.size + 1, np.int64))
 
     def rows(self, begin: int, end: int) -> TreeArrays:
-        """Nodes from `begin` to before `end`."""
+        """Return the nodes from `begin` to before `end`."""
         levels = None if self.levels is None else cut_lists(self.levels, begin, end)
         terms = None if self.terms is None else cut_lists(self.terms, begin, end)
         arrays = self._asdict() | {"levels": None, "terms": None}
@@ -254,7 +254,7 @@ class TreeArrays(NamedTuple):
 
 
 def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """The prediction of each node, float64 [nodes, outputs]: its shares of classes, or its mean."""
+    """Return the prediction of each node, float64 [nodes, outputs]: its class probabilities, or its mean."""
     if value is not None:
         return value[:, None]
     weights = counts.astype(np.float64)
@@ -262,19 +262,19 @@ def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) ->
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
-    """The nodes of all, one after the other, as if they were one tree."""
+    """Join the nodes of trees, one after the other."""
     if len(trees) == 1:
         return trees[0]
     return TreeArrays(**join_fields(trees, [tree.feature.size for tree in trees], TreeArrays._fields))
 
 
 def part_path(directory: Path, first_tree: int) -> Path:
-    """Name of the part that starts with `first_tree` in the forest `directory`; names sort like trees."""
+    """Return the file of trees that begins with `first_tree` in the forest `directory`; names sort like trees."""
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
 def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
-    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
+    """Write trees `first_tree`, `first_tree` + 1, ... as one file of the forest `directory`, and return its path.
 
     The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
@@ -291,7 +291,7 @@ def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], h
 def _numbered(
     first_tree: int, groups: Iterable[TreeArrays]
 ) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
-    """Consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
+    """Yield consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
     tree, number = first_tree - 1, 0  # of the tree before the first root, and of its next node
     for nodes in groups:
         size = nodes.depth.size
@@ -305,7 +305,7 @@ def _numbered(
 
 
 def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
-    """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however they come in.
+    """Cut consecutive nodes into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however the nodes come.
 
     pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes
             of them.
@@ -330,7 +330,7 @@ def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[li
 
 
 def _nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
-    """Nodes, which have these numbers of their trees and in them, as a table of schema NODES."""
+    """Return nodes, with these numbers of trees and nodes, as a table of schema NODES."""
     schema, names = nodes_schema(header.spec), header.spec.feature_names
     size = nodes.feature.size
     kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
@@ -344,14 +344,14 @@ def _nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np
     bitmaps: dict[tuple[str, ...], pa.Buffer] = {}
 
     def valid(name: str) -> pa.Buffer:
-        """Which nodes have a value in this column; several columns share a bitmap."""
+        """Return a bitmap of the nodes that have a value in this column; several columns share a bitmap."""
         own = tuple(one for one in NODE_KINDS[name] if one in kinds)
         if own not in bitmaps:
             bitmaps[own] = bitmap(np.array([one in own for one in KINDS])[kind])
         return bitmaps[own]
 
     def where(name: str, values: NDArray[Any]) -> pa.Array:
-        """The column `name` of numbers, null in the nodes of other kinds."""
+        """Return the numeric column `name`, null in the nodes of other kinds."""
         return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), size, [valid(name), pa.py_buffer(values)])
 
     columns = {
@@ -375,12 +375,12 @@ def _nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np
 
 
 def _named(places: pa.Array, names: Sequence[str]) -> Any:
-    """A column of places in `names`."""
+    """Return a dictionary column from positions in `names`."""
     return pa.DictionaryArray.from_arrays(places, arrow_array(names, pa.string()), safe=False)
 
 
 def counts_column(counts: NDArray[Any], kind: pa.DataType) -> Any:
-    """The column `counts`, of the Arrow type `kind`, from an array [nodes, classes]; null without classes."""
+    """Return the column `counts`, of the Arrow type `kind`, from an array [nodes, classes]; null without classes."""
     nodes, classes = counts.shape
     if not classes:
         return pa.nulls(nodes, kind)

@@ -55,8 +55,8 @@ class OobReport:
     """
 
     def __init__(self, home: Path, spec: DataSpec, impurity: str, identity: str, holding: object = None) -> None:
-        """home: the directory of the forest, grown by this impurity; holding: kept as long as a LazyFrame of its files
-        is in use."""
+        """home: directory of the forest, grown with this impurity. holding: kept alive as long as a LazyFrame of its
+        files is in use."""
         directory = home / "oob"
         label = stored_labels(spec.target).type
         numbers = spec.target.is_regression
@@ -106,17 +106,17 @@ def _cell(name: str, value: object) -> str:
 
 
 def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
-    """The labels in a frame in the type of the target: the files have all kinds of text as strings."""
+    """Cast the labels in a frame to the type of the target; the files have all kinds of text as strings."""
     return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)
 
 
 def oob_rows_path(directory: Path, number: int) -> Path:
-    """The file with this number of the report of a forest."""
+    """Return the file of this number of the report of a forest."""
     return directory / "oob" / (f"rows-{number:07d}.parquet" if number else "rows.parquet")
 
 
 def oob_rows_files(directory: Path) -> list[Path]:
-    """The files of a forest that are there, in order.
+    """Return the files of rows of the report, in order.
 
     Raises FormatError where one is missing among them, or where rows do not ascend from file to file, as footers say.
     """
@@ -134,7 +134,7 @@ def oob_rows_files(directory: Path) -> list[Path]:
 
 
 def _row_bounds(path: Path) -> tuple[int, int]:
-    """The lowest and the highest row number of a file. Raises FormatError."""
+    """Return the lowest and the highest row number of a file. Raises FormatError."""
     with decoding(path):
         chunks = [chunk for group in row_groups(path) for chunk in group if chunk.name == "row"]
         bounds = [int.from_bytes(bound, "little") for chunk in chunks for bound in (chunk.low, chunk.high) if bound]
@@ -144,11 +144,11 @@ def _row_bounds(path: Path) -> tuple[int, int]:
 
 
 def oob_row_batches(directory: Path, names: list[str]) -> Iterator[Any]:
-    """The named columns of the rows of all files, as record batches, validated by Arrow."""
+    """Yield the named columns of the rows of all files, as record batches, validated by Arrow."""
     for path in oob_rows_files(directory):
         yield from row_batches(path, names)
 
 
 def has_spread(path: Path) -> bool:
-    """Whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
+    """Return whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
     return SPREAD in read_header(path, "oob-rows")[1].schema_arrow.names

@@ -1,4 +1,4 @@
-"""Where a forest comes from: the table it was grown on, or the forests it was merged from. Kept in run.parquet."""
+"""Origin of a forest: the table it was grown on, or the forests it was merged from; stored in run.parquet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MergedForest:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What decided how many trees were grown, see TrainConfig.stop_oob.
+    """Rule that set the number of trees, see TrainConfig.stop_oob.
 
     tolerance  of the out-of-bag error.
     most       trees that were requested; with fewer the error had settled.
@@ -36,7 +36,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a forest was grown on.
+    """Training table of a forest, or the forests it was merged from.
 
     data         absolute path (file, folder, glob or store); None for a table in memory, or when merged.
     exclude      columns left out.
@@ -52,12 +52,12 @@ class Origin:
     stop: Stop | None = None
 
     def entries(self) -> dict[str, Any]:
-        """The entry of run.parquet's metadata."""
+        """Return the entry of run.parquet's metadata."""
         return {"origin": asdict(self)}
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Origin:
-        """Inverse of `entries`, of what may be damaged. Raises ValueError, TypeError, LookupError or AttributeError."""
+        """Parse `entries`, which may be damaged. Raises ValueError, TypeError, LookupError or AttributeError."""
         pieces = tuple(MergedForest(**piece) for piece in raw["merged"])
         stop = None if raw.get("stop") is None else Stop(**raw["stop"])
         origin = cls(**{**raw, "exclude": tuple(raw["exclude"]), "merged": pieces, "stop": stop})

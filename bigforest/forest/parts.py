@@ -1,6 +1,8 @@
-"""Reading the nodes of a forest from its parts, some at a time, as checks.py lets them pass.
+"""Reading trees/part-NNNNNNN.parquet: some nodes at a time, checked before anything uses them.
 
-Untrusted nodes of a file, checked and converted to arrays that kernels may trust.
+Arrow decodes a batch of about PIECE_BYTES. `check_batch` checks each column: nulls, kinds, features, levels, terms,
+thresholds, counts. The kernel `check_nodes` then checks that the nodes form trees in preorder, with a stack of open
+nodes that is carried from batch to batch, and that weights and counts of children add up to their parent.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Nodes(NamedTuple):
     right       uint32, number of the right child within the tree; anything in a leaf
     threshold   float64; anything in a leaf and on a category
     default_left  bool; anything in leaves and oblique nodes
-    weight      uint64, what the rows of the bag in the node weigh
+    weight      uint64, weight of the bag rows in the node
     counts      uint32, or uint64 of wide weights [nodes, classes], without classes for regression
     value       float64, finite; None where classes are predicted
     levels      what nodes on categories list; None without such nodes
@@ -82,7 +84,7 @@ class Nodes(NamedTuple):
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        """Starts of the trees, and the end of the last, int64 [trees + 1]."""
         return np.append(self.roots, self.feature.size)
 
     @property
@@ -97,7 +99,7 @@ _OF_NODES = tuple(name for name in Nodes._fields if name not in ("tree", "roots"
 
 
 def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
-    """Pieces that follow each other as one."""
+    """Join consecutive pieces."""
     sizes = [piece.node.size for piece in pieces]
     begins = np.cumsum(sizes) - sizes
     roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
@@ -112,7 +114,7 @@ def check_batch(
     waiting: NDArray[np.uint32],
     rest: NDArray[np.uint64],
 ) -> Nodes:
-    """The arrays of a record batch of schema NODES, which must continue where `state` stands (see check_nodes).
+    """Check a record batch of schema NODES, which must continue from `state` (see check_nodes), and return its arrays.
 
     Raises FormatError naming `path` otherwise.
     """
@@ -149,7 +151,7 @@ def check_batch(
 
 
 def _numbers(array: Any) -> NDArray[Any]:
-    """Values as numpy; where null, anything."""
+    """Return values as an array, with undefined values for nulls."""
     if array.null_count == 0:
         return as_numpy(array)
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
@@ -157,7 +159,7 @@ def _numbers(array: Any) -> NDArray[Any]:
 
 
 def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
-    """The kind of each node, as its place in KINDS."""
+    """Return the kind of each node, as its position in KINDS."""
     names = kind.dictionary.to_pylist()
     index = as_numpy(kind.indices)
     require(
@@ -168,7 +170,7 @@ def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
 
 
 def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any) -> NDArray[np.int32]:
-    """The position of the feature of each node; LEAF or OBLIQUE where there is none."""
+    """Return the position of the feature of each node; LEAF or OBLIQUE for nodes without one."""
     category, oblique = kind == KINDS.index("category"), kind == KINDS.index("oblique")
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
@@ -176,14 +178,14 @@ def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any)
     feature = known[index]
     without = oblique | (kind == KINDS.index("leaf"))
     require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
-    of_category = np.array([own.splits_on_levels for own in spec.features] + [False])  # the last is that of LEAF
+    of_category = np.array([own.splits_on_levels for own in spec.features] + [False])  # the last is for LEAF
     require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
     feature[oblique] = OBLIQUE
     return feature
 
 
 def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
-    """Counts of classes, or values and no counts."""
+    """Return counts of classes, or values and no counts."""
     if spec.target.is_regression:
         require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
         require(value.null_count == 0, "a node has no value")
@@ -206,8 +208,8 @@ _INSTEAD: dict[str | None, str] = {
     "a comparison": "it is a comparison; give the folder winner.forest in it",
 }
 
-# Bytes of decoded nodes held at a time (not in Limits, as a forest is opened without resources), of one of them besides
-# its counts, terms and levels, and of one of those.
+# Bytes of decoded nodes held at a time (not in Limits, as a forest is opened without resources), of a node without its
+# counts, terms and levels, and of a term or level.
 PIECE_BYTES = 1 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32
@@ -216,7 +218,7 @@ _WORDS = ("levels.list.element",)
 
 
 class Span(NamedTuple):
-    """Rows `start` to before `stop` of the part `path`, which are whole trees; all of it by default."""
+    """Rows from `start` to before `stop` of the file of trees `path`, which are whole trees; by default all rows."""
 
     path: Path
     start: int = 0
@@ -224,7 +226,7 @@ class Span(NamedTuple):
 
 
 def part_paths(directory: Path) -> list[Path]:
-    """The parts of the forest `directory` in the order of their trees; FormatError without any."""
+    """Return the files of trees of the forest `directory`, in order. Raises FormatError without any."""
     if not directory.is_dir():
         what = "it is a file" if directory.exists() else "there is no such folder"
         begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
@@ -241,7 +243,8 @@ def part_paths(directory: Path) -> list[Path]:
 
 
 def numbered_parts(folder: Path) -> list[Path]:
-    """The files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other names."""
+    """Return the files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other
+    names."""
     found = {}
     for path in folder.glob("part-*.parquet"):
         match = _PART.fullmatch(path.name)
@@ -252,7 +255,7 @@ def numbered_parts(folder: Path) -> list[Path]:
 
 
 def parts_in(directory: Path, folder: str | Path) -> list[Path]:
-    """`numbered_parts` of a folder of the forest in `directory`, which has some. Raises FormatError."""
+    """Return `numbered_parts` of a folder of the forest in `directory`. Raises FormatError without any."""
     found = numbered_parts(directory / folder)
     if not found:
         raise damaged_forest(f"{directory} has no files {folder}/part-*.parquet")
@@ -260,16 +263,16 @@ def parts_in(directory: Path, folder: str | Path) -> list[Path]:
 
 
 def first_tree(path: Path) -> int:
-    """The first tree of a part, by its name."""
+    """Return the first tree of a file of trees, from its name."""
     found = _PART.fullmatch(path.name)
     assert found is not None
     return int(found[1])
 
 
 def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
-    """Check metadata and columns of all parts and that they are of one forest.
+    """Check the metadata and columns of all files of trees, and that they belong to one forest.
 
-    Returns what they agree on, with its levels, and everything that they say they hold.
+    Returns their common header, with levels, and all rows of each file as its metadata says.
     """
     header, _ = read_header(paths[0], "trees")
     spans = [check_part(path, header) for path in paths]
@@ -277,13 +280,14 @@ def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
 
 
 def check_part(path: Path, header: Header) -> Span:
-    """Check metadata and columns of a part of the forest of a header; everything that it says it holds."""
+    """Check the metadata and columns of a file of trees of the forest with this header; return all its rows."""
     file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
     return Span(path, 0, file.metadata.num_rows)
 
 
 def piece_rows(classes: int, entries: float = 0.0) -> int:
-    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too.
+    """Return the nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits
+    too.
 
     entries  terms and levels of a node, on average
     """
@@ -291,7 +295,7 @@ def piece_rows(classes: int, entries: float = 0.0) -> int:
 
 
 def read_span(span: Span, header: Header) -> Iterator[Nodes]:
-    """The checked nodes of a span, some at a time.
+    """Yield the nodes of a span, checked, some at a time.
 
     The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES. Raises
     FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
@@ -323,14 +327,14 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
 
 
 def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The array with this many rows, or twice as many as it has."""
+    """Return the array with space for at least this many rows, or twice its rows."""
     longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
     longer[: len(array)] = array
     return longer
 
 
 def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
-    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
+    """Yield the rows of a span as record batches of about PIECE_BYTES. columns: to read; None for all."""
     yield from _batches_in(open_parquet(span.path), span, classes, columns)
 
 
@@ -353,7 +357,7 @@ def _batches_in(file: pq.ParquetFile, span: Span, classes: int, columns: list[st
 
 
 def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
-    """Terms and levels of a node of a row group, on average, as its metadata says."""
+    """Return the average number of terms and levels of a node of a row group, from its metadata."""
     values = dict.fromkeys(("terms", "levels"), 0)
     for chunk in chunks:
         name = chunk.name.partition(".")[0]
@@ -364,8 +368,8 @@ def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
 
 
 def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
-    """Raise FormatError unless files that begin with the trees `firsts` and hold this many follow from `expected`
-    on."""
+    """Raise FormatError unless files that begin with the trees `firsts` and hold `trees` follow each other from
+    `expected` on."""
     for path, first, count in zip(paths, firsts, trees, strict=True):
         if first != expected:
             what = "is missing" if first > expected else "is there more than once"
@@ -374,7 +378,7 @@ def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[in
 
 
 def check_count(directory: Path, trees: int, header: Header) -> None:
-    """Raise FormatError unless the `trees` found are those the configuration requested."""
+    """Raise FormatError unless the number of trees is that of the configuration."""
     if trees != header.config.trees:
         raise FormatError(
             f"{directory} holds {counted(trees, 'tree')} and {header.config.trees:,} were asked for; grow it again"

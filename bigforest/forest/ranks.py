@@ -1,5 +1,5 @@
-"""The ranks of the training table, for forests grown on ranks: the store with them in place of values, ranks.parquet,
-and new values among them."""
+"""Ranks of the training table, for forests that split on ranks: ranks.parquet, the store with ranks in place of values,
+and the ranks of new values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class Ranks(NamedTuple):
-    """Feature f has the values value[offsets[f]:offsets[f + 1]], ascending, which have the ranks `rank`.
+    """Values and ranks of all features: feature f has value[offsets[f]:offsets[f + 1]], ascending, and the same slice
+    of `rank`.
 
     offsets  int64 [features + 1]
     value    float64
@@ -45,20 +46,21 @@ class Ranks(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that they take."""
+        """Bytes of the arrays."""
         return self.value.nbytes + self.rank.nbytes
 
     def equal(self, other: Ranks) -> bool:
-        """Whether they are those of the same table."""
+        """Return whether these are ranks of the same table."""
         return self.rows == other.rows and all(map(np.array_equal, self[:3], other[:3]))
 
     def knots(self) -> Iterator[Knots]:
-        """Values and ranks of each feature, as `write_ranks` takes them."""
+        """Yield values and ranks of each feature, as `write_ranks` takes them."""
         for start, stop in pairwise(self.offsets):
             yield self.value[start:stop], self.rank[start:stop]
 
     def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Ranks of new values of a feature: on the line between their neighbours; 0 below all, rows + 1 above all.
+        """Return the ranks of new values of a feature, interpolated between neighbours; 0 below all, rows + 1 above
+        all.
 
         Where the line has no end (a neighbour is infinite) the rank is the lower neighbour's. NaN stays NaN.
         """
@@ -78,7 +80,7 @@ class Ranks(NamedTuple):
 
 
 def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Ranks, from 1, of values in ascending order that occur so often; those of equal rows are averaged."""
+    """Return the ranks, from 1, of ascending values that occur `counts` times; equal rows have their average rank."""
     upto = np.cumsum(counts)
     return upto - (counts - 1) / 2.0
 
@@ -93,7 +95,8 @@ def write_ranks(directory: Path, knots: Iterable[Knots], header: Header) -> None
 
 
 def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
-    """The store with ranks in place of values, if the trees of `config` split on ranks; else the store itself.
+    """Return the store with ranks in place of values, if the trees of `config` split on ranks; otherwise the store
+    itself.
 
     The ranks of values are written to the forest in `directory`. Memory: 8 bytes per code, and CODE_BYTES per
     code of one feature.
@@ -113,13 +116,13 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
 
 
 def put_ranks(store: Store) -> Store:
-    """The store with the average ranks of its values, in this process and those it is sent to."""
+    """Return the store with average ranks in place of values, in this process and in those it is sent to."""
     ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
     return store.with_values(np.concatenate(ranks), put_ranks)
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
-    """The checked ranks of the forest in `directory`. Raises FormatError."""
+    """Read and check the ranks of the forest in `directory`. Raises FormatError."""
     path = directory / FILE
     table = read_table(path, KIND, RANKS, identity)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())

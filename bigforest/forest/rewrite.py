@@ -1,6 +1,6 @@
-"""Parts of a forest, read back to be kept when a run continues, or to be written again as parts of another forest.
+"""Files of trees, read back to be kept when a run continues, or written again as files of another forest.
 
-Nodes pass through as tables of some rows, so that the memory does not depend on the size of a tree.
+Nodes pass through as tables of some rows, so memory does not depend on the size of a tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bigforest.forest.parts import Span, batches, check_part, check_parts, first
 
 
 def is_finished(directory: Path, group: range, header: Header) -> bool:
-    """Whether the part of the trees `group` is there, whole.
+    """Return whether the file of the trees `group` exists and is complete.
 
     Raises FormatError when it is damaged, is of another forest or holds other trees.
     """
@@ -43,7 +43,7 @@ def is_finished(directory: Path, group: range, header: Header) -> bool:
 def recut(
     source: Path, groups: Sequence[range], directory: Path, header: Header, parts: Sequence[range] | None = None
 ) -> None:
-    """Write trees of the forest in `source` as the parts `groups` of the forest of `header` in `directory`.
+    """Write trees of the forest in `source` as the files `groups` of the forest of `header` in `directory`.
 
     groups  the first parts of that forest, as grow/forest.py cuts it; the trees they cover must be in `source`.
     parts   the trees of each part to read, of a forest that is growing; None for all that are there.
@@ -79,14 +79,14 @@ def write_nodes(tables: Iterable[pa.Table], path: Path, header: Header) -> None:
 
 
 class _Nodes:
-    """Tables of nodes, to be taken by the number of the tree."""
+    """Tables of nodes, taken by the number of the tree."""
 
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = tables
         self._rest: pa.Table | None = None
 
     def until(self, stop: int) -> Iterator[pa.Table]:
-        """All nodes not yet taken of trees before `stop`."""
+        """Yield the remaining nodes of trees before `stop`."""
         while (table := self._rest or next(self._tables, None)) is not None:
             below = int(np.searchsorted(as_numpy(table["tree"]), stop))
             self._rest = table.slice(below) if below < table.num_rows else None
@@ -97,7 +97,7 @@ class _Nodes:
 
 
 def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
-    """The checked nodes of a forest, or of some parts of it, in order, numbers of trees raised by `offset`.
+    """Yield the checked nodes of a forest, or of some of its files, in order, with tree numbers raised by `offset`.
 
     Raises FormatError.
     """
@@ -117,7 +117,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
 
 
 def _checked_trees(span: Span, header: Header) -> range:
-    """The trees of a part, all of which is read and checked. Raises FormatError."""
+    """Read and check a file of trees; return the numbers of its trees. Raises FormatError."""
     first, trees = -1, 0
     for nodes in read_span(span, header):
         first = nodes.tree if first < 0 else first
@@ -126,7 +126,7 @@ def _checked_trees(span: Span, header: Header) -> range:
 
 
 def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
-    """The nodes with the dictionaries that all parts are written with, not those of the file."""
+    """Return nodes with the dictionaries that all files are written with, in place of those of the file."""
     columns = {name: table[name].combine_chunks() for name in NODES.names}
     for name, values in (("kind", arrow_array(KINDS)), ("feature", arrow_array(names, pa.string()))):
         places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
@@ -136,12 +136,12 @@ def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
 
 
 def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    """The table with other columns of these names."""
+    """Return the table with some columns replaced."""
     every = [columns.get(name, table[name]) for name in table.schema.names]
     return pa.Table.from_arrays(every, schema=table.schema)
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:
-    """Where the terms and levels of each node begin, and where the last one's end."""
+    """Return where the terms and levels of each node begin, and the end of the last."""
     lengths = [as_numpy(pc.list_value_length(table[name]), 0) for name in ("terms", "levels")]
     return np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0), dtype=np.int64)])

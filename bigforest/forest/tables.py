@@ -1,4 +1,4 @@
-"""Tables of a forest as Polars frames.
+"""Files of a forest as Polars frames, and Parquet files that commands write piece by piece.
 
 A Parquet file that a command writes piece by piece: complete or absent, and recognised as written by bigforest.
 """
@@ -29,7 +29,7 @@ Batches = Callable[[Path, list[str] | None], Iterator[Any]]
 
 
 def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: object) -> pl.LazyFrame:
-    """The rows of files of the schema `columns`, read when a query runs; every query keeps the object `holding`.
+    """Scan files of the schema `columns` as a LazyFrame, which keeps the object `holding` alive.
 
     Polars never sees the files: bytes that are damaged but well checksummed could make it end the process. A query
     that meets damage raises FormatError.
@@ -57,14 +57,14 @@ def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: objec
 
 
 def to_frame(table: Any) -> pl.DataFrame:
-    """A pyarrow table or batch as a DataFrame. Raises ConfigError in a forked process."""
+    """Convert a pyarrow table or batch to a DataFrame. Raises ConfigError in a forked process."""
     check_polars_threads()
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
-# Version of what the metadata of these files says, not of forests.
+# Version of the metadata of these files, not of forests.
 VERSION = 1
 # Bytes of a row group, in which a value of true or false is a bit. Parquet remembers every column of every row group
 # until the end, so groups must not be small.
@@ -82,7 +82,7 @@ def write_table_file(
 ) -> None:
     """Write `pieces`, at least one and all of one schema, to the Parquet file `out`, with row groups of whole pieces.
 
-    kind        what the file is; only a file of the same kind is overwritten.
+    kind        kind of the file; only a file of the same kind is overwritten.
     about       what else the JSON object under the key "bigforest" of its schema metadata says.
     dictionary  columns to write with a dictionary, True for all: good for few values, useless for measurements.
 
@@ -133,10 +133,10 @@ def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any]
 
 
 def check_table_file(out: str | Path, kind: str, *, overwrite: bool) -> None:
-    """Raise what `write_table_file` would raise for `out` before its first piece."""
+    """Raise the errors that `write_table_file` would raise for `out` before its first piece."""
     check_output(out, **_ours(kind), overwrite=overwrite)
 
 
 def _ours(kind: str) -> dict[str, Any]:
-    """What tells our outputs of this kind from other files."""
+    """Return the arguments by which `staged` recognises our outputs of this kind."""
     return {"kind": kind.replace("-", " ") + " file", "is_ours": lambda path: file_kind(path) == kind}

@@ -1,4 +1,4 @@
-"""The errors and the votes of the trees of a boosted forest: boosting.parquet."""
+"""boosting.parquet: errors and votes of the trees of a boosted forest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST_VOTE = 64.0
 
 
 def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header) -> None:
-    """Write boosting.parquet of the forest in `directory`, whose trees have these votes."""
+    """Write boosting.parquet of the forest in `directory`."""
     columns = {
         "tree": np.arange(len(votes), dtype=np.uint32),
         "error": np.array([one.error for one in votes]),
@@ -32,7 +32,7 @@ def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header)
 
 
 def read_boosting(directory: Path, header: Header) -> pa.Table:
-    """The checked table of boosting.parquet. Raises FormatError."""
+    """Read and check boosting.parquet. Raises FormatError."""
     path = directory / FILE
     table = read_table(path, KIND, BOOSTING, header.identity)
     tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)
@@ -48,7 +48,7 @@ def read_boosting(directory: Path, header: Header) -> pa.Table:
 
 
 def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | None:
-    """The weight of each tree's vote, float64 [trees]; None if all votes have the same weight.
+    """Return the weight of each tree's vote, float64 [trees]; None if all votes have the same weight.
 
     Raises FormatError.
     """

@@ -50,8 +50,8 @@ class CalibrationRows(NamedTuple):
     prediction  float64, or int64, the same.
     share       float64, share of the votes for the true class; for regression none.
     confidence  float64, largest share of the votes; for regression none.
-    spread      float64, of what the trees predict, nan where it is not known; of classes none.
-    voters      int64, trees that voted on the row; of classes none.
+    spread      float64, of the predictions of the trees, nan if unknown; empty for classification.
+    voters      int64, trees that voted on the row; empty for classification.
     """
 
     place: NDArray[np.int64]
@@ -127,7 +127,7 @@ class Calibration:
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
         """Return intervals by the jackknife+ of a regression forest with this many trees.
 
-        bag  gives how often each row that the forest was grown on is in the bag of a tree.
+        bag  returns how often each training row is in the bag of a tree, uint16 [rows].
 
         Bags are drawn once. Raises ConfigError where there are too few rows, or too many trees, and FormatError where
         other trees voted on a row than those whose bags are without it.

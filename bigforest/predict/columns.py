@@ -24,7 +24,7 @@ from bigforest.predict.vote_rule import VoteRule, label_array, labels
 
 PREDICTION = "prediction"
 
-# Bytes of a value in memory; those of other types are guessed.
+# Bytes of a value in memory; other types count as 64 bytes.
 _WIDTHS: dict[type[pl.DataType], int] = {
     **dict.fromkeys([pl.Boolean, pl.Int8, pl.UInt8], 1),
     **dict.fromkeys([pl.Int16, pl.UInt16, pl.Float16], 2),

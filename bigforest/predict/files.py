@@ -202,7 +202,7 @@ def write_predictions(
 
     A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
-    Columns of the file: those of `keep`, then prediction, quantiles, with coverage low and high or set, and with
+    Columns of the file: `keep`, then prediction, quantiles, with coverage low and high or set, and with
     `proba` p_<class>. The metadata of Parquet has, under the key "bigforest", its kind and version. Rows are scored as
     score.py says. Draws are keyed by the number of the row in the source. The file appears when it is complete. With a
     memory limit, trees that do not fit are loaded a group at a time (predict/passes.py).

@@ -134,7 +134,7 @@ class Forest:
         return self.trees
 
     def __getitem__(self, number: int) -> Tree:
-        """The tree of this number, from 0; or, if negative, from the end."""
+        """Return the tree of this number, from 0; a negative number counts from the end."""
         try:
             place = operator.index(number)
         except TypeError:

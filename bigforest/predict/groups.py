@@ -125,7 +125,7 @@ class Trees(NamedTuple):
     `outline`.
 
     directory, paths  the forest and its parts.
-    header       what they agree on.
+    header       common to all files.
     first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
     part, start  int64 [entries], number of the part and row of it where the entry begins.
     nodes        int64 [entries].
@@ -134,7 +134,7 @@ class Trees(NamedTuple):
     used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
                  None where unknown.
     projects     whether some node splits on a projection; False where unknown.
-    lambdas      by what their leaves are shrunk, each of them; none where they are as grown.
+    lambdas      lambdas of the leaf values; none if leaves stay as grown.
     """
 
     directory: Path

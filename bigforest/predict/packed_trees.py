@@ -139,7 +139,7 @@ def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
     """Return the votes of leaves with several classes, float64 [leaves, classes]; counts: see PackedTrees.
 
     "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest among ties (Breiman 2001),
-    by its shrunk value where there is one. Numbers are what they are.
+    by its shrunk value if there is one. Values for regression stay as they are.
     """
     if vote == "hard":
         unit = np.zeros(counts.shape)
@@ -185,7 +185,7 @@ def load(
     """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
 
     used     the features that will be at hand; those that some node splits on when None.
-    lambdas  by what the values of the leaves are shrunk, each of them; none where they are as grown.
+    lambdas  lambdas of the leaf values; none if leaves stay as grown.
 
     Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, where there are some),
     ENTRY_BYTES (load_plan.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
@@ -226,7 +226,7 @@ class _Trees(NamedTuple):
     first   number of the first tree.
     roots   positions among the nodes of these trees.
     used    bool [features].
-    counts  arrays that together are those of Packed.
+    counts  arrays which together are `counts` of PackedTrees.
     terms   of the oblique nodes, and of these alone, piece by piece; levels: likewise of the nodes on categories.
     blocks  of the directions of all terms; sets: number of nodes on categories.
     """
@@ -241,7 +241,7 @@ class _Trees(NamedTuple):
     sets: int
 
 
-# Parts of a forest that were packed apart: the nodes of all, those of each part, and what there is besides, by part.
+# Files of trees, packed separately: the nodes of all files, the nodes of each, and the other results of each.
 _Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees]]
 
 

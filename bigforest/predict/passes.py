@@ -33,7 +33,7 @@ BATCH_CELLS = 1 << 23
 _BATCH_SHARE = 8
 _FEWEST_ROWS = 1 << 12
 
-# What reading and writing Parquet takes besides the batch.
+# Bytes that reading and writing Parquet takes in addition to the batch.
 _FILE_BYTES = 96 << 20
 
 # Nanoseconds, on one thread, to bring one cell before a group: reading it from Parquet and filling tiles.
@@ -47,7 +47,7 @@ class PredictionPasses(NamedTuple):
     groups  entries of Trees that go together.
     rows    rows of a range.
     batch   rows read at a time.
-    load    gives the trees of a group.
+    load    returns the predictor of a group.
     """
 
     used: NDArray[np.int64]
@@ -107,7 +107,7 @@ def default_batch(columns: int, limits: Limits) -> int:
 def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
     """Estimate the memory of a forest that predicts pieces of a lazy query, without that of Polars.
 
-    held  bytes of the forest beside its trees.
+    held  bytes of the forest other than its trees.
     """
     room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
     memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
@@ -128,7 +128,7 @@ def plan_passes(
     shape         rows and classes, and for every column that is read the bytes of a value.
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
     held          bytes of a table that is in memory already.
-    quantiles     how many are wanted of a row; spread: whether that of the trees is.
+    quantiles     number of quantiles per row; spread: whether the spread of the trees is needed.
 
     `smallest` of the estimate is the smallest budget that works; for a smaller one the estimate is more memory than the
     budget.

@@ -40,9 +40,9 @@ class Predictions(NamedTuple):
 
     codes  int32 [rows], class of each row or REJECTED; none for regression.
     proba  float64 [rows, classes], votes over trees, raised to the power of the rule; None if not requested.
-    value  float64 [rows], mean of what the trees predict; None where classes are predicted.
+    value  float64 [rows], mean prediction of the trees; None for classification.
     quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
-    spread  float64 [rows], standard deviation of what the trees predict as grown; None if the rule does not ask for it.
+    spread  float64 [rows], standard deviation of the unshrunk predictions of the trees; None unless the rule needs it.
     bounds  float64 [rows, 2], lower and upper ends by the jackknife; None if the rule does not ask for them.
     """
 
@@ -110,7 +110,7 @@ class GroupLeafTargets(NamedTuple):
         step  of the targets, see TargetSpec
         directory  of the forest
 
-        Raises FormatError where they are of other leaves, or their mean by weight is not that of the leaf.
+        Raises FormatError if they belong to other leaves, or their weighted mean differs from the value of the leaf.
         """
         begin, end = targets.first[[trees.start, trees.stop]].tolist()
         leaves = packed.leaf_nodes()

@@ -77,7 +77,7 @@ class ScoreWeights(NamedTuple):
     """Weights of the rows of a table, in whole numbers of steps.
 
     name     the column of weights
-    classes  weights of the classes besides; empty where classes have no weights
+    classes  further weights by class; empty if classes have no weights
     total    most steps of all rows together
     """
 

@@ -38,9 +38,9 @@ class VoteRule:
     seed  of the draws. Those of a row depend on the seed and on the number of the row, on nothing else.
     unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
           node on the category, counts as "missing", or is an "error".
-    quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
+    quantiles  additional quantiles of a regression target: shares from 0 to 1 (Meinshausen 2006).
     trees  numbers of the trees that answer, ascending; empty for all trees.
-    conformal  intervals of numbers, or sets of classes, besides.
+    conformal  additional intervals or prediction sets.
     least_share  the least probability of the predicted class: a row with less is REJECTED.
     power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not decide a class.
     """
