@@ -26,7 +26,7 @@ from bigforest.columns.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetS
 from bigforest.options.values import Exact
 from bigforest.storage.atomic import remove
 from bigforest.storage.paths import readable, uploads
-from bigforest.store.files import BlockChecksums, joined_crc
+from bigforest.store.checks import BlockChecksums, joined_crc
 from bigforest.store.format import (
     CHECKSUM_TYPE,
     CHECKSUMS,
@@ -238,21 +238,16 @@ class PartWriter:
     ) -> None:
         """The codes of the feature, unsigned integers, in chunks of any size. column: the nested one it is from."""
         width = code_width(self._codes)
-        self._checksums.append(self.codes(cells, width))
-        self._features.append(
-            FeatureSpec(name, kind, dtype, self._codes, width, 0, name if column is None else column, missing)
-        )
-        self._codes = 0
-
-    def codes(self, cells: Iterable[NDArray[Any]], width: int, before: int = 0) -> NDArray[np.uint32]:
-        """Codes of `width` bytes of some rows of a feature, in chunks of any size, the checksums of whose blocks are
-        returned. before: rows of the feature before them."""
-        checksums = BlockChecksums(before)
+        checksums = BlockChecksums()
         for chunk in cells:
             codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
             checksums.add(codes)
             self._files.append(CODES[width], codes)
-        return checksums.result()
+        self._checksums.append(checksums.result())
+        self._features.append(
+            FeatureSpec(name, kind, dtype, self._codes, width, 0, name if column is None else column, missing)
+        )
+        self._codes = 0
 
     def part(self) -> Part:
         """What has been written."""

@@ -279,14 +279,14 @@ def test_store__fetches_what_is_asked_for(store: Store) -> None:
     store.fetch([0], range(1, 2))
     assert store._files is not None
     assert store._files.copy is not None
-    assert store._files.copy._state.sum() == 2 * 2  # of one feature and the target
+    assert store._files.copy._fetched.sum() == 2  # of one feature and the target
     assert here < sum(path.stat().st_size for path in store.folder.iterdir())
     threads = [threading.Thread(target=store.fetch) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store._files.copy._complete
+    assert store._files.copy._fetched.all()
     store.verify()
     folder = store.folder
     del store

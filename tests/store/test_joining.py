@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bigforest.store import writer as joining
-from bigforest.store.files import joined_crc
+from bigforest.store.checks import joined_crc
 from bigforest.store.writer import JoinedFile, write_range
 
 
