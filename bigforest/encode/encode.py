@@ -31,7 +31,7 @@ from bigforest.encode.presort import compile_presort
 from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
 from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
-from bigforest.encode.values import value_bytes
+from bigforest.encode.values import key_size, value_bytes
 from bigforest.errors import DataError, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compiling import ENCODING, announced
@@ -99,7 +99,7 @@ def encode(
     ):
         source = _flattened(source, columns, [*kinds, name, *others], scratch)
         with announced(ENCODING, listener):
-            compile_presort()
+            compile_presort({key_size(sizes[one]) for one, kind in kinds.items() if kind == "numeric"})
         found, counts = encode_target(source, name, config, plan, writer, listener, values)
         dropped = source.rows - found.kept
         for message in _target_notices(found, dropped, asked, config.weight):

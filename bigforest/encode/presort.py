@@ -12,6 +12,8 @@ Oracle: numpy.unique with return_inverse (tests/grow/test_ranks.py). Kernels: ke
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -93,9 +95,12 @@ def dense_ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArra
     return ranks, scale.values(presort(ranks, scale, new_bins(values.size, "exact")))
 
 
-def compile_presort() -> None:
-    """Compile the kernels of presorting in memory, or load them from the cache, before data are in memory."""
-    for size in (4, 8):
+def compile_presort(sizes: Collection[int] = (4, 8)) -> None:
+    """Compile the kernels of presorting in memory, or load them from the cache, before data are in memory.
+
+    sizes  bytes of the keys.
+    """
+    for size in sizes:
         raw, keys = np.arange(3, dtype=f"i{size}"), np.empty(3, f"u{size}")
         values = raw.copy()
         values.flags.writeable = False

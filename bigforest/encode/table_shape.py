@@ -74,6 +74,7 @@ def shape_of(
         ),
         category=0 if config.fills_missing else category,
         regression=task == "regression",
+        many=classes > 2,
         weighted=config.weighs_rows,
         filled=config.fills_missing and bool(gaps or category),
         levels=category if config.fills_missing else 0,

@@ -57,6 +57,10 @@ def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> Kernel
         costs.append(_MIXED)
     if extras.regression:
         words.append("numbers")
+    if extras.many:
+        words.append("classes")
+    if config.criterion != "gini" and not extras.regression:
+        words.append("scores")
     if passes:
         words.append("passes")
         costs.append(_PASSES)
@@ -67,7 +71,8 @@ def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> Kernel
 def compile_for(extras: TableTraits, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
     rules = cut_rules(config)
-    kind = (passes, bool(extras.non_plain_features), extras.regression, rules is None, *_kernel_options(config).items())
+    traits = bool(extras.non_plain_features), extras.regression, extras.many
+    kind = (passes, *traits, rules is None, *_kernel_options(config).items())
     if kind in _compiled:
         return
     if passes:
@@ -91,7 +96,9 @@ def compile_whole(extras: TableTraits, config: TrainConfig) -> None:
         family_of(config).splits,
         mixed=bool(extras.non_plain_features),
         regression=extras.regression,
+        many=extras.many,
         random=config.splitter == "random",
+        impurity=criterion.number,
         table=criterion.table,
         zero=criterion.zero(TargetSpec("y", "Int64", (), "regression")),
     )

@@ -35,6 +35,7 @@ class TableTraits(NamedTuple):
     category            most codes of a category, unless categories are filled; 0 without categories
     regression          the target is a regression
     weighted            rows have weights
+    many                the target has more than two classes
     filled              missing values and categories are filled, see grow/filled_store.py
     levels              most codes of a category, if categories are filled; 0 without categories
     """
@@ -45,6 +46,7 @@ class TableTraits(NamedTuple):
     weighted: bool = False
     filled: bool = False
     levels: int = 0
+    many: bool = False
 
 
 PLAIN = TableTraits()

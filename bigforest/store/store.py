@@ -338,6 +338,7 @@ class Store:
                 non_plain_features=non_plain,
                 category=max((feature.codes for feature in features if feature.splits_on_levels), default=0),
                 regression=self.spec.target.is_regression,
+                many=len(self.spec.target.classes) > 2,
                 weighted=self.spec.weight is not None,
                 filled=any(feature.is_filled or feature.has_level_values for feature in features),
                 levels=max((feature.codes for feature in features if feature.has_level_values), default=0),

@@ -125,6 +125,22 @@ def test_passes__any_bags_over_several_blocks(tmp_path: Path, options: dict[str,
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 
+def test_passes__grow_the_largest_subtrees_of_all_trees_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the last tasks are short."""
+    store = store_of(wide_table(500, 2), tmp_path)
+    grow, begun = passes.grow_subtree_task, []
+
+    def note(*arguments: Any) -> int:
+        begun.append((int(arguments[4].total.sum()), arguments[3]))
+        return grow(*arguments)
+
+    monkeypatch.setattr(passes, "grow_subtree_task", note)
+    parts(store, TrainConfig(trees=3), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
+    rows = [size for size, _ in begun]
+    assert rows == sorted(rows, reverse=True)
+    assert [tree for _, tree in begun] != sorted(tree for _, tree in begun)
+
+
 def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     config = TrainConfig(trees=3)
@@ -258,7 +274,7 @@ COMPILED = """
 import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.node_steps
+import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.draws
 from bigforest.options.train_config import TrainConfig
 from bigforest.grow.warm_up import compile_for
 from bigforest.grow.memory import GrowPlan

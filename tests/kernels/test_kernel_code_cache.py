@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigforest.kernels.columns.code_cache import copy_codes, make_code_cache, note_constant
+from bigforest.kernels.columns.code_cache import copy_codes, make_code_cache
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.transpose import row_items, transpose
@@ -33,11 +33,6 @@ def _codes(columns: dict[int, int], rows: int) -> Codes:
     return codes
 
 
-@kernel
-def _note(cache, n, constant):
-    note_constant(cache, n, constant)
-
-
 @pytest.mark.parametrize("rows", [SQUARE, SQUARE + 1, 77, 300])
 @pytest.mark.parametrize("columns", [0, SQUARE - 1, SQUARE, 2 * SQUARE - 1, 49])
 def test_copy_codes__columns_of_the_rows_named(rows: int, columns: int) -> None:
@@ -59,25 +54,6 @@ def test_by_rows__transposed(rows: int, columns: int) -> None:
     codes = _codes({1: columns, 2: SQUARE, 4: columns}, rows)
     for by_column, by_row in zip(codes[:3], by_rows(codes)[:3], strict=True):
         assert np.array_equal(by_row, by_column.T)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 40])
-def test_note_constant__all_widths(rows: int) -> None:
-    codes = _codes({1: 66, 2: 5, 4: 30}, rows)
-    cache = make_code_cache(codes, rows + 3, regression=False)
-    random = np.random.default_rng(rows)
-    expected = []
-    for width, copied in ((1, cache.u8), (2, cache.u16), (4, cache.u32)):
-        copied[:] = random.integers(0, 256**width, copied.shape, dtype=copied.dtype)
-        copied[::3, :rows] = copied[::3, :1]
-        copied[::6, rows // 2] += 1
-        copied[1::3, rows - 1] = copied[1::3, 0]
-        expected += (copied[:, :rows] == copied[:, :1]).all(axis=1).tolist()
-    known = random.random(len(expected)) < 0.1  # is not forgotten
-    constant = np.packbits(np.resize(known, 128), bitorder="little").view(np.uint64)
-    _note(cache, np.uint64(rows), constant)
-    found = np.unpackbits(constant.view(np.uint8), bitorder="little")[: len(expected)]
-    assert np.array_equal(found, known | np.array(expected))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint32])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bigforest.kernels.common.node_scan import Node
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.scan.present_classes import FEW_ROWS, make_present_classes, with_present_classes
+from bigforest.kernels.scan.many_classes import FEW_ROWS, make_many_class_scratch, with_present_classes
 from bigforest.options.train_config import TrainConfig
 from tests.kernel import check_kernel
 from tests.naive.quick_split import best_split as quick_split
@@ -70,7 +70,7 @@ def test_with_present_classes__numbered_in_their_order(present: list[int], rows:
     total = 2 * np.bincount(target.astype(np.int64), minlength=3)
     node = Node(own | target << np.uint64(16), total, 2 * rows, int((total**2).sum()))
     items, seen = np.empty(rows, np.uint64), np.empty(3, np.int64)
-    classes, weight, sq = _seen(node, make_present_classes(3), items, seen)
+    classes, weight, sq = _seen(node, make_many_class_scratch(3), items, seen)
     number = target if rows > FEW_ROWS else np.searchsorted(present, target).astype(np.uint64)
     assert np.array_equal(items, own | number << np.uint64(16))
     assert np.array_equal(seen[:classes], total if rows > FEW_ROWS else total[present])

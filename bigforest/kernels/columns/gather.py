@@ -42,13 +42,13 @@ def gather_column(column, items, out):
 
 
 @inlined
-def gather(codes, by_row, feature, items, out):
-    """out[i] = code of the row of items[i]; returns the smallest and the largest (uint32).
+def gather(codes, feature, items, out):
+    """Fill out[i] with the code of the row of items[i]; return the smallest and the largest (uint32).
 
-    codes Codes, by_row RowMajorCodes, feature uint64, items uint64 [n], out uint32 [>= n]. Rows ascend, so memory is
-    read forward. About a nanosecond per row while the column fits the cache.
+    codes Codes, feature uint64, items uint64 [n], out uint32 [>= n]. Rows ascend, so memory is read forward. About a
+    nanosecond per row while the column fits the cache.
     """
-    on_codes(codes, by_row, feature, items, gather_column, (items, out))
+    on_column(codes, codes.place, feature, gather_column, (items, out))
     low = np.uint32(0xFFFFFFFF)
     high = np.uint32(0)
     for i in range(np.uint64(items.size)):
@@ -58,8 +58,8 @@ def gather(codes, by_row, feature, items, out):
 
 
 @inlined
-def codes_or_gather(codes, by_row, feature, items, column):
-    """The smallest and the largest of the codes of the rows of items, which are fetched where `column` has none."""
+def codes_or_gather(codes, feature, items, column):
+    """Return the smallest and the largest code of the rows of items, fetching them where `column` has none."""
     if column.low == column.high:
-        return gather(codes, by_row, feature, items, column.codes)
+        return gather(codes, feature, items, column.codes)
     return column.low, column.high

@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SORT_BUCKETS, TWO, ZERO, as_key
-from bigforest.kernels.common.sort import rank_pairs
 from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.llvm.pairwise import PAIRS
 
-# Buckets that leave room for a position below PAIRS in 32 bits.
-_FINE = 1 << 25
-_POSITION_BITS = np.uint32(7)
+# Fewest buckets of a stretch.
+_FEWEST_BUCKETS = 128
 # Passes that may leave most of a stretch in one bucket before heapsort orders it.
 _POOR = 4
 # Up to this many rows insertion sort is fastest.
@@ -108,23 +105,6 @@ def insert_in_order(projected, begin, end):
 
 
 @inlined
-def order_few(projected, begin, end, low, high, work):
-    """Order a stretch of up to PAIRS rows, by counting for each those that precede it."""
-    n = end - begin
-    slope = slope_for(low, high, _FINE)
-    last = np.float64(_FINE - 1)
-    for i in range(n):
-        bucket = bucket_of(projected.ordered[begin + i], low, slope, last)
-        work.pair_code[i] = (bucket << _POSITION_BITS) | np.uint32(i)
-    rank_pairs(n, work)
-    for i in range(n):
-        at = begin + np.uint64(work.pair_sum[i]) - ONE
-        projected.spare_ordered[at] = projected.ordered[begin + i]
-        projected.spare_row[at] = projected.row[begin + i]
-    put_in_place(projected, begin, end)
-
-
-@inlined
 def spread_projections(projected, begin, end, low, high, buckets):
     """Write a stretch by bucket to the spare arrays; places[b] becomes bucket b's end, counted from `begin`."""
     row, ordered, places = projected.row, projected.ordered, projected.places
@@ -172,7 +152,7 @@ def order_by_heap(projected, begin, end):
 
 
 @helper
-def order_stretch(projected, begin, end, work):
+def order_stretch(projected, begin, end):
     """Order projected.ordered[begin:end], and projected.row along with it. About 10 ns per row."""
     stretch, ordered = projected.stretch, projected.ordered
     stretch[ZERO, ZERO] = begin
@@ -190,13 +170,10 @@ def order_stretch(projected, begin, end, work):
             high = max(high, ordered[i])
         if low == high:
             continue
-        if size <= np.uint64(PAIRS):
-            order_few(projected, begin, end, low, high, work)
-            continue
         if poor == np.uint64(_POOR):
             order_by_heap(projected, begin, end)
             continue
-        buckets = np.uint64(PAIRS)
+        buckets = np.uint64(_FEWEST_BUCKETS)
         while buckets < size and buckets < np.uint64(SORT_BUCKETS):
             buckets *= TWO
         spread_projections(projected, begin, end, low, high, buckets)
@@ -217,24 +194,24 @@ def order_stretch(projected, begin, end, work):
 
 
 @inlined
-def keys_in_order(projected, begin, end, base, items, work):
-    """work.keys[begin:end] = sort keys of an ordered stretch; a code is `base` (uint64) + place of the first equal."""
+def keys_in_order(projected, begin, end, base, items, keys):
+    """keys[begin:end] = sort keys of an ordered stretch; a code is `base` (uint64) + place of the first equal."""
     ordered = projected.ordered
     code = base
     for i in range(begin, end):
         if i > begin and ordered[i] != ordered[i - ONE]:
             code = base + (i - begin)
-        work.keys[i] = as_key(code, items[np.uint64(projected.row[i])])
+        keys[i] = as_key(code, items[np.uint64(projected.row[i])])
 
 
 @inlined
-def order_bucket(projected, begin, end, base, items, work):
+def order_bucket(projected, begin, end, base, items, keys):
     """Order a stretch of rows, an opened bucket or all; its keys get the codes from `base` on (keys_in_order)."""
     if end - begin <= _FEW:  # as most buckets are, without a call
         insert_in_order(projected, begin, end)
     else:
-        order_stretch(projected, begin, end, work)
-    keys_in_order(projected, begin, end, base, items, work)
+        order_stretch(projected, begin, end)
+    keys_in_order(projected, begin, end, base, items, keys)
 
 
 @inlined

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.kernels.llvm.lanes import LANES
-from bigforest.kernels.llvm.pairwise import PAIRS
 
 # Numba makes a float of the sum of a signed and an unsigned number, and types a literal 0 differently from an int64.
 ZERO = np.uint64(0)
@@ -26,20 +25,15 @@ ZERO_I64 = np.int64(0)
 BITS16 = np.uint64(0xFFFF)
 BITS32 = np.uint64(0xFFFFFFFF)
 
-# Most buckets of a histogram of many classes, of one of two classes, and of a counting sort.
-BUCKETS = 1024
-BUCKETS_TWO = 4096
+# Most buckets of a histogram, and of a counting sort.
+MOST_BUCKETS = 4096
 SORT_BUCKETS = 4096
-# Up to this many rows of many classes are sorted, unless they have few codes.
-SORTED = 1024
 
 # Entries of Best.split.
 FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
 
 # A float score this far below the best cannot be equal to it: rounding is about 1e-15 of the score.
 NEAR = 1.0 - 1e-12
-# Up to this weight the cross products of two Gini scores fit 63 bits.
-_SMALL = 4096
 
 
 class Node(NamedTuple):
@@ -72,49 +66,21 @@ class BestSplit(NamedTuple):
 
 
 class ScanScratch(NamedTuple):
-    """Scratch of one growing tree, allocated once. `rows` below is the size of the root, at least PAIRS.
+    """Scratch of one growing tree that all criteria share; `rows` is the size of the root.
 
-    codes                uint32 [rows + LANES], codes of the current feature, in the order of the node's items
-    add                  uint64 [rows], few classes: multiplicity, shifted by class, see prepare in
-                         kernels/scan/features.py
-    keys                 uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
-    places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
-    selected             uint32 [max(rows, BUCKETS) + LANES], places of rows or of splits, see selection.py
-    packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
-    hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
-                         kernels/llvm/multi_class_edges.py, and of a light node, see two_class_edges.py
-    edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
-    left, inner          int64 [classes], running class weights
-    above_code           uint32 [SORTED], codes above the smallest, and above_item uint64, the items of their rows
-    pair_key             uint64 [PAIRS]
-    pair_code, pair_sum  uint32 [PAIRS], see pairwise.py
-    pair_add             uint32 [rows], two classes: multiplicity, shifted 16 for class 1
-    pair_one             uint32 [PAIRS], ones
-    pair_score           float32 [BUCKETS], scores by pairs or of the edges of buckets
-    inside               uint32 [BUCKETS + 1 + LANES], histogram of the codes in opened buckets of a light node
+    codes        uint32 [rows + LANES], codes of the current feature, in the order of the node's items
+    keys         uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
+    places       uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
+    selected     uint32 [max(rows, MOST_BUCKETS) + LANES], places of rows or of splits (kernels/llvm/selection.py)
+    edge, bound  float64 [MOST_BUCKETS]: score of the split after a bucket, upper bound of the scores inside
     """
 
     codes: NDArray[np.uint32]
-    add: NDArray[np.uint64]
     keys: NDArray[np.uint64]
     places: NDArray[np.uint32]
     selected: NDArray[np.uint32]
-    packed: NDArray[np.uint64]
-    sums: NDArray[np.uint64]
-    hist: NDArray[np.uint32]
     edge: NDArray[np.float64]
     bound: NDArray[np.float64]
-    left: NDArray[np.int64]
-    inner: NDArray[np.int64]
-    above_code: NDArray[np.uint32]
-    above_item: NDArray[np.uint64]
-    pair_key: NDArray[np.uint64]
-    pair_code: NDArray[np.uint32]
-    pair_add: NDArray[np.uint32]
-    pair_sum: NDArray[np.uint32]
-    pair_one: NDArray[np.uint32]
-    pair_score: NDArray[np.float32]
-    inside: NDArray[np.uint32]
 
 
 class CachedColumn(NamedTuple):
@@ -128,31 +94,15 @@ class CachedColumn(NamedTuple):
     high: np.uint32
 
 
-def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
-    """ScanScratch for nodes of up to `rows` rows of `classes` classes."""
-    size = max(rows, PAIRS)
+def make_scan_scratch(rows: int) -> ScanScratch:
+    """Allocate ScanScratch for nodes of up to `rows` rows."""
     return ScanScratch(
-        np.empty(size + LANES, np.uint32),
-        np.empty(size, np.uint64),
-        np.empty(size + 1, np.uint64),
+        np.empty(rows + LANES, np.uint32),
+        np.empty(rows + 1, np.uint64),
         np.empty(SORT_BUCKETS + 2, np.uint32),
-        np.empty(max(size, BUCKETS) + LANES, np.uint32),
-        np.empty(2 * BUCKETS_TWO, np.uint64),
-        np.empty(BUCKETS_TWO + 1, np.uint64),
-        np.empty((BUCKETS + 1) * (classes + 1), np.uint32),
-        np.empty(BUCKETS_TWO, np.float64),
-        np.empty(BUCKETS_TWO, np.float64),
-        np.empty(classes, np.int64),
-        np.empty(classes, np.int64),
-        np.empty(SORTED, np.uint32),
-        np.empty(SORTED, np.uint64),
-        np.empty(PAIRS, np.uint64),
-        np.empty(PAIRS, np.uint32),
-        np.empty(size, np.uint32),
-        np.empty(PAIRS, np.uint32),
-        np.ones(PAIRS, np.uint32),
-        np.empty(BUCKETS, np.float32),
-        np.empty(BUCKETS + 1 + LANES, np.uint32),
+        np.empty(max(rows, MOST_BUCKETS) + LANES, np.uint32),
+        np.empty(MOST_BUCKETS, np.float64),
+        np.empty(MOST_BUCKETS, np.float64),
     )
 
 
@@ -209,12 +159,7 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     """
     split = best.split
     if split[FEATURE] >= 0:
-        if w_l + w_r <= _SMALL:
-            new = (sq_l * w_r + sq_r * w_l) * (split[W_L] * split[W_R])
-            old = (split[SQ_L] * split[W_R] + split[SQ_R] * split[W_L]) * (w_l * w_r)
-            sign = np.int64(new > old) - np.int64(new < old)
-        else:
-            sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
+        sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return False

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.node_scan import ONE, SHIFT32, SORT_BUCKETS, TWO, ZERO, as_key, shift_for
+from bigforest.kernels.common.node_scan import ONE, SORT_BUCKETS, TWO, ZERO, as_key, shift_for
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 
-_POSITION_BITS = np.uint64(7)
-# Codes this far apart leave no room for a position in 32 bits.
-_FAR = ONE << np.uint64(25)
+# Up to this many keys insertion sort is faster than heapsort.
+_FEW = 48
+# Fewest buckets of a counting sort.
+_FEWEST = 512
+# Up to this many rows are ranked by pairs, if their codes are near: 32 bits then have room for a place below PAIRS.
+_RANKED = 80
+_PLACE_BITS = np.uint64(7)
+_NEAR = ONE << np.uint64(25)
 
 
 @helper
@@ -42,66 +47,6 @@ def sort_many(keys, begin, end):
 
 
 @inlined
-def rank_pairs(n, work):
-    """work.pair_sum[i] = 1 + number of i < n <= PAIRS whose work.pair_code, distinct numbers, are smaller."""
-    sums_up_to(work.pair_code, work.pair_one, n, work.pair_sum)
-
-
-@inlined
-def sort_pairs(keys, begin, end, work):
-    """Sort keys[begin:end] of 2 to PAIRS keys by code, by counting for each those that precede it."""
-    n = end - begin
-    low = keys[begin] >> SHIFT32
-    high = low
-    for i in range(n):
-        code = keys[begin + i] >> SHIFT32
-        low = min(low, code)
-        high = max(high, code)
-    if high - low >= _FAR:
-        sort_many(keys, begin, end)
-        return
-    for i in range(n):
-        key = keys[begin + i]
-        work.pair_key[i] = key
-        # The position makes equal codes distinct, so that their ranks are.
-        work.pair_code[i] = np.uint32((((key >> SHIFT32) - low) << _POSITION_BITS) | i)
-    rank_pairs(n, work)
-    for i in range(n):
-        keys[begin + np.uint64(work.pair_sum[i]) - ONE] = work.pair_key[i]
-
-
-@inlined
-def sort_few(codes, low, high, items, keys, work):
-    """What sort_rows does, for up to PAIRS rows."""
-    n = np.uint64(items.size)
-    if np.uint64(high - low) >= _FAR:
-        for i in range(n):
-            keys[i] = as_key(codes[i], items[i])
-        sort_many(keys, ZERO, n)
-        return
-    for i in range(n):
-        work.pair_code[i] = np.uint32((np.uint64(codes[i] - low) << _POSITION_BITS) | i)
-    rank_pairs(n, work)
-    for i in range(n):
-        keys[np.uint64(work.pair_sum[i]) - ONE] = as_key(codes[i], items[i])
-
-
-@helper
-def sort_bucket(keys, begin, end, work):
-    """Sort keys[begin:end] by code: by pairs for a few, by heap for many."""
-    size = end - begin
-    if size == TWO:
-        first = keys[begin]
-        second = keys[begin + ONE]
-        keys[begin] = min(first, second)
-        keys[begin + ONE] = max(first, second)
-    elif size > np.uint64(PAIRS):
-        sort_many(keys, begin, end)
-    elif size > TWO:
-        sort_pairs(keys, begin, end, work)
-
-
-@inlined
 def insertion_sort(keys, n):
     """Sort keys[:n], which are few, or mostly in place or next to it."""
     for i in range(ONE, n):
@@ -114,15 +59,34 @@ def insertion_sort(keys, n):
 
 
 @helper
-def sort_rows(codes, low, high, items, keys, work):
-    """keys[:n] = sort keys of the items, ascending by code; codes[:n] in low..high are their codes.
+def sort_bucket(keys, begin, end):
+    """Sort keys[begin:end]: a few by insertion, more by heap."""
+    if end - begin > np.uint64(_FEW):
+        sort_many(keys, begin, end)
+    else:
+        insertion_sort(keys[begin:], end - begin)
 
-    A counting sort into buckets, then each bucket. About 4 ns per row.
+
+@helper
+def sort_rows(codes, low, high, items, keys, places):
+    """Fill keys[:n] with the sort keys of the items, ascending by code; codes[:n] in low..high are their codes.
+
+    Few rows by counting for each those that precede it, more by a counting sort into buckets, then each bucket. About
+    4 ns per row. places: uint32 [SORT_BUCKETS + 2], scratch.
     """
     n = np.uint64(items.size)
-    places = work.places
     span = np.uint64(high - low)
-    shift = shift_for(span, min(max(n, np.uint64(512)), np.uint64(SORT_BUCKETS)))
+    if n <= np.uint64(_RANKED) and span < _NEAR:
+        position, one, rank = places[:PAIRS], places[PAIRS : 2 * PAIRS], places[2 * PAIRS : 3 * PAIRS]
+        for i in range(n):
+            # The place of a row makes equal codes distinct, so that their ranks are.
+            position[i] = np.uint32((np.uint64(codes[i] - low) << _PLACE_BITS) | i)
+            one[i] = np.uint32(1)
+        sums_up_to(position, one, n, rank)
+        for i in range(n):
+            keys[np.uint64(rank[i]) - ONE] = as_key(codes[i], items[i])
+        return
+    shift = shift_for(span, min(max(n, np.uint64(_FEWEST)), np.uint64(SORT_BUCKETS)))
     buckets = (span >> np.uint64(shift)) + ONE
     for b in range(buckets + ONE):
         places[b] = np.uint32(0)
@@ -143,5 +107,5 @@ def sort_rows(codes, low, high, items, keys, work):
     begin = ZERO
     for b in range(buckets):
         end = np.uint64(places[b])  # after the scatter a place is its bucket's end
-        sort_bucket(keys, begin, end, work)
+        sort_bucket(keys, begin, end)
         begin = end

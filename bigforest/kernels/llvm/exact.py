@@ -1,8 +1,8 @@
 """Exact comparison of scores, so that equal splits compare as equal and the tie rule decides, not rounding.
 
 The Gini decrease of a split orders like sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side
-and w its weight. As a fraction that is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). For w below 2**32 the cross products
-of two such fractions stay below 2**194, so 256-bit integers compare them without error.
+and w its weight. As a fraction that is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so the
+numerator stays below 2**94, the denominator below 2**62, and products of 64 bits compare them without error.
 
 The decrease of variance orders like (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r). For sums below 2**62 in magnitude and
 weights below 2**31 in sum, cross products stay below 2**251.
@@ -27,7 +27,7 @@ _PRODUCT = ir.IntType(128)
 def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
     """Sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
 
-    Compiled callers get the 256-bit version below; this one serves plain Python, whose integers have no width.
+    Compiled callers get the version below; this one serves plain Python, whose integers have no width.
     """
     sq_l, w_l, sq_r, w_r = int(sq_l), int(w_l), int(sq_r), int(w_r)
     other_sq_l, other_w_l = int(other_sq_l), int(other_w_l)
@@ -41,16 +41,21 @@ def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_
 def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
     builder = lanes.builder
     sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r = (
-        builder.zext(value, _WIDE) for value in numbers
+        builder.zext(value, _PRODUCT) for value in numbers
     )
+    half, low_half = ir.Constant(_PRODUCT, 64), ir.Constant(_PRODUCT, 2**64 - 1)
 
-    def cross(sql: Any, wl: Any, sqr: Any, wr: Any, denominator_l: Any, denominator_r: Any) -> Any:
+    def cross(sql: Any, wl: Any, sqr: Any, wr: Any, denominator: Any) -> tuple[Any, Any]:
+        """The product of 95 and 62 bits, in an upper part and one of 64 bits: two multiplications of 64 bits each."""
         numerator = builder.add(builder.mul(sql, wr), builder.mul(sqr, wl))
-        return builder.mul(numerator, builder.mul(denominator_l, denominator_r))
+        lower = builder.mul(builder.and_(numerator, low_half), denominator)
+        upper = builder.mul(builder.lshr(numerator, half), denominator)
+        return builder.add(upper, builder.lshr(lower, half)), builder.and_(lower, low_half)
 
-    one = cross(sq_l, w_l, sq_r, w_r, other_w_l, other_w_r)
-    two = cross(other_sq_l, other_w_l, other_sq_r, other_w_r, w_l, w_r)
-    return _sign(builder, one, two)
+    one = cross(sq_l, w_l, sq_r, w_r, builder.mul(other_w_l, other_w_r))
+    two = cross(other_sq_l, other_w_l, other_sq_r, other_w_r, builder.mul(w_l, w_r))
+    equal = builder.icmp_unsigned("==", one[0], two[0])
+    return builder.select(equal, _sign(builder, one[1], two[1]), _sign(builder, one[0], two[0]))
 
 
 def _sign(builder: Any, one: Any, two: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather
+from bigforest.kernels.columns.gather import gather_column, on_codes
 from bigforest.kernels.columns.project import LARGEST, project
 from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.common.partition import sum_classes
@@ -117,7 +117,7 @@ def sum_steps(codes, by_row, values, items, means, gathered):
     for feature in range(np.uint64(means.unit.size)):
         for k in range(np.uint64(sums.shape[1])):
             sums[feature, k] = 0
-        gather(codes, by_row, feature, items, gathered)
+        on_codes(codes, by_row, feature, items, gather_column, (items, gathered))
         start = np.uint64(values.offsets[feature])
         for i in range(np.uint64(items.size)):
             steps = np.int64(means.step[start + np.uint64(gathered[i])])

@@ -15,12 +15,13 @@ import numpy as np
 
 from bigforest.kernels.columns.order_projections import bucket_of, keep_cut, order_bucket, slope_for
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64, buckets_for
-from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.scan.impurity import GINI, walk_scores
-from bigforest.kernels.scan.multi_class import BUCKETS_FOR_MANY, put_all_left, scan_buckets_many, walk_many
+from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, score_pairs_two
+from bigforest.kernels.llvm.selection import select_scores
+from bigforest.kernels.scan.impurity import walk_scores
+from bigforest.kernels.scan.many_classes import MANY_BUCKETS, scan_buckets_many, walk_all_many
 from bigforest.kernels.scan.regression import BUCKETS_FOR_SUMS, scan_buckets_sums, walk_sums
-from bigforest.kernels.scan.two_class import BUCKETS_FOR_TWO, scan_buckets_two
-from bigforest.kernels.scan.two_class_small import by_pairs, offer_pairs_two, score_small_two, shares_codes, walk_two
+from bigforest.kernels.scan.two_class import HEAVY_BUCKETS, is_light, offer_two, scan_heavy, walk_two
 
 # Whole projections in a range below this are codes.
 MOST_CODES = 2.0**32
@@ -30,6 +31,7 @@ _ORDERED = 1024
 _ORDERED_SUMS = 256
 # As many buckets as bucket_of can number.
 _NARROW = 1 << 31
+_HALF, _LOW_HALF = np.uint32(16), np.uint32(0xFFFF)
 
 
 @inlined
@@ -54,51 +56,101 @@ def cut_after_code(n, best, work, projected):
 
 
 @inlined
-def scan_projection(rules, table, low, high, node, number, best, work, projected, sums):
+def scan_projection(low, high, node, min_leaf, number, best, work, projected, criterion):
     """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
 
-    After prepare_two, for two classes and Gini. table, sums: see target.py. projected.cut is set where a split is
-    taken.
+    After `prepare` of kernels/scan/criterion.py. projected.cut is set where a split is taken.
     """
+    two, many, scores, sums = criterion
+    offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums)
+
+
+@inlined
+def offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
+    """scan_projection; the last four are those of Criterion."""
+    n = np.uint64(node.items.size)
     if sums is not None:
-        scan_projected_sums(low, high, node, rules.min_leaf, number, best, work, projected, sums)
-    if table is not None:
-        scan_projected_classes(rules, table, low, high, node, number, best, work, projected)
+        scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums)
+    if scores is not None:
+        order_all(projected, node.items, work)
+        walk_scores(node, min_leaf, number, best, work.keys, scores)
+        keep_cut(projected, ZERO, n, ZERO, number, best)
+    if many is not None:
+        if node.total.size == 2:
+            scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two)
+        elif n > np.uint64(_ORDERED):
+            shift, buckets = codes_of_buckets(low, high, n, MANY_BUCKETS, work, projected)
+            scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, many, projected)
+            cut_at_edge(shift, n, number, best, work, projected)
+        else:
+            order_all(projected, node.items, work)
+            walk_all_many(ZERO, n, node, min_leaf, number, best, work.keys, many.left)
+            keep_cut(projected, ZERO, n, ZERO, number, best)
+    elif two is not None:
+        scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two)
 
 
-@inlined
-def scan_projected_classes(rules, table, low, high, node, number, best, work, projected):
-    """scan_projection for classes."""
+@helper
+def scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two):
+    """scan_projection for two classes."""
     n = np.uint64(node.items.size)
-    two = node.total.size == 2
-    if rules.impurity == GINI and n > np.uint64(_ORDERED_TWO if two else _ORDERED):
-        by_buckets(low, high, two, node, rules.min_leaf, number, best, work, projected)
-    elif not (
-        rules.impurity == GINI
-        and two
-        and by_pairs(node)
-        and by_narrow_buckets(low, high, node, rules.min_leaf, number, best, work, projected)
+    if n > np.uint64(_ORDERED_TWO):
+        shift, buckets = codes_of_buckets(low, high, n, HEAVY_BUCKETS, work, projected)
+        scan_heavy(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, two, projected)
+        cut_at_edge(shift, n, number, best, work, projected)
+    elif (
+        n > np.uint64(PAIRS)
+        or not is_light(node)
+        or not by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, two)
     ):
-        by_order(rules, table, two, node, number, best, work, projected)
+        order_all(projected, node.items, work)
+        walk_two(ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, number, best, work.keys)
+        keep_cut(projected, ZERO, n, ZERO, number, best)
 
 
 @inlined
-def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
-    """scan_projection by pairs (kernels/scan/two_class_small.py), where no two rows share a bucket; else False, and
-    nothing is done."""
-    n = np.uint64(node.items.size)
+def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, two):
+    """scan_projection by pairs of up to PAIRS rows, where no two rows share a bucket; else return False, and do
+    nothing."""
+    n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
     slope = slope_for(low, high, _NARROW)
     last = np.float64(_NARROW - 1)
     for i in range(n):
         work.codes[i] = bucket_of(projected.value[i], low, slope, last)
-    highest = score_small_two(node, min_leaf, work)
-    if shares_codes(n, node.weight, work):
+    ones, weight = node.total[ONE], node.weight
+    highest = score_pairs_two(work.codes, two.add, n, np.uint32(0), ones, weight, min_leaf, left, score)
+    if shares_codes(n, weight, two.add, left):
         return False
-    scored = (work.pair_sum, work.pair_score, work.selected)
-    offer_pairs_two(highest, work.codes, n, node, min_leaf, number, best, *scored)
+    if highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]:
+        hits = select_scores(score, n, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
+        for k in range(hits):
+            i = np.uint64(work.selected[k])
+            ones_l = np.int64(left[i] >> _HALF)
+            offer_two(ones, weight, min_leaf, number, np.int64(work.codes[i]), ones_l, weight_of_pair(left[i]), best)
     if best.split[FEATURE] == number:
         cut_after_code(n, best, work, projected)
     return True
+
+
+@inlined
+def shares_codes(n, weight, add, left):
+    """Return whether two of the rows that were scored by pairs have the same code; `weight` is that of all rows.
+
+    The sum over rows of own weight times the weight of rows up to it counts every two rows once, and twice if they have
+    the same code.
+    """
+    found, alone = ZERO_I64, weight * weight
+    for i in range(n):
+        own = weight_of_pair(add[i])
+        found += own * weight_of_pair(left[i])
+        alone += own * own
+    return found + found != alone
+
+
+@inlined
+def weight_of_pair(packed):
+    """Return the weight of both classes, int64, of which class 1 is shifted 16."""
+    return np.int64((packed >> _HALF) + (packed & _LOW_HALF))
 
 
 @inlined
@@ -108,34 +160,7 @@ def order_all(projected, items, work):
     for i in range(n):
         projected.row[i] = np.uint32(i)
         projected.ordered[i] = projected.value[i]
-    order_bucket(projected, ZERO, n, ZERO, items, work)
-
-
-@inlined
-def by_order(rules, table, two, node, number, best, work, projected):
-    """scan_projection by ordering all rows."""
-    n = np.uint64(node.items.size)
-    order_all(projected, node.items, work)
-    if rules.impurity != GINI:
-        walk_scores(rules.impurity, table, node, rules.min_leaf, number, best, work)
-    elif two:
-        walk_two(ZERO, n, ZERO_I64, ZERO_I64, node, rules.min_leaf, number, best, work.keys)
-    else:
-        put_all_left(node, work)
-        walk_many(ZERO, n, node.sq, node.weight, ZERO_I64, node, rules.min_leaf, number, best, work)
-    keep_cut(projected, ZERO, n, ZERO, number, best)
-
-
-@inlined
-def by_buckets(low, high, two, node, min_leaf, number, best, work, projected):
-    """scan_projection by histogram."""
-    wanted = BUCKETS_FOR_TWO if two else BUCKETS_FOR_MANY
-    shift, buckets = codes_of_buckets(low, high, np.uint64(node.items.size), wanted, work, projected)
-    if two:
-        scan_buckets_two(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
-    else:
-        scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
-    cut_at_edge(shift, np.uint64(node.items.size), number, best, work, projected)
+    order_bucket(projected, ZERO, n, ZERO, items, work.keys)
 
 
 @inlined

@@ -39,9 +39,9 @@ from bigforest.kernels.oblique.mean_difference import (
     sum_steps,
 )
 from bigforest.kernels.oblique.scan import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
+from bigforest.kernels.scan.criterion import prepare, scan_codes
 from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back
-from bigforest.kernels.scan.features import prepare, scan_codes, split_by_feature
-from bigforest.kernels.scan.present_classes import with_present_classes
+from bigforest.kernels.scan.features import present_node, split_by_feature
 from bigforest.kernels.scan.target import sum_left
 
 
@@ -103,13 +103,13 @@ def make_oblique(
     return Oblique(sparse, means, values, cache, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
 
 
-def smallest(codes: Codes, rows: int, regression: bool) -> Oblique:
+def smallest(codes: Codes, rows: int, classes: int, regression: bool) -> Oblique:
     """An Oblique to compile with, for a table whose features have a single value."""
     features = codes.place.shape[0]
     low = np.zeros(features)
     low.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     values = CodeValues(np.arange(features + 1), low, np.ones(features, np.bool_), no_decoded_columns(features))
-    means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), 2, rows)
+    means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), classes, rows)
     return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows, regression)
 
 
@@ -144,21 +144,22 @@ def codes_of_node(codes, by_row, value, items, begin, end, oblique):
 
 
 @inlined
-def find_direction(codes, by_row, node, cached, key, rules, table, scratch, oblique, sums):
+def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, oblique):
     """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
     cached       whether items number rows of oblique.cache, as codes then do.
-    table, sums  see target.py
+    criterion    Criterion
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    means = oblique.means
-    if sums is None and not means.by_node:  # else classes are those of the pairs
-        node = with_present_classes(node, scratch.present)
-    prepare(node, rules, work, sums)
+    two, many, scores, sums = criterion
+    means, min_leaf = oblique.means, rules.min_leaf
+    if not means.by_node:  # else classes are those of the pairs
+        node = present_node(node, None, many)
+    prepare(node, two)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
@@ -187,7 +188,7 @@ def find_direction(codes, by_row, node, cached, key, rules, table, scratch, obli
             size = ONE
         least, most = np.uint32(0), np.uint32(0)
         if size == ONE:
-            least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, work.codes)
+            least, most = fetch_codes(codes, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
             known = columns <= number and not means.by_node
             low, high = project_node(codes, by_row, node, cached, known, number - columns, oblique, which, size)
@@ -197,10 +198,10 @@ def find_direction(codes, by_row, node, cached, key, rules, table, scratch, obli
                     most = codes_of_whole(low, high, n, projected, work)
                 else:
                     usable += ONE
-                    scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected, sums)
+                    scan_projection(low, high, node, min_leaf, np.int64(number), best, work, projected, criterion)
         if least < most:
             usable += ONE
-            scan_codes(least, most, node, rules, table, np.int64(number), best, work, sums, True)
+            scan_codes(least, most, node, min_leaf, np.int64(number), best, work, two, many, scores, sums)
             if size > ONE and best.split[FEATURE] == np.int64(number):
                 cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
@@ -233,7 +234,7 @@ def project_node(codes, by_row, node, cached, known, pair, oblique, which, size)
 
 
 @inlined
-def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool, number, sums):
+def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
@@ -243,7 +244,7 @@ def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
         column = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
-        return split_by_feature(codes, by_row, node, feature, column, scratch, nodes, number, sums)
+        return split_by_feature(codes, node, feature, column, scratch, nodes, number, sums)
     cut = oblique.projected.cut[0]
     size_l, _, least = partition_projections(oblique.value[which], cut, node.items, scratch.work.keys)
     sum_left(node, size_l, scratch.best, scratch.total_l, sums)

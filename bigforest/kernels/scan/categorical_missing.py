@@ -12,13 +12,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_levels, sort_by_number
+from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_groups, order_levels, sort_by_number
 from bigforest.kernels.columns.gather import codes_or_gather
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO, ZERO_I64
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.common.rng import split_state
-from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.scan.regression import offer_one
 from bigforest.kernels.scan.target import sum_left
+from bigforest.kernels.scan.two_class import offer_two, reaches_two
 
 # Kinds of features: numbers without missing values, numbers with some, categories.
 NUMBER, MISSING, CATEGORY = 0, 1, 2
@@ -123,6 +125,28 @@ def smallest_value(codes, n, high):
     return least
 
 
+@helper
+def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, sums):
+    """Offer every split of the levels in their order, under `number` (int64): that after place p has the code p.
+
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; least: of CategoricalMissing. Returns whether
+    there is anything to split, as uint64: not if all levels are grouped into one.
+    """
+    groups, _ = order_groups(codes, low, high, node, least, levels, sums, None, ZERO)
+    if groups == ONE:
+        return ZERO
+    w_l, sum_l = ZERO_I64, ZERO_I64
+    for place in range(groups - ONE):
+        group = np.uint64(levels.order[place])
+        w_l += levels.weight[group]
+        sum_l += levels.sum[group]
+        if sums is not None:
+            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(place), best, sums.origin)
+        elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.limit[0]):
+            offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(place), sum_l, w_l, best)
+    return ONE
+
+
 @inlined
 def list_levels(begin, end, found, levels, subsets):
     """Append those of the `found` levels whose groups have the places from `begin` to before `end`.
@@ -152,7 +176,7 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, column, key, mixed, scratch, nodes, subsets, number, sums, dictionary):
+def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     column: the codes of its feature, CachedColumn; key: of the node; dictionary: of random splits, None for the best.
@@ -165,7 +189,7 @@ def split_mixed(codes, by_row, node, column, key, mixed, scratch, nodes, subsets
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
     kind = mixed.kind[feature]
-    low, high = codes_or_gather(codes, by_row, feature, node.items, column)
+    low, high = codes_or_gather(codes, feature, node.items, column)
     low, high = keep_in_room(feature, low, high, n, mixed, here)
     found = ZERO
     missing = UNSEEN

@@ -75,7 +75,7 @@ def wants_more(rules, mtry, features, drawn, usable):
 
 
 @inlined
-def fetch_codes(codes, by_row, node, feature, constant, out):
+def fetch_codes(codes, node, feature, constant, out):
     """Fetch the codes of a feature (uint64) to `out`; returns the smallest and the largest, both 0 if constant.
 
     constant uint64 [words]: features known to be constant in this node; found ones are added. They are skipped
@@ -85,7 +85,7 @@ def fetch_codes(codes, by_row, node, feature, constant, out):
     bit = ONE << (feature & _BITS6)
     if constant[word] & bit:
         return np.uint32(0), np.uint32(0)
-    low, high = gather(codes, by_row, feature, node.items, out)
+    low, high = gather(codes, feature, node.items, out)
     if low == high:
         constant[word] |= bit
         return np.uint32(0), np.uint32(0)

@@ -1,156 +1,196 @@
-"""Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py."""
+"""Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py.
+
+1. Draw features, and fetch their codes, until as many as wanted are not constant: one at a time, or several in light
+   nodes of two classes.
+2. Score the splits of these together. In most nodes only one feature then needs an exact comparison, and no branch that
+   is hard to guess stands between the scores of two.
+3. Offer their splits to the exact comparison, in the order in which they were drawn.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import codes_or_gather
-from bigforest.kernels.common.node_scan import (
-    CODE,
-    FEATURE,
-    ONE,
-    ZERO,
-    CachedColumn,
-    is_perfect,
-    with_codes,
-)
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, CachedColumn, is_perfect
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, first_order, keep_in_room, missing_last
+from bigforest.kernels.llvm.pairwise import SCORE_ERROR
+from bigforest.kernels.scan.categorical_missing import (
+    CATEGORY,
+    MISSING,
+    first_order,
+    keep_in_room,
+    missing_last,
+    scan_levels,
+)
+from bigforest.kernels.scan.criterion import prepare, scan_codes
 from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back, wanted_features, wants_more
-from bigforest.kernels.scan.impurity import GINI, scan_scores
-from bigforest.kernels.scan.levels import by_levels, scan_levels
-from bigforest.kernels.scan.multi_class import prepare_many, scan_many
-from bigforest.kernels.scan.present_classes import with_present_classes
+from bigforest.kernels.scan.many_classes import with_present_classes
 from bigforest.kernels.scan.random_split import offer_random
-from bigforest.kernels.scan.regression import scan_sums
 from bigforest.kernels.scan.target import sum_left
-from bigforest.kernels.scan.two_class import scan_two
-from bigforest.kernels.scan.two_class_light import find_side_by_side, scan_light
-from bigforest.kernels.scan.two_class_small import is_light, prepare_two
+from bigforest.kernels.scan.two_class import TOGETHER, is_light, offer_light, score_light
 
 
-@inlined
-def prepare(node, rules, work, sums):
-    """Once per node, before scan_codes."""
-    if sums is None and rules.impurity == GINI:
-        if node.total.size == 2:
-            prepare_two(node, work)
-        else:
-            prepare_many(node, work)
+class Batch(NamedTuple):
+    """Features drawn but not yet offered; scratch.
 
-
-@inlined
-def scan_codes(low, high, node, rules, table, number, best, work, sums, light):
-    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
-
-    table, sums: see target.py. light: None where light nodes of two classes are not scanned here under Gini, so that
-    nothing is compiled for them.
+    feature    uint64 [TOGETHER]
+    low, high  uint32 [TOGETHER], the smallest and the largest code
+    highest    float64 [TOGETHER], the highest score
     """
-    if sums is not None:
-        scan_sums(low, high, node, rules.min_leaf, number, best, work, sums)
-    if table is not None:
-        if node.total.size == 2 and rules.impurity == GINI:
-            if light is not None and is_light(node):
-                scan_light(low, high, node, rules.min_leaf, number, best, work)
-            else:
-                scan_two(low, high, node, rules.min_leaf, number, best, work)
-        elif rules.impurity == GINI:
-            scan_many(low, high, node, rules.min_leaf, number, best, work)
-        else:
-            scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
+
+    feature: NDArray[np.uint64]
+    low: NDArray[np.uint32]
+    high: NDArray[np.uint32]
+    highest: NDArray[np.float64]
+
+
+def make_batch() -> Batch:
+    """Allocate Batch."""
+    return Batch(
+        np.empty(TOGETHER, np.uint64), np.empty(TOGETHER, np.uint32), np.empty(TOGETHER, np.uint32), np.empty(TOGETHER)
+    )
 
 
 @inlined
-def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums):
+def features_together(node, two, mixed):
+    """Return how many features of a node are scored before any is offered: 0 where they are scanned one by one."""
+    if two is not None and mixed is None and node.total.size == 2 and is_light(node):
+        # The first feature splits two rows perfectly, and mostly three.
+        return ONE if node.items.size < 4 else np.uint64(TOGETHER)
+    return ZERO
+
+
+@inlined
+def score_batch(found, node, min_leaf, batch, best, two):
+    """Score the splits of `found` features of a light node, and raise the bar to the highest score of all."""
+    n, highest = np.uint64(node.items.size), -1.0
+    for k in range(found):
+        low, high, left, score = batch.low[k], batch.high[k], two.left[k], two.score[k]
+        here = score_light(low, high, n, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
+        batch.highest[k] = here
+        highest = max(highest, here)
+    best.limit[0] = max(best.limit[0], highest * (1.0 - SCORE_ERROR))
+
+
+@inlined
+def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums):
     """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled.
 
-    Returns whether there is anything to split, as uint64: not if all levels of a category are grouped into one.
+    Return whether there is anything to split, as uint64: not if all levels of a category are grouped into one.
     """
     orders = ONE
     if mixed is not None:
-        if mixed.kind[feature] == CATEGORY and by_levels(node, rules, sums):
-            number = np.int64(feature + feature)
-            least, levels = mixed.least[feature], mixed.levels
-            return scan_levels(work.codes, low, high, node, least, rules.min_leaf, number, best, levels, sums)
+        if many is None and scores is None and mixed.kind[feature] == CATEGORY:
+            number, least = np.int64(feature + feature), mixed.least[feature]
+            return scan_levels(work.codes, low, high, node, least, min_leaf, number, best, mixed.levels, sums)
         low, high, orders = first_order(feature, low, high, node, mixed, work)
         if low == high:
             return ZERO
     for order in range(orders):
-        if order == ONE:
+        if mixed is not None and order == ONE:
             low, high = missing_last(work.codes, np.uint64(node.items.size), high)
-        scan_codes(low, high, node, rules, table, np.int64(feature + feature + order), best, work, sums, mixed)
+        scan_codes(low, high, node, min_leaf, np.int64(feature + feature + order), best, work, two, many, scores, sums)
     return ONE
 
 
 @inlined
-def leaves_codes(feature, low, node, rules, mixed, sums):
-    """Whether scan_feature leaves work.codes, of which `low` is the smallest, as they are."""
+def leaves_codes(feature, low, mixed, many, scores):
+    """Return whether scan_feature leaves work.codes, of which `low` is the smallest, as they are."""
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
-            return by_levels(node, rules, sums)
+            return many is None and scores is None
         return mixed.kind[feature] != MISSING or low > np.uint32(0)
     return True
 
 
 @inlined
-def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, dictionary):
-    """Draw features and scan them; scratch.best gets the best split, its feature doubled (categorical_missing.py; -1:
-    none).
+def present_node(node, mixed, many):
+    """Return the node with its present classes only, where there are more than two and all features are numbers."""
+    if many is not None and mixed is None:
+        return with_present_classes(node, many)
+    return node
 
-    scratch: GrowScratch. mixed: CategoricalMissing, or None where all features are plain numbers. table, sums:
-    target.py. dictionary: for random splits (random_split.py); None for the best. Returns the codes of its feature,
-    CachedColumn.
+
+@inlined
+def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixed, dictionary):
+    """Draw features and scan them; scratch.best gets the best split (feature -1: none).
+
+    Its feature is doubled (categorical_missing.py).
+
+    two, many, scores, sums  of Criterion
+    scratch                  GrowScratch
+    mixed                    CategoricalMissing; None where all features are plain numbers
+    dictionary               for random splits (random_split.py); None for the best
+
+    Return the codes of its feature, CachedColumn.
     """
-    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
-    kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
-    features = np.uint64(draw.perm.size)
+    constant, draw, best, work, batch = scratch.constant, scratch.draw, scratch.best, scratch.work, scratch.batch
+    features, n, min_leaf = np.uint64(draw.perm.size), np.uint64(node.items.size), rules.min_leaf
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if sums is None and mixed is None and dictionary is None:
-        node = with_present_classes(node, scratch.present)
-        if rules.impurity == GINI and node.total.size == 2 and is_light(node):
-            return find_side_by_side(codes, by_row, node, key, rules, mtry, scratch)
-    prepare(node, rules, work, sums)
-    drawn = ZERO
-    usable = ZERO
-    state = key
+    node = present_node(node, mixed, many)
+    prepare(node, two)
+    together = features_together(node, two, mixed)
+    kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
+    drawn, usable, state = ZERO, ZERO, key
     while wants_more(rules, mtry, features, drawn, usable):
-        feature, state = draw_feature(draw, drawn, state)
-        drawn += ONE
-        number = np.uint64(feature)
-        low, high = fetch_codes(codes, by_row, node, number, constant, work.codes)
-        if mixed is not None:
-            low, high = keep_in_room(number, low, high, np.uint64(node.items.size), mixed, work.codes)
-        if low < high:
-            if dictionary is None:
-                usable += scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
-                if np.uint64(best.split[FEATURE]) >> ONE == number:
-                    kept_low, kept_high = np.uint32(0), np.uint32(0)
-                    if leaves_codes(number, low, node, rules, mixed, sums):
-                        kept_low, kept_high = low, high
-                        column = work.codes
-                        work = with_codes(work, kept)
-                        kept = column
-                    if sums is None and rules.impurity == GINI and is_perfect(best):
-                        break  # others could be as good, and of those that are the first stays
-            else:
+        found, is_new = ZERO, False  # is_new: whether the best split so far is of this batch
+        while found < max(together, ONE) and wants_more(rules, mtry, features, drawn, usable + found):
+            feature, state = draw_feature(draw, drawn, state)
+            drawn += ONE
+            number, column = np.uint64(feature), work.codes
+            if two is not None and together > ZERO:
+                column = two.codes[found]
+            low, high = fetch_codes(codes, node, number, constant, column)
+            if mixed is not None:
+                low, high = keep_in_room(number, low, high, n, mixed, column)
+            if low < high:
+                batch.feature[found], batch.low[found], batch.high[found] = number, low, high
+                found += ONE
+        if two is not None and together > ZERO:
+            score_batch(found, node, min_leaf, batch, best, two)
+        for k in range(found):
+            number, low, high, column = batch.feature[k], batch.low[k], batch.high[k], work.codes
+            if dictionary is not None:
                 usable += ONE
-                offer_random(number, low, high, node, key, rules, table, best, work, mixed, sums, dictionary)
+                offer_random(number, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary)
+            elif two is not None and together > ZERO:
+                usable += ONE
+                column, twice = two.codes[k], np.int64(number + number)
+                offer_light(low, high, batch.highest[k], node, min_leaf, twice, best, column, k, work, two)
+            else:
+                usable += scan_feature(number, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums)
+            if np.uint64(best.split[FEATURE]) >> ONE == number:
+                kept, kept_low, kept_high = column, np.uint32(0), np.uint32(0)
+                if dictionary is None and leaves_codes(number, low, mixed, many, scores):
+                    kept_low, kept_high = low, high
+                is_new = kept_low < kept_high
+        if two is not None and best.split[FEATURE] >= 0 and is_perfect(best):
+            break  # others could be as good, and of those that are the first stays
+        if is_new and wants_more(rules, mtry, features, drawn, usable):
+            for i in range(n):
+                scratch.kept[i] = kept[i]
+            kept = scratch.kept
     put_back(draw, drawn)
     return CachedColumn(kept, kept_low, kept_high)
 
 
 @inlined
-def split_by_feature(codes, by_row, node, feature, column, scratch, nodes, number, sums):
+def split_by_feature(codes, node, feature, column, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    column: its codes, CachedColumn. Returns the number of rows on the left; scratch.total_l gets what they hold
-    (target.py).
+    column  its codes, CachedColumn
+
+    Return the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
     best, work = scratch.best, scratch.work
-    codes_or_gather(codes, by_row, feature, node.items, column)
+    codes_or_gather(codes, feature, node.items, column)
     size_l, below, above = partition_codes(column.codes, np.uint32(best.split[CODE]), node.items, work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature

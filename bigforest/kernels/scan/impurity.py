@@ -9,14 +9,15 @@ separately.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba.core import types
+from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import BITS16, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, class_of, take_split
-from bigforest.kernels.common.sort import sort_few, sort_rows
+from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
-from bigforest.kernels.llvm.pairwise import PAIRS
 
 GINI, ENTROPY, ERROR, VARIANCE, POISSON, SCORED = range(6)
 
@@ -100,14 +101,30 @@ def _compiled_impurity_of(impurity, counts, weight):
     return lambda impurity, counts, weight: known_impurity(impurity, counts, weight)
 
 
-@helper
-def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work):
+class ScoreScratch(NamedTuple):
+    """Scratch of one growing tree for criteria of classes other than Gini, and for random splits.
+
+    impurity     number of the criterion, or GINI for random splits
+    table        entropy_table, or the function that scores a side
+    left, right  int64 [classes], class weights of both sides of a split
+    """
+
+    impurity: int
+    table: Any
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+
+
+def make_score_scratch(impurity: int, table: Any, classes: int) -> ScoreScratch:
+    """Allocate ScoreScratch for `classes` classes."""
+    return ScoreScratch(impurity, table, np.empty(classes, np.int64), np.empty(classes, np.int64))
+
+
+@inlined
+def scan_scores(low, high, node, min_leaf, feature, best, work, scores):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk."""
-    if node.items.size <= PAIRS:
-        sort_few(work.codes, low, high, node.items, work.keys, work)
-    else:
-        sort_rows(work.codes, low, high, node.items, work.keys, work)
-    walk_scores(impurity, table, node, min_leaf, feature, best, work)
+    sort_rows(work.codes, low, high, node.items, work.keys, work.places)
+    walk_scores(node, min_leaf, feature, best, work.keys, scores)
 
 
 @inlined
@@ -119,15 +136,15 @@ def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
         take_split(split, feature, code, score_l, w_l, score_r, w_r)
 
 
-@inlined
-def walk_scores(impurity, table, node, min_leaf, feature, best, work):
-    """Offer every boundary between different codes of the sorted work.keys[:n]; O(classes) a step.
+@helper
+def walk_scores(node, min_leaf, feature, best, keys, scores):
+    """Offer every boundary between different codes of the sorted keys[:n]; O(classes) a step.
 
     best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
     """
-    classes = np.uint64(node.total.size)
-    left, right, keys = work.left[:classes], work.inner[:classes], work.keys
-    for k in range(classes):
+    impurity, table = scores.impurity, scores.table
+    left, right = scores.left, scores.right
+    for k in range(np.uint64(left.size)):
         left[k] = 0
         right[k] = node.total[k]
     w_l = np.int64(0)

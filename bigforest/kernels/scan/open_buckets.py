@@ -75,9 +75,9 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
         if end != ZERO:
             if work.bound[b] >= best.limit[0]:
                 if projected is None:
-                    sort_bucket(work.keys, begin, end, work)
+                    sort_bucket(work.keys, begin, end)
                 else:
-                    order_bucket(projected, begin, end, b << np.uint64(shift), items, work)
+                    order_bucket(projected, begin, end, b << np.uint64(shift), items, work.keys)
                 walk(b, begin, end, *arguments)
                 if projected is not None:
                     keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)

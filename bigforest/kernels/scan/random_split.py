@@ -77,9 +77,9 @@ def draw_levels(levels, key, feature, numbers):
 
 
 @inlined
-def offer_cut(code, node, rules, table, number, best, work, sums):
-    """Offer the split that sends rows with work.codes up to `code` to the left."""
-    items, codes = node.items, work.codes
+def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
+    """Offer the split that sends rows with codes up to `code` to the left."""
+    items = node.items
     limit = np.uint32(code)
     w_l = ZERO_I64
     if sums is not None:
@@ -88,9 +88,9 @@ def offer_cut(code, node, rules, table, number, best, work, sums):
             if codes[i] <= limit:
                 w_l += sums.rows[i, ZERO]
                 sum_l += sums.rows[i, ONE]
-        offer_one(sum_l, w_l, node, rules.min_leaf, number, code, best, sums.origin)
-    if table is not None:
-        left, right = work.left, work.inner
+        offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.origin)
+    if scores is not None:
+        impurity, table, left, right = scores
         for k in range(np.uint64(left.size)):
             left[k] = 0
         for i in range(np.uint64(items.size)):
@@ -102,18 +102,18 @@ def offer_cut(code, node, rules, table, number, best, work, sums):
             sq_l += left[k] * left[k]
             sq_r += right[k] * right[k]
         w_r = node.weight - w_l
-        if w_l < rules.min_leaf or w_r < rules.min_leaf:
+        if w_l < min_leaf or w_r < min_leaf:
             return
-        if rules.impurity == GINI:
+        if impurity == GINI:
             offer_gini(best, number, code, sq_l, w_l, sq_r, w_r)
         else:
-            score_l = side_score(rules.impurity, left, w_l, table)
-            score_r = side_score(rules.impurity, right, w_r, table)
+            score_l = side_score(impurity, left, w_l, table)
+            score_r = side_score(impurity, right, w_r, table)
             offer_scores(best, number, code, score_l, w_l, score_r, w_r)
 
 
 @inlined
-def offer_random(feature, low, high, node, key, rules, table, best, work, mixed, sums, dictionary):
+def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary):
     """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high, as scans do."""
     n = np.uint64(node.items.size)
     state = split_state(key, feature)
@@ -125,7 +125,7 @@ def offer_random(feature, low, high, node, key, rules, table, best, work, mixed,
             there = (work.codes, low, high, node, mixed.least[feature])
             groups, _ = order_levels(*there, mixed.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
-            offer_cut(code, node, rules, table, number, best, work, sums)
+            offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)
             return
         if low == np.uint32(0) and mixed.kind[feature] == MISSING:
             least = smallest_value(work.codes, n, high)
@@ -134,4 +134,4 @@ def offer_random(feature, low, high, node, key, rules, table, best, work, mixed,
                 missing_last(work.codes, n, high)
                 number += 1
     code = ZERO_I64 if alone else draw_code(dictionary, feature, least, high, state)
-    offer_cut(code, node, rules, table, number, best, work, sums)
+    offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)

@@ -31,15 +31,15 @@ from bigforest.kernels.common.node_scan import (
     shift_for,
     take_split,
 )
+from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_variance
-from bigforest.kernels.llvm.pairwise import sums_up_to
 from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.target import BUCKETS_SUMS
 
 _ONE_I64 = np.int64(1)
-# Up to this many rows, at most PAIRS, are ranked. Measured: 112 is no faster.
-_RANKED = 80
+# Up to this many rows are sorted.
+_SORTED = 80
 # Arguments of buckets_for: the fewest and the most buckets, and rows for each.
 BUCKETS_FOR_SUMS = (64, BUCKETS_SUMS, 8)
 # The bits of the score -1.
@@ -197,74 +197,36 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
 
 
 @inlined
-def add_row_sums(i, b, sums):
-    """Add row i to bucket b; returns its number."""
-    found, rows = sums.buckets, sums.rows
-    here = rows[i, ONE]
-    found[b, ZERO] += rows[i, ZERO]
-    found[b, ONE] += here
-    return here
+def count_buckets_sums(low, shift, buckets, items, codes, sums):
+    """Fill sums.edges with what lies before each bucket of 2**shift codes and after the last, and sums.most and
+    sums.least with the largest and the smallest sum on the left of splits inside; return how many buckets that are.
 
-
-@inlined
-def histogram_sums(low, shift, n, buckets, codes, sums, opened):
-    """Of each bucket the weight and sum of its rows, and, if any are `opened`, of those above zero."""
+    Where buckets have one code each, only those with rows count.
+    """
+    found, above, edges, rows = sums.buckets, sums.above, sums.edges, sums.rows
     for b in range(buckets):
-        sums.buckets[b, ZERO] = 0
-        sums.buckets[b, ONE] = 0
-        if opened:
-            sums.above[b] = 0
-    for i in range(n):
+        found[b, ZERO] = 0
+        found[b, ONE] = 0
+        above[b] = 0
+    for i in range(np.uint64(items.size)):
         b = np.uint64((codes[i] - low) >> shift)
-        here = add_row_sums(i, b, sums)
-        if opened:
-            sums.above[b] += max(here, ZERO_I64)
-
-
-@inlined
-def rank_sums(high, n, work, sums):
-    """histogram_sums of up to PAIRS rows, by the rank of their codes, of which `high` is the largest.
-
-    Fills sums.edges.code, too. The edge after a bucket without rows is the one before, and has the code `high`, so it
-    does not count.
-    """
-    for b in range(n):
-        sums.buckets[b, ZERO] = 0
-        sums.buckets[b, ONE] = 0
-        sums.edges.code[b + ONE] = high
-    sums_up_to(work.codes, work.pair_one, n, work.pair_sum)
-    for i in range(n):
-        after = np.uint64(work.pair_sum[i])
-        add_row_sums(i, after - ONE, sums)
-        sums.edges.code[after] = work.codes[i]
-
-
-@inlined
-def sum_up(low, shift, buckets, sums, ranked, opened):
-    """Fill sums.edges with what lies before each bucket and after the last; returns how many buckets that are.
-
-    ranked  whether sums.edges.code is filled, and all buckets count
-    opened  whether sums.most and sums.least are filled too, and all buckets count; otherwise only those with rows
-    """
-    found, edges = sums.buckets, sums.edges
-    w_l = ZERO_I64
-    sum_l = ZERO_I64
+        found[b, ZERO] += rows[i, ZERO]
+        found[b, ONE] += rows[i, ONE]
+        above[b] += max(rows[i, ONE], ZERO_I64)
+    w_l, sum_l, count = ZERO_I64, ZERO_I64, ZERO
     edges.w_l[ZERO] = np.uint32(0)
     edges.sum_l[ZERO] = ZERO_I64
-    count = ZERO
     for b in range(buckets):
-        weight = found[b, ZERO]
-        if opened:
-            sums.most[b] = sum_l + sums.above[b]
-            sums.least[b] = sum_l + found[b, ONE] - sums.above[b]
+        weight, here = found[b, ZERO], found[b, ONE]
+        sums.most[b] = sum_l + above[b]
+        sums.least[b] = sum_l + here - above[b]
         w_l += weight
-        sum_l += found[b, ONE]
+        sum_l += here
         edges.w_l[count + ONE] = np.uint32(w_l)
         edges.sum_l[count + ONE] = sum_l
-        if not ranked:
-            edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
+        edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
         # Without a branch, which would be unpredictable: what does not count is overwritten.
-        count += np.uint64(ranked | opened | (weight > ZERO_I64))
+        count += np.uint64((shift > np.uint32(0)) | (weight > ZERO_I64))
     return count
 
 
@@ -277,17 +239,14 @@ def walk_bucket_sums(b, begin, end, node, min_leaf, feature, best, work, sums):
 
 @helper
 def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, projected):
-    """scan_sums by histogram: the edge of every bucket of 2**shift codes from `low` on, and the buckets that could hold
-    a better split. projected: see open_buckets; then shift is not 0."""
-    n = np.uint64(node.items.size)
-    if shift == np.uint32(0):
-        histogram_sums(low, shift, n, buckets, work.codes, sums, False)
-        count = sum_up(low, shift, buckets, sums, False, False)
-        offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.origin)
-    else:
-        histogram_sums(low, shift, n, buckets, work.codes, sums, True)
-        sum_up(low, shift, buckets, sums, False, True)
-        offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best, sums.origin)
+    """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
+
+    projected  ProjectionScratch where the codes are those of projections, by which a bucket is opened; then shift is
+               not 0. None for a feature.
+    """
+    count = count_buckets_sums(low, shift, buckets, node.items, work.codes, sums)
+    offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.origin)
+    if shift > np.uint32(0):
         bound_buckets_sums(sums, buckets, node, work.bound)
         arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
         open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, projected)
@@ -297,17 +256,14 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, in a node seen by view_node.
 
-    By histogram, with a bucket for each code if there are fewer codes than rows; else, few rows, by their ranks.
+    By histogram, with a bucket for each code if there are fewer codes than rows; else few rows are sorted.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
-    if span < min(n, np.uint64(BUCKETS_SUMS)):
-        scan_buckets_sums(low, np.uint32(0), span + ONE, node, min_leaf, feature, best, work, sums, None)
-    elif n <= np.uint64(_RANKED):
-        rank_sums(high, n, work, sums)
-        sum_up(low, np.uint32(0), n, sums, True, False)
-        offer_edges_sums(sums.edges, ONE, n, node, min_leaf, feature, best, sums.origin)
-    else:
-        shift = shift_for(span, buckets_for(n, *BUCKETS_FOR_SUMS))
-        buckets = (span >> np.uint64(shift)) + ONE
-        scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, None)
+    if n <= np.uint64(_SORTED) and span >= n:
+        sort_rows(work.codes, low, high, sums.place[:n], work.keys, work.places)
+        walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, feature, best, sums)
+        return
+    most = np.uint64(BUCKETS_SUMS) if span < min(n, np.uint64(BUCKETS_SUMS)) else buckets_for(n, *BUCKETS_FOR_SUMS)
+    shift = shift_for(span, most)
+    scan_buckets_sums(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums, None)

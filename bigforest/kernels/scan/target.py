@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
+from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT16, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
 from bigforest.kernels.common.partition import sum_classes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.lanes import LANES
-from bigforest.kernels.llvm.pairwise import PAIRS
 
 # Most buckets of a histogram for regression.
 BUCKETS_SUMS = 1024
@@ -103,10 +102,9 @@ def make_edges() -> Edges:
 
 def make_regression_scratch(rows: int, zero: float | None) -> RegressionScratch:
     """RegressionScratch for nodes of up to `rows` rows; zero: of RegressionTarget."""
-    size = max(rows, PAIRS)
     return RegressionScratch(
-        np.arange(size, dtype=np.uint64),
-        np.empty((size, 2), np.int64),
+        np.arange(rows, dtype=np.uint64),
+        np.empty((rows, 2), np.int64),
         np.empty((BUCKETS_SUMS, 2), np.int64),
         np.empty(BUCKETS_SUMS, np.int64),
         make_edges(),
@@ -117,18 +115,15 @@ def make_regression_scratch(rows: int, zero: float | None) -> RegressionScratch:
     )
 
 
-@inlined
-def sum_items(items, value, total):
-    """total = the statistics of the items."""
+def add_statistics(items: NDArray[np.uint64], value: NDArray[np.int64] | None, total: NDArray[np.int64]) -> None:
+    """Add the statistics of the items to `total`. Called by Python, for roots."""
+    multiplicity = (items & BITS16).astype(np.int64)
     if value is None:
-        sum_classes(items, total)
+        classes = ((items >> SHIFT16) & BITS16).astype(np.int64)
+        total += np.bincount(classes, multiplicity, total.size).astype(np.int64)
     else:
-        total[0] = 0
-        total[1] = 0
-        for i in range(np.uint64(items.size)):
-            multiplicity = np.int64(items[i] & BITS16)
-            total[0] += multiplicity
-            total[1] += multiplicity * value[items[i] >> SHIFT32]
+        total[0] += multiplicity.sum()
+        total[1] += (multiplicity * value[items >> SHIFT32]).sum()
 
 
 @inlined

@@ -1,148 +1,346 @@
-"""The scan for two classes under Gini by histogram; few rows: two_class_small.py. Oracle: tests/naive/split.py.
+"""Score splits of nodes of two classes by Gini impurity, and offer the best. Oracle: tests/naive/split.py.
 
-A bucket's weights travel as one number, class 1 in the upper half, so one addition counts both: uint32 in light nodes,
-whose buckets are scored and chosen in vectors (kernels/llvm/two_class_edges.py), uint64 in others.
+With n1 rows of class 1 among w, and n1_l among the w_l on the left, let d = n1_l * w - n1 * w_l. A split decreases the
+impurity by 2 d**2 / (w_l w_r w**2); the score is d**2 / (w_l w_r).
+
+A light node (weight below SCORED_WEIGHT) is scored in vectors, by float32 scores that are only a filter:
+
+1. Score the splits after each row (few rows, by all pairs of them) or after each bucket of codes.
+2. Offer the highest to the exact comparison.
+3. Open the buckets that may hide better: their rows are scored in the same way, over their smaller range of codes.
+
+    codes of a node    3  3 7  9 | 16 20 | 33 34 35 36 | 50      buckets of 16 codes; three edges are scored
+                                           ^ opened: the same over the codes 32 to 47, five splits
+
+A heavy node is counted into buckets whose edges are scored and whose bounds are computed in float64; opened buckets are
+sorted and walked.
+
+A weight of both classes is one number, class 1 in the upper half, so that one addition counts both: uint32 in light
+nodes, uint64 in heavy ones.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import (
+    BITS16,
     BITS32,
-    BUCKETS_TWO,
+    NEAR,
     ONE,
     SHIFT32,
     TWO,
     ZERO,
     buckets_for,
+    class_of,
+    offer_gini,
     shift_for,
 )
-from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
+from bigforest.kernels.llvm.selection import select_codes, select_scores
+from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.open_buckets import open_buckets
-from bigforest.kernels.scan.two_class_light import FEW_CODES
-from bigforest.kernels.scan.two_class_small import (
-    offer_two,
-    reaches_two,
-    score_two,
-    walk_two,
-)
 
+# Most features that are scored before any is offered.
+TOGETHER = 8
+# Up to this many rows of a light node are scored by pairs.
+PAIRED = np.uint64(56)
+# Up to this many codes have a bucket each, so none is opened: that would be slow for a code of most rows.
+_FEW_CODES = np.uint64(256)
 # Arguments of buckets_for: the fewest and the most buckets, and rows for each.
-BUCKETS_FOR_TWO = (64, BUCKETS_TWO, 8)
+_LIGHT_BUCKETS = (32, 1024, 4)
+HEAVY_BUCKETS = (64, 4096, 8)
+# A range is divided into 32 buckets at least, so that ranges of 32 bits are opened seven times at most.
+_RANGES = 7 * 1024
+# Far below any score that is not 0.
+_LEAST_SCORE = 1e-30
+_NONE = np.uint32(0)
 _HALF = np.uint32(16)
 _LOW_HALF = np.uint32(0xFFFF)
-_THREE = np.uint64(3)
 
 
-@inlined
-def as_wide(add):
-    """A weight of work.pair_add (uint32) as the histogram has it: uint64, class 1 shifted 32."""
-    return np.uint64(add & _LOW_HALF) | (np.uint64(add >> _HALF) << SHIFT32)
+class TwoClassScratch(NamedTuple):
+    """Scratch of one growing tree of `rows` rows, of which `light` can be in a light node.
 
-
-@inlined
-def histogram_two(low, shift, n, buckets, work):
-    """work.packed[b] = weights of the rows whose work.codes fall into bucket b.
-
-    Consecutive rows are counted in two tables, or in four where clearing these is cheap compared to the rows, because
-    an addition to a bucket waits for the one before it to the same bucket.
+    add      uint32 [rows], weights of the node's rows: their multiplicity, shifted 16 for class 1
+    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together; the last entry is for
+             the rows of an opened bucket, as in the others below
+    left     uint32 [TOGETHER + 1, .], weights on the left of splits: after each row, or before each bucket
+    score    float32 [TOGETHER + 1, .], scores of these splits
+    inside   uint32 [light + LANES], `add` of the rows of an opened bucket
+    ranges   uint32 [_RANGES, 3], buckets to be opened: first code, number of codes less one, weights before
+    counts   uint64 [2, buckets], histogram of a heavy node, every other row in the second table
+    before   uint64 [buckets + 1], its running sum
     """
-    packed, codes, add = work.packed, work.codes, work.pair_add
-    mask = _THREE if buckets << TWO <= min(n, np.uint64(packed.size)) else ONE
-    tables = (mask + ONE) * buckets
-    for b in range(tables):
-        packed[b] = ZERO
-    for i in range(n):
-        packed[(i & mask) * buckets + np.uint64((codes[i] - low) >> shift)] += as_wide(add[i])
-    for table in range(buckets, tables, buckets):
-        for b in range(buckets):
-            packed[b] += packed[table + b]
+
+    add: NDArray[np.uint32]
+    codes: NDArray[np.uint32]
+    left: NDArray[np.uint32]
+    score: NDArray[np.float32]
+    inside: NDArray[np.uint32]
+    ranges: NDArray[np.uint32]
+    counts: NDArray[np.uint64]
+    before: NDArray[np.uint64]
+
+
+def make_two_class_scratch(rows: int) -> TwoClassScratch:
+    """Allocate TwoClassScratch for nodes of up to `rows` rows."""
+    light = min(max(rows, PAIRS), SCORED_WEIGHT) + LANES
+    buckets = _LIGHT_BUCKETS[1]
+    return TwoClassScratch(
+        np.empty(max(rows, PAIRS), np.uint32),
+        np.empty((TOGETHER + 1, light), np.uint32),
+        np.empty((TOGETHER + 1, 2 * (buckets + 1) + LANES), np.uint32),
+        np.empty((TOGETHER + 1, buckets + LANES), np.float32),
+        np.empty(light, np.uint32),
+        np.empty((_RANGES, 3), np.uint32),
+        np.empty((2, HEAVY_BUCKETS[1]), np.uint64),
+        np.empty(HEAVY_BUCKETS[1] + 1, np.uint64),
+    )
 
 
 @inlined
-def edges_two(buckets, node, min_leaf, wide, work):
-    """sums[b] = weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside bucket b.
+def prepare_two(node, two):
+    """Fill two.add. Once per node, before its features are scanned."""
+    for i in range(np.uint64(node.items.size)):
+        item = node.items[i]
+        two.add[i] = np.uint32(item & BITS16) << np.uint32(class_of(item) << np.uint64(4))
 
-    wide: whether buckets have more than one code each; no bound is needed otherwise.
 
-    d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
-    bucket to the left and all of the other to the right. The two remaining corners are the edges of the bucket,
-    which are offered themselves; they count here only where min_leaf may forbid them.
+@inlined
+def is_light(node):
+    """Return whether splits of the node are scored as float32, by weights of 16 bits."""
+    return node.weight < SCORED_WEIGHT
+
+
+@inlined
+def score_two(ones_l, w_l, ones, weight):
+    """Return d**2 / (w_l w_r) of int64 weights, float64; -1 where a side is empty."""
+    d = np.float64(ones_l * weight - ones * w_l)
+    room = np.float64(w_l) * np.float64(weight - w_l)
+    return d * d / room if room > 0.0 else -1.0
+
+
+@inlined
+def reaches_two(ones_l, w_l, ones, weight, bar):
+    """Return whether the score is at least `bar`, without dividing; neither side is empty."""
+    d = np.float64(ones_l * weight - ones * w_l)
+    return d * d >= bar * (np.float64(w_l) * np.float64(weight - w_l))
+
+
+@helper
+def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
+    """Offer a split by its weights, int64; `best` is updated when the split is taken."""
+    w_r = weight - w_l
+    if w_l < min_leaf or w_r < min_leaf:
+        return
+    zeros_l = w_l - ones_l
+    ones_r = ones - ones_l
+    zeros_r = w_r - ones_r
+    sq_l = zeros_l * zeros_l + ones_l * ones_l
+    sq_r = zeros_r * zeros_r + ones_r * ones_r
+    if offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
+        best.limit[0] = score_two(ones_l, w_l, ones, weight) * NEAR
+
+
+@inlined
+def light_buckets(low, high, n):
+    """Return how many buckets the codes from low to high have for n rows (uint64), and the bits that a bucket drops."""
+    span = np.uint64(high - low)
+    shift = _NONE if span < _FEW_CODES else shift_for(span, buckets_for(n, *_LIGHT_BUCKETS))
+    return (span >> np.uint64(shift)) + ONE, shift
+
+
+@helper
+def score_light(low, high, n, codes, add, before, node, min_leaf, left, score):
+    """Score the splits of n rows of a light node by their codes, low to high; return the highest score (float64).
+
+    codes, add  uint32 [>= n], codes and weights of the rows
+    before      uint32, weights of the node's rows with smaller codes
+    left        uint32, out: weights on the left of the split after each row, or where n > PAIRED before each bucket
+    score       float32, out: score of the split after each row or bucket, -1 where a side weighs less than min_leaf
     """
-    sums, edge, bound = work.sums, work.edge, work.bound
     ones, weight = node.total[ONE], node.weight
-    running = ZERO
-    sums[ZERO] = ZERO
-    for b in range(buckets):
-        running += work.packed[b]
-        sums[b + ONE] = running
-    for b in range(buckets):
-        ones_before = np.int64(sums[b] >> SHIFT32)
-        zeros_before = np.int64(sums[b] & BITS32)
-        ones_after = np.int64(sums[b + ONE] >> SHIFT32)
-        zeros_after = np.int64(sums[b + ONE] & BITS32)
-        edge[b] = score_two(ones_after, zeros_after + ones_after, ones, weight)
-        if wide:
-            one = score_two(ones_after, zeros_before + ones_after, ones, weight)
-            two = score_two(ones_before, zeros_after + ones_before, ones, weight)
-            bound[b] = max(one, two)
-    if wide and min_leaf > 1:
-        bound[ZERO] = max(bound[ZERO], edge[ZERO])
-        for b in range(ONE, buckets):
-            bound[b] = max(bound[b], max(edge[b - ONE], edge[b]))
+    if n <= PAIRED:
+        return score_pairs_two(codes, add, n, before, ones, weight, min_leaf, left, score)
+    buckets, shift = light_buckets(low, high, n)
+    apart = buckets + ONE  # an addition waits for the one before it to the same bucket: two tables
+    for b in range(apart + apart):
+        left[b] = _NONE
+    if high - low == np.uint32(1):
+        first, both = _NONE, _NONE
+        for i in range(n):  # a product instead of a place lets the compiler vectorise
+            first = np.uint32(first + np.uint32(add[i] * np.uint32(codes[i] == low)))
+            both = np.uint32(both + add[i])
+        left[ONE], left[TWO] = first, np.uint32(both - first)
+    else:
+        for i in range(n):
+            left[(i & ONE) * apart + ONE + np.uint64((codes[i] - low) >> shift)] += add[i]
+        for b in range(ONE, apart):
+            left[b] += left[apart + b]
+    left[ONE] += before
+    highest = score_buckets_two(left, buckets, ones, weight, min_leaf, score)
+    left[ZERO] = before
+    return highest
+
+
+@helper
+def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
+    """Offer the splits of a light node that may be the best, after score_light has scored its rows.
+
+    codes    uint32 [rows], codes of the feature, low to high
+    slot     uint64, entry of two.left and two.score; highest: the result of score_light
+    """
+    n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
+    here, size, waiting = codes, n, ZERO
+    while True:
+        left, score = two.left[slot], two.score[slot]
+        buckets, shift = light_buckets(low, high, size)
+        by_row = size <= PAIRED
+        if highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]:
+            bar = np.float32(highest * (1.0 - SCORE_ERROR))
+            hits = select_scores(score, size if by_row else buckets, bar, work.selected)
+            offered = np.int64(-1)
+            for k in range(hits):
+                at = np.uint64(work.selected[k])
+                code = np.int64(here[at]) if by_row else np.int64(low) + np.int64((at + ONE) << np.uint64(shift)) - 1
+                packed = left[at if by_row else at + ONE]
+                if code != offered:
+                    offered = code
+                    ones_l = np.int64(packed >> _HALF)
+                    w_l = ones_l + np.int64(packed & _LOW_HALF)
+                    offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
+        if not by_row and shift > _NONE:
+            waiting = push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two)
+        if waiting == ZERO:
+            return
+        waiting -= ONE
+        low, before = two.ranges[waiting, 0], two.ranges[waiting, 2]
+        span = two.ranges[waiting, 1]
+        size = select_codes(codes, n, low, span, work.selected)
+        slot, high = np.uint64(TOGETHER), low + span
+        here = two.codes[slot]
+        for k in range(size):
+            i = np.uint64(work.selected[k])
+            here[k] = codes[i]
+            two.inside[k] = two.add[i]
+        highest = score_light(
+            low, high, size, here, two.inside, before, node, min_leaf, two.left[slot], two.score[slot]
+        )
 
 
 @inlined
-def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work):
+def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
+    """Put the buckets that may hide a better split on two.ranges, neighbours together; return how many wait there."""
+    bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
+    found = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.places)
+    k = ZERO
+    while k < found:
+        first = np.uint64(work.places[k])
+        after = first
+        while k < found and np.uint64(work.places[k]) == after:
+            after += ONE
+            k += ONE
+        two.ranges[waiting, 0] = low + np.uint32(first << np.uint64(shift))
+        two.ranges[waiting, 1] = np.uint32(((after - first) << np.uint64(shift)) - ONE)
+        two.ranges[waiting, 2] = left[first]
+        waiting += ONE
+    return waiting
+
+
+@inlined
+def scan_light(low, high, node, min_leaf, feature, best, work, two):
+    """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high, in a light node."""
+    n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
+    highest = score_light(low, high, n, work.codes, two.add, _NONE, node, min_leaf, left, score)
+    offer_light(low, high, highest, node, min_leaf, feature, best, work.codes, ZERO, work, two)
+
+
+@inlined
+def scan_two(low, high, node, min_leaf, feature, best, work, two):
+    """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high, in any node."""
+    if is_light(node):
+        scan_light(low, high, node, min_leaf, feature, best, work, two)
+    else:
+        n, span = np.uint64(node.items.size), np.uint64(high - low)
+        shift = _NONE if span < _FEW_CODES else shift_for(span, buckets_for(n, *HEAVY_BUCKETS))
+        scan_heavy(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, two, None)
+
+
+@helper
+def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
+    """Offer every boundary between different codes of the sorted keys[begin:end]; ones_l, w_l lie left of it."""
+    ones = node.total[ONE]
+    bar = best.limit[0]
+    key = keys[begin]
+    for i in range(begin + ONE, end):
+        code = key >> SHIFT32
+        multiplicity = np.int64(key & BITS16)
+        ones_l += multiplicity * np.int64(class_of(key))
+        w_l += multiplicity
+        key = keys[i]
+        if key >> SHIFT32 != code and reaches_two(ones_l, w_l, ones, node.weight, bar):
+            offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(code), ones_l, w_l, best)
+            bar = best.limit[0]
+
+
+@inlined
+def ones_and_weight(packed):
+    """Return the weight of class 1 and that of both classes, int64, of two weights in one uint64."""
+    ones = np.int64(packed >> SHIFT32)
+    return ones, np.int64(packed & BITS32) + ones
+
+
+@inlined
+def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work, two):
     """Offer every boundary inside bucket b, see open_buckets."""
-    before = work.sums[b]
-    ones_l = np.int64(before >> SHIFT32)
-    w_l = np.int64(before & BITS32) + ones_l
+    ones_l, w_l = ones_and_weight(two.before[b])
     walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
 
 
-@inlined
-def scan_two(low, high, node, min_leaf, feature, best, work):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
+@helper
+def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, projected):
+    """Offer every threshold of `feature` in any node, by a histogram of buckets of 2**shift codes from `low` on.
 
-    A histogram, the score of every bucket edge, then the few buckets that could hold a better split are opened. Two
-    codes have one threshold, which needs neither.
+    d**2 / (w_l w_r) is convex in the weights, so its maximum inside a bucket is at a corner: all of one class of the
+    bucket to the left and none of the other. The remaining corners are the edges of the bucket, which are offered
+    themselves; they count here only where min_leaf may forbid them.
+
+    projected  ProjectionScratch where the codes are those of projections, by which a bucket is opened; None for a
+               feature
     """
-    n = np.uint64(node.items.size)
-    span = np.uint64(high - low)
-    if span == ONE:
-        inside = ZERO
-        for i in range(n):  # a mask instead of a branch lets the compiler vectorise
-            inside += as_wide(work.pair_add[i]) & (ZERO - np.uint64(work.codes[i] == low))
-        ones_l = np.int64(inside >> SHIFT32)
-        w_l = np.int64(inside & BITS32) + ones_l
-        if reaches_two(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
-            offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
-        return
-    shift = np.uint32(0) if span < FEW_CODES else shift_for(span, buckets_for(n, *BUCKETS_FOR_TWO))
-    scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
-
-
-@inlined
-def scan_buckets_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
-    """scan_two by histogram: the edge of every bucket of 2**shift codes from `low` on, and the buckets that could hold
-    a better split.
-
-    projected  ProjectionScratch where the codes stand for projections, by which a bucket is opened. None for a feature.
-    """
-    histogram_two(low, shift, np.uint64(node.items.size), buckets, work)
-    edges_two(buckets, node, min_leaf, shift > np.uint32(0), work)
-    bar = best.limit[0]
+    counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
+    ones, weight, wide = node.total[ONE], node.weight, shift > _NONE
+    for b in range(buckets):
+        counts[ZERO, b] = ZERO
+        counts[ONE, b] = ZERO
+    for i in range(np.uint64(node.items.size)):
+        add = two.add[i]
+        packed = np.uint64(add & _LOW_HALF) | (np.uint64(add >> _HALF) << SHIFT32)
+        counts[i & ONE, np.uint64((work.codes[i] - low) >> shift)] += packed
+    before[ZERO] = ZERO
+    for b in range(buckets):
+        before[b + ONE] = before[b] + counts[ZERO, b] + counts[ONE, b]
+    for b in range(buckets):
+        first, first_weight = ones_and_weight(before[b])
+        last, last_weight = ones_and_weight(before[b + ONE])
+        edge[b] = score_two(last, last_weight, ones, weight)
+        if wide:
+            one = score_two(last, first_weight - first + last, ones, weight)
+            other = score_two(first, last_weight - last + first, ones, weight)
+            bound[b] = max(one, other)
+            if min_leaf > 1:
+                bound[b] = max(bound[b], max(edge[b], score_two(first, first_weight, ones, weight)))
     for b in range(buckets - ONE):
-        if work.edge[b] >= bar:
+        if edge[b] >= best.limit[0]:
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            after = work.sums[b + ONE]
-            ones_l = np.int64(after >> SHIFT32)
-            offer_two(
-                node.total[ONE], node.weight, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best
-            )
-            bar = best.limit[0]
-    if shift > np.uint32(0):
-        arguments = (node, min_leaf, feature, best, work)
+            ones_l, w_l = ones_and_weight(before[b + ONE])
+            offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
+    if wide:
+        arguments = (node, min_leaf, feature, best, work, two)
         open_buckets(walk_bucket_two, arguments, low, shift, buckets, node.items, feature, best, work, projected)

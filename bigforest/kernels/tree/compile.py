@@ -25,7 +25,9 @@ class Needs(NamedTuple):
     family      splits on projections of this family
     mixed       features that are categories or have missing values
     regression  whether the target is one
+    many        whether there are more than two classes
     random      random splits on features
+    impurity    number of the criterion
     table       of a registered criterion, see kernels/scan/impurity.py; None for those of the package
     zero        for regression by the Poisson deviance any number, else None
     """
@@ -33,7 +35,9 @@ class Needs(NamedTuple):
     family: type[Oblique | Subspace] | None = None
     mixed: bool = False
     regression: bool = False
+    many: bool = False
     random: bool = False
+    impurity: int = GINI
     table: Any = None
     zero: float | None = None
 
@@ -51,18 +55,21 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     for array in (*codes, value, *dictionary):
         array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     items = np.array([1, 1 << 32 | (0 if needs.regression else 1 << 16) | 1], np.uint64)
+    classes = 3 if needs.many else 2
     table = entropy_table() if needs.table is None else needs.table
-    target = RegressionTarget(value, needs.zero) if needs.regression else ClassTarget(2, table)
+    target = RegressionTarget(value, needs.zero) if needs.regression else ClassTarget(classes, table)
     random = dictionary if needs.random else None
     roots = Roots.one(items.size, np.uint64(0))
-    rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+    rules = Rules(mtry=1, impurity=needs.impurity, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
         kind: Any = None
         if needs.family is not None:
             if needs.family is Oblique:
-                kind = smallest(codes, items.size, needs.regression)
+                kind = smallest(codes, items.size, classes, needs.regression)
             else:
-                kind = smallest_subspace(codes.place.shape[0], items.size)
+                kind = smallest_subspace(codes.place.shape[0], items.size, classes)
         elif needs.mixed:
-            kind = make_categorical_missing(np.array([CATEGORY], np.uint8), np.ones(1, np.int64), 1, items.size, 2)
+            kind = make_categorical_missing(
+                np.array([CATEGORY], np.uint8), np.ones(1, np.int64), 1, items.size, classes
+            )
         return grow(codes, by_rows(codes), items, target, roots, rules, kind, random)

@@ -27,7 +27,6 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.common.rng import LEFT, RIGHT, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.lanes import LANES
-from bigforest.kernels.llvm.pairwise import PAIRS
 from bigforest.kernels.oblique.search import (
     Oblique,
     codes_of_node,
@@ -36,26 +35,24 @@ from bigforest.kernels.oblique.search import (
     split_by_direction,
 )
 from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, make_subsets, split_mixed
+from bigforest.kernels.scan.criterion import Criterion, make_criterion
 from bigforest.kernels.scan.draw import FeatureDraw, make_feature_draw
-from bigforest.kernels.scan.features import find_feature, split_by_feature
-from bigforest.kernels.scan.present_classes import PresentClasses, make_present_classes
+from bigforest.kernels.scan.features import Batch, find_feature, make_batch, split_by_feature
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import (
     ClassTarget,
-    RegressionScratch,
     RegressionTarget,
-    make_regression_scratch,
+    add_statistics,
     node_stats,
-    sum_items,
     view_node,
 )
-from bigforest.kernels.scan.two_class_light import SideBySide, make_side_by_side
 from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.subspace.split import split_in_subspace
 from bigforest.kernels.tree.builder import (
     CodeTree,
     Roots,
     Rules,
+    Stack,
     finished,
     has_room,
     make_tree_builder,
@@ -64,15 +61,16 @@ from bigforest.kernels.tree.builder import (
     with_more_room,
 )
 
+# Items whose statistics are summed at a time by numpy.
+_CHUNK = 1 << 16
+
 
 class GrowScratch(NamedTuple):
     """Scratch of one growing tree; its content belongs to the current node.
 
     total     int64 [see kernels/scan/target.py], statistics of the node; total_l: of its left child
     constant  uint64 [words], features known to be constant, see scan/draw.py fetch_codes
-    kept      uint32 [rows], codes of the feature of the best split, swapped with work.codes
-    side      for light nodes of two classes, scan/two_class_light.py
-    sums      for regression; None for classes
+    kept      uint32 [rows], codes of the feature of the best split
     """
 
     total: NDArray[np.int64]
@@ -82,43 +80,42 @@ class GrowScratch(NamedTuple):
     best: BestSplit
     work: ScanScratch
     code_cache: CodeCache
-    present: PresentClasses
     kept: NDArray[np.uint32]
-    side: SideBySide
-    sums: RegressionScratch | None
+    batch: Batch
 
 
 def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionTarget) -> GrowScratch:
     """Scratch for nodes of up to `rows` rows."""
-    features, classes, regression = codes.place.shape[0], target.number, isinstance(target, RegressionTarget)
-    parts = 2 if regression else classes
+    features, regression = codes.place.shape[0], isinstance(target, RegressionTarget)
+    parts = 2 if regression else target.number
     return GrowScratch(
         np.zeros(parts, np.int64),
         np.zeros(parts, np.int64),
         np.zeros(-(-features // 64), np.uint64),
         make_feature_draw(features),
         BestSplit(np.empty(6, np.int64), np.empty(1)),
-        make_scan_scratch(rows, classes),
+        make_scan_scratch(rows),
         make_code_cache(codes, rows, regression),
-        make_present_classes(parts),
-        np.empty(max(rows, PAIRS) + LANES, np.uint32),
-        make_side_by_side(rows),
-        make_regression_scratch(rows, target.zero) if isinstance(target, RegressionTarget) else None,
+        np.empty(rows + LANES, np.uint32),
+        make_batch(),
     )
 
 
-@kernel
-def put_roots(stack, items, value, start, key, depth, total, constant):
-    """Put the roots on the empty stack, the first on top; start, key, depth as in Roots.
-
-    total: scratch; constant uint64 [words] as in scan/draw.py fetch_codes.
-    """
-    trees = np.uint64(key.size)
-    for above in range(trees):
-        tree = trees - ONE - above
-        begin, end = start[tree], start[tree + ONE]
-        sum_items(items[begin:end], value, total)
-        push(stack, above, begin, end, key[tree], depth, -1, total, constant)
+def put_roots(stack: Stack, items: NDArray[np.uint64], value: NDArray[np.int64] | None, roots: Roots) -> None:
+    """Put the roots on the empty stack, the first on top, with no feature known to be constant."""
+    trees = roots.key.size
+    stack.begin[:trees], stack.end[:trees] = roots.start[:-1][::-1], roots.start[1:][::-1]
+    stack.key[:trees], stack.depth[:trees], stack.parent[:trees] = roots.key[::-1], roots.depth, -1
+    stack.constant[:trees] = 0
+    if roots.constant is not None:
+        known = np.packbits(roots.constant, bitorder="little")
+        stack.constant[:trees].view(np.uint8)[:, : known.size] = known
+    for tree in range(trees):
+        total = stack.total[trees - 1 - tree]
+        total[:] = 0
+        begin, end = int(roots.start[tree]), int(roots.start[tree + 1])
+        for first in range(begin, end, _CHUNK):
+            add_statistics(items[first : min(first + _CHUNK, end)], value, total)
 
 
 @inlined
@@ -152,10 +149,13 @@ def is_leaf(weight, sq, depth, rules):
 
 
 @kernel
-def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed, dictionary):
+def grow_while_room(
+    codes, by_row, value, items, rules, growing, criterion, scratch, oblique, subspace, mixed, dictionary
+):
     """Number and split nodes until none is left or an array is full.
 
-    value       int64 [rows], the regression targets; None for classes, of which table is that of impurity.py
+    value       int64 [rows], the regression targets; None for classes
+    criterion   Criterion, scratch and the code that is compiled for it
     oblique     Oblique, and growing.pool DirectionExtras; subspace: Subspace, likewise; None for splits on features
     mixed       CategoricalMissing, and growing.pool Subsets; None where all features are plain numbers
     dictionary  for random splits on features; None for the best
@@ -163,7 +163,8 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
     Compiled separately for each that is None.
     """
     nodes, stack, pool = growing.nodes, growing.stack, growing.pool
-    total, total_l, constant, best, sums = scratch.total, scratch.total_l, scratch.constant, scratch.best, scratch.sums
+    total, total_l, constant, best = scratch.total, scratch.total_l, scratch.constant, scratch.best
+    sums = criterion.sums
     count, top = growing.size[ZERO], growing.size[ONE]
     while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, subspace, mixed):
         top -= ONE
@@ -184,20 +185,19 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             if size_l == ZERO:
                 continue
         elif oblique is None:
-            node_codes, node_by_row, node_value = codes_in_cache(
-                codes, by_row, value, items, begin, end, constant, scratch.code_cache
-            )
+            node_codes, node_value = codes_in_cache(codes, by_row, value, items, begin, end, scratch.code_cache)
             node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
             if one_value:
                 continue
-            column = find_feature(node_codes, node_by_row, node, key, rules, table, scratch, mixed, sums, dictionary)
+            scored_by = criterion.two, criterion.many, criterion.scores, sums
+            column = find_feature(node_codes, node, key, rules, *scored_by, scratch, mixed, dictionary)
             if best.split[FEATURE] < 0:
                 continue
             if mixed is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
-                size_l = split_by_feature(node_codes, node_by_row, node, feature, column, scratch, nodes, number, sums)
+                size_l = split_by_feature(node_codes, node, feature, column, scratch, nodes, number, sums)
             else:
-                context = (node_codes, node_by_row, node, column, key)
+                context = (node_codes, node, column, key)
                 size_l = split_mixed(*context, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
             node_codes, node_by_row, node_value, cached = codes_of_node(
@@ -206,10 +206,10 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
             if one_value:
                 continue
-            which = find_direction(node_codes, node_by_row, node, cached, key, rules, table, scratch, oblique, sums)
+            which = find_direction(node_codes, node_by_row, node, cached, key, rules, criterion, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            found = (node_codes, node_by_row, node, scratch, oblique, which)
+            found = (node_codes, node, scratch, oblique, which)
             size_l = split_by_direction(*found, nodes, pool, number, sums)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
@@ -242,13 +242,9 @@ def grow(
 
     With the trees come the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or None.
     """
-    value, table, classes = target.value, target.table, target.number
+    value, classes = target.value, target.number
     features = codes.place.shape[0]
     scratch = make_grow_scratch(codes, roots.max_rows, target)
-    if roots.constant is not None:
-        known = np.zeros(64 * scratch.constant.size, np.bool_)
-        known[:features] = roots.constant
-        scratch.constant[:] = np.packbits(known, bitorder="little").view("<u8")
     growing = make_tree_builder(items.size, roots.key.size, classes, value is not None, scratch.constant.size)
     oblique = kind if isinstance(kind, Oblique) else None
     subspace = kind if isinstance(kind, Subspace) else None
@@ -258,11 +254,14 @@ def grow(
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
     elif kind is not None:
         growing = growing._replace(pool=make_direction_extras(growing.nodes.feature.size, entries))
-    put_roots(growing.stack, items, value, *roots[:3], scratch.total, scratch.constant)
+    put_roots(growing.stack, items, value, roots)
     growing.size[1] = roots.key.size
     kinds = (oblique, subspace, mixed, dictionary)
-    grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
+    criterion = Criterion()  # trees in subspaces need none
+    if subspace is None:
+        criterion = make_criterion(target, rules.impurity, roots.max_rows, dictionary is not None)
+    grow_while_room(codes, by_row, value, items, rules, growing, criterion, scratch, *kinds)
     while growing.size[1] > 0:
         growing = with_more_room(growing, entries)
-        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
+        grow_while_room(codes, by_row, value, items, rules, growing, criterion, scratch, *kinds)
     return finished(growing)

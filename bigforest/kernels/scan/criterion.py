@@ -1,0 +1,82 @@
+"""The criterion by which the splits of a tree are scored: its scratch, and the scan of a feature.
+
+Each criterion is a module that scores the sides of a split, bounds the scores inside a bucket, and scans a feature:
+
+| target | criterion | module |
+|---|---|---|
+| two classes | Gini | two_class.py |
+| more classes | Gini | many_classes.py; nodes with two of them two_class.py |
+| classes | entropy, error, registered | impurity.py |
+| numbers | variance, Poisson deviance | regression.py |
+
+Kernels are compiled for the scratch that is not None, without the code of other criteria.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.scan.impurity import GINI, ScoreScratch, make_score_scratch, scan_scores
+from bigforest.kernels.scan.many_classes import ManyClassScratch, make_many_class_scratch, scan_many
+from bigforest.kernels.scan.regression import scan_sums
+from bigforest.kernels.scan.target import ClassTarget, RegressionScratch, RegressionTarget, make_regression_scratch
+from bigforest.kernels.scan.two_class import (
+    TwoClassScratch,
+    is_light,
+    make_two_class_scratch,
+    prepare_two,
+    scan_light,
+    scan_two,
+)
+
+
+class Criterion(NamedTuple):
+    """Scratch of one growing tree for its criterion.
+
+    two     Gini of classes
+    many    Gini of more than two classes, in addition to `two`
+    scores  other criteria of classes; and random splits of classes by any criterion
+    sums    regression
+    """
+
+    two: TwoClassScratch | None = None
+    many: ManyClassScratch | None = None
+    scores: ScoreScratch | None = None
+    sums: RegressionScratch | None = None
+
+
+def make_criterion(target: ClassTarget | RegressionTarget, impurity: int, rows: int, random: bool) -> Criterion:
+    """Allocate the scratch for trees of up to `rows` rows; random: whether splits are random."""
+    if isinstance(target, RegressionTarget):
+        return Criterion(sums=make_regression_scratch(rows, target.zero))
+    if random or impurity != GINI:
+        return Criterion(scores=make_score_scratch(impurity, target.table, target.number))
+    many = make_many_class_scratch(target.number) if target.number > 2 else None
+    return Criterion(make_two_class_scratch(rows), many)
+
+
+@inlined
+def prepare(node, two):
+    """Prepare the scans of a node. Once per node."""
+    if two is not None and node.total.size == 2:
+        prepare_two(node, two)
+
+
+@inlined
+def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores, sums):
+    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
+
+    After `prepare`. The last four are those of Criterion.
+    """
+    if sums is not None:
+        scan_sums(low, high, node, min_leaf, number, best, work, sums)
+    if scores is not None:
+        scan_scores(low, high, node, min_leaf, number, best, work, scores)
+    if many is not None:
+        if node.total.size == 2 and is_light(node):
+            scan_light(low, high, node, min_leaf, number, best, work, two)
+        else:
+            scan_many(low, high, node, min_leaf, number, best, work, many)
+    elif two is not None:
+        scan_two(low, high, node, min_leaf, number, best, work, two)

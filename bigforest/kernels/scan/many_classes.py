@@ -1,0 +1,257 @@
+"""Score splits of nodes of any number of classes by Gini impurity, and offer the best. Oracle: tests/naive/split.py.
+
+The score of a split is sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side and w its weight.
+
+1. Number the classes of the node anew, without those it lacks (small nodes).
+2. Few rows: sort those above the smallest code, and walk from the largest code down.
+3. Many rows, or few codes: count rows by class and bucket, score the edges of buckets in vectors, offer the highest,
+   and open the buckets whose bound reaches the best score (open_buckets.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.node_scan import (
+    BITS16,
+    NEAR,
+    ONE,
+    SHIFT16,
+    SHIFT32,
+    ZERO,
+    ZERO_I64,
+    Node,
+    as_key,
+    buckets_for,
+    class_of,
+    offer_gini,
+    shift_for,
+)
+from bigforest.kernels.common.sort import sort_rows
+from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.multi_class_edges import bound_buckets, score_edges, stride_for
+from bigforest.kernels.scan.open_buckets import open_buckets
+
+# Up to this many rows are sorted, unless they have few codes.
+SORTED = 1024
+# Most buckets, and arguments of buckets_for: the fewest and the most buckets, and rows for each.
+_BUCKETS = 1024
+MANY_BUCKETS = (64, _BUCKETS, 16)
+# Up to this many rows classes are numbered anew: larger nodes lack few, and would save little compared to their rows.
+FEW_ROWS = 4096
+# Costs in units of a bucket and class: a bucket besides its classes, sorting a row, a histogram besides its buckets.
+# Measured on 3 to 8 classes.
+_LOOP = np.uint64(2)
+_SORT = np.uint64(9)
+_ONCE = np.uint64(180)
+# An upper bound on the relative error of float scores per class.
+_ROUNDING = 2.0**-50
+# More than any node weighs.
+_HEAVIEST = np.int64(2**31 - 1)
+_CLASS = np.uint64(0xFFFF) << SHIFT16
+
+
+class ManyClassScratch(NamedTuple):
+    """Scratch of one growing tree.
+
+    items        uint64 [FEW_ROWS], items of the node with the new numbers of their classes
+    total        int64 [classes], weights of the new classes
+    number       uint64 [classes], the new number of each class, shifted to its bits in items
+    left         int64 [classes], class weights on the left of a split
+    hist         uint32 [(classes + 1) * (_BUCKETS + 1)], histogram (kernels/llvm/multi_class_edges.py)
+    above_code   uint32 [SORTED], codes above the smallest
+    above_item   uint64 [SORTED], items of their rows
+    """
+
+    items: NDArray[np.uint64]
+    total: NDArray[np.int64]
+    number: NDArray[np.uint64]
+    left: NDArray[np.int64]
+    hist: NDArray[np.uint32]
+    above_code: NDArray[np.uint32]
+    above_item: NDArray[np.uint64]
+
+
+def make_many_class_scratch(classes: int) -> ManyClassScratch:
+    """Allocate ManyClassScratch for `classes` classes."""
+    return ManyClassScratch(
+        np.empty(FEW_ROWS, np.uint64),
+        np.empty(classes, np.int64),
+        np.empty(classes, np.uint64),
+        np.empty(classes, np.int64),
+        np.empty((_BUCKETS + 1) * (classes + 1), np.uint32),
+        np.empty(SORTED, np.uint32),
+        np.empty(SORTED, np.uint64),
+    )
+
+
+@inlined
+def with_present_classes(node, many):
+    """Return the node with its present classes only, in scratch; the node itself if it has all or many rows.
+
+    The best split depends neither on the numbering of classes nor on absent ones. Absent ones cost nothing then, and
+    two are scanned as two.
+    """
+    items, total = node.items, node.total
+    if items.size > FEW_ROWS:
+        return node
+    found = ZERO
+    for k in range(np.uint64(total.size)):
+        many.number[k] = found << SHIFT16
+        many.total[found] = total[k]
+        found += np.uint64(total[k] > 0)
+    if found == np.uint64(total.size):
+        return node
+    for i in range(np.uint64(items.size)):
+        many.items[i] = (items[i] & ~_CLASS) | many.number[class_of(items[i])]
+    return Node(many.items[: items.size], many.total[:found], node.weight, node.sq)
+
+
+@inlined
+def score_many(sq_l, w_l, sq_r, w_r):
+    """Return sq_l / w_l + sq_r / w_r, float64; the weights are positive."""
+    return np.float64(sq_l) / np.float64(w_l) + np.float64(sq_r) / np.float64(w_r)
+
+
+@inlined
+def reaches_many(sq_l, w_l, sq_r, w_r, bar):
+    """Return whether score_many is at least `bar`, without dividing."""
+    left = np.float64(w_l)
+    right = np.float64(w_r)
+    return np.float64(sq_l) * right + np.float64(sq_r) * left >= bar * (left * right)
+
+
+@helper
+def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
+    """Offer a split by its int64 sums; `best` is updated when the split is taken."""
+    if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
+        best.limit[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
+
+
+@helper
+def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, left):
+    """Offer every boundary between different codes of the sorted keys[begin:end], from the last.
+
+    left: class weights before `end`, consumed; sq_l, w_l, sq_r belong to it. O(1) per row: moving m rows of a class
+    with l on the left and r on the right takes m (2 l - m) from sq_l and adds m (2 r + m) to sq_r.
+    """
+    total, weight = node.total, node.weight
+    bar = best.limit[0]
+    key = keys[end - ONE]
+    for i in range(ONE, end - begin):
+        code = key >> SHIFT32
+        k = class_of(key)
+        m = np.int64(key & BITS16)
+        after = left[k]
+        sq_l -= m * (2 * after - m)
+        sq_r += m * (2 * (total[k] - after) + m)
+        left[k] = after - m
+        w_l -= m
+        key = keys[end - ONE - i]
+        if key >> SHIFT32 != code and reaches_many(sq_l, w_l, sq_r, weight - w_l, bar):
+            offer_many(min_leaf, feature, np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, best)
+            bar = best.limit[0]
+
+
+@inlined
+def walk_all_many(begin, end, node, min_leaf, feature, best, keys, left):
+    """Offer every boundary of the sorted keys[begin:end] of a node, whose other rows are before them."""
+    for k in range(np.uint64(node.total.size)):
+        left[k] = node.total[k]
+    walk_many(begin, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)
+
+
+@inlined
+def sums_before(b, stride, node, many):
+    """Fill many.left with the class weights before bucket b; return w_l, sq_l and sq_r."""
+    w_l, sq_l, sq_r = ZERO_I64, ZERO_I64, ZERO_I64
+    for k in range(np.uint64(node.total.size)):
+        here = np.int64(many.hist[k * stride + b])
+        rest = node.total[k] - here
+        many.left[k] = here
+        w_l += here
+        sq_l += here * here
+        sq_r += rest * rest
+    return w_l, sq_l, sq_r
+
+
+@inlined
+def walk_bucket_many(b, begin, end, stride, node, min_leaf, feature, best, work, many):
+    """Offer every boundary inside bucket b, see open_buckets."""
+    w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
+    walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work.keys, many.left)
+
+
+@inlined
+def count_row(item, bucket, start, stride, hist):
+    """Count an item in its bucket of the histogram that begins at `start`."""
+    hist[start + class_of(item) * stride + np.uint64(bucket) + ONE] += np.uint32(item & BITS16)
+
+
+@inlined
+def histogram_many(low, shift, items, codes, stride, classes, hist):
+    """Sum the weights of the rows by class and by the bucket of their codes, in `hist` (multi_class_edges.py).
+
+    If there is room, odd rows are counted in a second table: an addition waits for the one before it to the same place,
+    which is frequent with few buckets.
+    """
+    n, places = np.uint64(items.size), stride * classes
+    apart = places if stride + stride <= np.uint64(_BUCKETS) else ZERO
+    for place in range(places + apart):
+        hist[place] = np.uint32(0)
+    for i in range(n):
+        count_row(items[i], (codes[i] - low) >> shift, (i & ONE) * apart, stride, hist)
+    if apart != ZERO:
+        for place in range(places):
+            hist[place] += hist[apart + place]
+
+
+@helper
+def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, many, projected):
+    """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
+
+    projected  ProjectionScratch where the codes are those of projections, by which a bucket is opened; None for a
+               feature
+    """
+    stride, classes, hist, weight = stride_for(buckets), np.uint64(node.total.size), many.hist, node.weight
+    histogram_many(low, shift, node.items, work.codes, stride, classes, hist)
+    highest = score_edges(hist, stride, buckets, node.total, weight, min(np.int64(min_leaf), _HEAVIEST), work.edge)
+    bar = max(best.limit[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
+    if highest >= bar:
+        for b in range(buckets):
+            if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
+                w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
+                code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
+                offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, weight - w_l, best)
+    if shift > np.uint32(0):
+        whole = np.float64(node.sq) / np.float64(weight)
+        bound_buckets(hist, stride, buckets, node.total, weight, whole, work.bound)
+        arguments = (stride, node, min_leaf, feature, best, work, many)
+        open_buckets(walk_bucket_many, arguments, low, shift, buckets, node.items, feature, best, work, projected)
+
+
+@inlined
+def scan_many(low, high, node, min_leaf, feature, best, work, many):
+    """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high."""
+    n, span = np.uint64(node.items.size), np.uint64(high - low)
+    # A bucket of few codes may hold most rows, such as those of the value 0; opening it would sort them.
+    exact = span < np.uint64(_BUCKETS)
+    if n <= np.uint64(SORTED):
+        above = ZERO
+        for i in range(n):
+            above += np.uint64(work.codes[i] != low)
+        if not (exact and span * (np.uint64(node.total.size) + _LOOP) + _ONCE < above * _SORT):
+            at = ZERO
+            for i in range(n):  # without a branch
+                many.above_code[at] = work.codes[i]
+                many.above_item[at] = node.items[i]
+                at += np.uint64(work.codes[i] != low)
+            work.keys[ZERO] = as_key(low, ZERO)  # in place of all other rows, which are never moved
+            sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.places)
+            walk_all_many(ZERO, above + ONE, node, min_leaf, feature, best, work.keys, many.left)
+            return
+    shift = shift_for(span, np.uint64(_BUCKETS) if exact else buckets_for(n, *MANY_BUCKETS))
+    scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, many, None)
