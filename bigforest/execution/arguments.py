@@ -1,4 +1,4 @@
-"""Conversion of the arguments of public functions for the stages."""
+"""Conversion of the arguments of public functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bigforest.storage.paths import as_path
 
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of TrainConfig, numpy scalars made plain, weights of classes read from their file. Raises ConfigError."""
+    """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
     plain = {name: _plain(value) for name, value in options.items()}
     weights = plain.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":
@@ -29,7 +29,7 @@ def _plain(value: Any) -> Any:
 
 
 def _class_weights(path: str | Path) -> dict[str, Any]:
-    """The weights of classes in a JSON file, or in a text of JSON: an object with the classes as keys."""
+    """Read weights of classes from a file or text of JSON: an object with the classes as keys."""
     try:
         written = isinstance(path, str) and path.lstrip().startswith("{")
         weights = json.loads(str(path) if written else as_path(path).read_text(encoding="utf-8"))
@@ -45,7 +45,7 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
 
 
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
-    """The resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
+    """Return the resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
     return Resources(
         threads=_plain(threads),
         scratch=None if scratch is None else as_path(scratch),
@@ -54,7 +54,7 @@ def resources_of(threads: int | None, scratch: str | Path | None, memory: str | 
 
 
 def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
-    """Names of columns; a single name is one column, not a sequence of letters. Raises ConfigError."""
+    """Return names of columns as a list; a single name is one column. Raises ConfigError."""
     names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{api(option)} must be names of columns, not {columns!r}")
@@ -62,7 +62,7 @@ def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
 
 
 def target_of(name: str | None) -> str | None:
-    """The name of the target, or None. Raises ConfigError."""
+    """Return the name of the target, or None. Raises ConfigError."""
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"{api('target')} must be the name of a column, not {name!r}")
     return name

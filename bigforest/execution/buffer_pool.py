@@ -1,4 +1,4 @@
-"""Memory that is used again: the system takes longer to make pages for new arrays than many tasks take to fill them."""
+"""Memory that is used again: making the pages of new arrays takes the system longer than many tasks take to fill them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Where arrays begin, so that none shares a line of a cache with another.
+# Alignment of arrays, bytes, so that none shares a cache line with another.
 _LINE = 64
 
 
 class BufferPool(threading.local):
-    """Room for the arrays of one step after the other, for each thread its own. In another process it is empty."""
+    """Memory for the arrays of one step after the other, separate for each thread. It pickles as an empty pool."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
@@ -23,7 +23,7 @@ class BufferPool(threading.local):
         return BufferPool, ()
 
     def arrays(self, *wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
-        """Arrays of these shapes and types, of any content; they are valid until the next call in this thread."""
+        """Return uninitialised arrays of these shapes and types, which are valid until the next call in this thread."""
         sizes = [int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in wanted]
         starts = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes)]).tolist()
         if starts[-1] > self._bytes.size:
@@ -35,6 +35,6 @@ class BufferPool(threading.local):
         ]
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """This many words, as `arrays`."""
+        """Return `count` words, see `arrays`."""
         [words] = self.arrays(((count,), np.uint64))
         return words

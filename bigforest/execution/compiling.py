@@ -1,4 +1,4 @@
-"""Announcing that kernels are compiled, which takes long, once per machine."""
+"""Announcements of compiling, which takes long once per machine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LONG = 2.0
 class KernelKind(NamedTuple):
     """Kernels that are compiled together.
 
-    name       of letters and hyphens.
-    about      what they are for.
-    functions  how many functions that is, kernels and parts of them, about.
-    seconds    of one processor that it takes, about.
+    name       letters and hyphens.
+    about      purpose, for messages.
+    functions  approximate number of functions, including device functions.
+    seconds    approximate processor time.
     """
 
     name: str
@@ -34,13 +34,13 @@ ENCODING = KernelKind("encode", "to encode tables", 33, 5.0)
 
 
 def is_compiled(kind: KernelKind) -> bool:
-    """Task: whether these kernels have been compiled on this machine, so that they are read from a cache."""
+    """Task: return whether these kernels have been compiled on this machine, so that they are read from a cache."""
     return is_noted(kind.name)
 
 
 @contextmanager
 def announced(kind: KernelKind, listener: Listener) -> Iterator[None]:
-    """Announce if these kernels have not been compiled on this machine; the block compiles them."""
+    """Announce that the block compiles these kernels, unless that was done on this machine."""
     if not is_compiled(kind):
         _announce(kind, listener)
     yield
@@ -55,7 +55,7 @@ def _announce(kind: KernelKind, listener: Listener) -> None:
 
 @contextmanager
 def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Iterator[None]:
-    """The stage `compile`, in which the block compiles these kernels everywhere, or reads them from a cache."""
+    """Run the stage `compile`, in which the block compiles these kernels everywhere, or reads them from a cache."""
     new = not all(executor.run_on_all_workers(is_compiled, kind))
     if new:
         _announce(kind, listener)

@@ -1,4 +1,4 @@
-"""The cluster of a run, if any."""
+"""Connecting to the cluster of a run, if any."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _SOON = 3.0
 
 @contextmanager
 def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
-    """The cluster that the keyword `scheduler` names; None for the threads of this process.
+    """Yield the cluster that the keyword `scheduler` names; None for the threads of this process.
 
-    scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
-               to connect to while the block runs; "threads".
+    scheduler  None for the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://) to
+               connect to while the block runs; or "threads".
     listener   gets a notice if the scheduler does not answer soon.
 
-    Raises ConfigError for something else and ClusterError when nothing answers at the address.
+    Raises ConfigError for other values and ClusterError when nothing answers at the address.
     """
     if scheduler is None:
         client = _active_client()
@@ -51,7 +51,7 @@ def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
 
 
 def _cluster(client: Any) -> Cluster:
-    from bigforest.execution.cluster import Cluster  # which loads what only clusters need
+    from bigforest.execution.cluster import Cluster  # imports modules that only clusters need
 
     return Cluster(client)
 
@@ -66,9 +66,9 @@ def connected(
     key: str | None = None,
     listener: Listener = silent,
 ) -> Iterator[Any]:
-    """A client of the scheduler at the address, or at that in the scheduler file, as long as the block runs.
+    """Yield a client of the scheduler at the address, or at the address in the scheduler file.
 
-    ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
+    ca, cert, key  PEM files for tls://; by default from Dask's own configuration.
     listener       gets a notice if the scheduler does not answer soon.
 
     Raises ConfigError for missing or invalid files, ClusterError when nothing answers.
@@ -94,7 +94,7 @@ def connected(
 
 
 def _client(address: str | None, security: Any, listener: Listener) -> Any:
-    """A client whose scheduler has answered. Raises OSError when it does not as long as Dask is set to wait."""
+    """Return a client whose scheduler has answered. Raises OSError after the time that Dask is set to wait."""
     import dask
     from distributed import Client
 
@@ -112,7 +112,7 @@ def _client(address: str | None, security: Any, listener: Listener) -> Any:
 
 
 def _address_in(file: Path) -> str:
-    """The address that a scheduler has written to its scheduler file. Raises ConfigError."""
+    """Return the address in a scheduler file. Raises ConfigError."""
     if not file.is_file():
         raise ConfigError(
             f"there is no scheduler file {file}; start a scheduler with --scheduler-file, or check the path"
@@ -124,8 +124,10 @@ def _address_in(file: Path) -> str:
 
 
 def _check_address(address: str | None, security: Any) -> None:
-    """Raise ValueError or OSError for an address, or TLS files, with which Dask's client would fail by errors
-    other than those of a connection: it is then left incomplete, and delays the end of the process by a minute."""
+    """Raise ValueError or OSError for an address or TLS files with which Dask's client would fail before it connects.
+
+    The client would be left incomplete, and delay the end of the process by a minute.
+    """
     import dask
     from distributed.comm.addressing import get_address_host, parse_address
     from distributed.security import Security
@@ -145,13 +147,13 @@ def _check_address(address: str | None, security: Any) -> None:
 def open_resources(
     scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
 ) -> Iterator[Resources]:
-    """The resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.
+    """Yield the resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.
 
-    out     where the output will be, None for the temporary folder.
-    beside  temporary files are next to the output unless scratch is given.
+    out     place of the output, None for the temporary folder.
+    beside  whether temporary files are next to the output unless scratch is given.
 
-    On a cluster, threads are those of a worker, at most. The listener gets notices about the workers,
-    and at the end what they did. Raises ClusterError and ConfigError.
+    On a cluster, the number of threads is limited to the threads of a worker. The listener gets notices about the
+    workers, and statistics of them at the end. Raises ClusterError and ConfigError.
     """
     with cluster_of(scheduler, listener) as cluster:
         if cluster is None:
@@ -159,8 +161,8 @@ def open_resources(
             return
         for notice in cluster.check():
             listener(Notice(notice))
-        most = max(cluster.threads().values())
-        threads = most if resources.threads is None else min(resources.threads, most)
+        max_threads = max(cluster.threads().values())
+        threads = max_threads if resources.threads is None else min(resources.threads, max_threads)
         home = None if out is None else out.resolve().parent
         scratch = None if resources.scratch is None else resources.scratch.resolve()
         if beside and scratch is None and home is not None and is_folder(home):
@@ -176,7 +178,7 @@ def open_resources(
 
 
 def _active_client() -> Any:
-    """The client that Dask would use, None without one, or within a task, which must not wait for other tasks."""
+    """Return the client that Dask would use; None without one, or within a task, which must not wait for others."""
     if "distributed" not in sys.modules:
         return None
     from distributed import default_client

@@ -10,28 +10,28 @@ Value = TypeVar("Value")
 
 
 class ProcessCache(Generic[Value]):
-    """Values by key, each made once, of which the `most` that were asked for last are kept; for several threads.
+    """Values by key, each made once, of which the `size` last used ones are kept; for several threads.
 
-    The values of runs that ended without forgetting theirs, as when a task of another machine failed, make way.
+    Values of runs that ended without forgetting theirs, as when a task on another machine failed, are dropped.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._values: dict[Hashable, Value] = {}  # that not asked for the longest first
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: dict[Hashable, Value] = {}  # the one unused for the longest time first
         self._lock = threading.RLock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key; others wait while `make` makes it."""
+        """Return the value of a key; other threads wait while `make` makes it."""
         with self._lock:
             if key in self._values:
                 self._values[key] = self._values.pop(key)
             else:
-                while len(self._values) >= self._most:  # before: a value may fill most of the memory
+                while len(self._values) >= self._size:  # before: a value may fill most of the memory
                     del self._values[next(iter(self._values))]
                 self._values[key] = make()
             return self._values[key]
 
     def forget(self, key: Hashable) -> None:
-        """Drop a value, if it is there."""
+        """Drop the value of a key, if any."""
         with self._lock:
             self._values.pop(key, None)

@@ -1,4 +1,4 @@
-"""From Arrow to Polars, with untrusted bytes: faults become errors that name file and column.
+"""Conversion of untrusted bytes from Arrow to Polars: faults become errors that name file and column.
 
 If a damaged page needs more memory than there is, Polars ends the process and Arrow raises; Polars panics at unknown
 types. So files are read by Arrow, and types and arrays are validated before Polars gets them.
@@ -17,7 +17,7 @@ import pyarrow as pa
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.errors import BigForestError, DataError, reason
 
-# What Arrow, Polars and Python raise for damaged bytes. A panic is not an Exception.
+# Errors of Arrow, Polars and Python for damaged bytes. A panic is not an Exception.
 FAULTS = (
     pa.ArrowException,
     pl.exceptions.PolarsError,
@@ -35,7 +35,7 @@ FAULTS = (
 
 @contextmanager
 def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
-    """Raise make(what is wrong) where the block finds bytes that cannot be read."""
+    """Raise make(reason) if the block finds bytes that cannot be read."""
     try:
         yield
     except FAULTS as error:
@@ -43,7 +43,7 @@ def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
 
 
 def schema_of(schema: pa.Schema, where: str) -> dict[str, pl.DataType]:
-    """The Polars types of the columns of an Arrow schema. Raises DataError, naming `where` and the column."""
+    """Return the Polars types of the columns of an Arrow schema. Raises DataError, naming `where` and the column."""
     for field in schema:
         with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
             _check_type(field)
@@ -58,9 +58,9 @@ def schema_of(schema: pa.Schema, where: str) -> dict[str, pl.DataType]:
 
 
 def frame_of(table: Any, where: str) -> pl.DataFrame:
-    """The frame of a pyarrow Table or RecordBatch, whose types `schema_of` has seen.
+    """Convert a pyarrow Table or RecordBatch, whose types `schema_of` has checked, to a frame.
 
-    Arrays are validated, their text too. Raises DataError, naming `where` and the column.
+    Arrays are validated, including text. Raises DataError, naming `where` and the column.
     """
     columns = []
     with naming_faults(lambda what: DataError(f"{where}: the table cannot be read ({what}); check its files")):
@@ -72,7 +72,10 @@ def frame_of(table: Any, where: str) -> pl.DataFrame:
 
 
 def _sound(column: Any) -> Any:
-    """The column with empty views where text is missing: Arrow's validation skips those, and Polars follows them."""
+    """Return the column with empty views where text is missing.
+
+    Arrow's validation skips these views, and Polars follows them; so do casts of pyarrow, which end the process.
+    """
     if not _has_views(column.type):
         return column
     if isinstance(column, pa.ChunkedArray):
@@ -114,7 +117,7 @@ def _with_sound_views(array: Any) -> Any:
 
 
 def _with_empty_views(array: Any) -> Any:
-    """Views are of 16 bytes, of which an empty one has none but zeros."""
+    """Set missing views to zero. A view has 16 bytes; one of zeros is empty."""
     _, views, *texts = array.buffers()
     rows = slice(array.offset, array.offset + len(array))
     valid = as_numpy(array.is_valid())
@@ -124,12 +127,12 @@ def _with_empty_views(array: Any) -> Any:
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table without rows. Schema.empty_table would import pandas, where there is one, in half a second."""
+    """Return a table without rows. Schema.empty_table would import pandas, if installed, in half a second."""
     return pa.Table.from_batches([], schema)
 
 
 def _frame(table: Any) -> pl.DataFrame:
-    """A Table or RecordBatch with its names: Polars would make one up for an empty one."""
+    """Convert a Table or RecordBatch, keeping its names: Polars would replace an empty one."""
     names = table.schema.names
     frame = pl.from_arrow(table.rename_columns([str(place) for place in range(len(names))]))
     assert isinstance(frame, pl.DataFrame)
@@ -142,7 +145,7 @@ def _of_column(where: str, name: str, what: str) -> DataError:
 
 
 def _check_type(field: pa.Field) -> None:
-    """Raise ValueError for a type at which Polars panics, which writes lines of its own to the terminal."""
+    """Raise ValueError for a type at which Polars panics, and writes to the terminal."""
     kind = field.type
     if "\0" in field.name:
         raise ValueError("there is a zero byte in its name")

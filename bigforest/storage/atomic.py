@@ -1,5 +1,5 @@
-"""Outputs are complete or absent: they are written to a hidden folder next to their place, and renamed when
-complete.
+"""Outputs that are complete or absent: they are written to a hidden folder next to their place, and renamed when they
+are complete.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from bigforest.storage.paths import (
     write_atomically,
 )
 
-# A name with such a suffix means another format than what is written: Parquet files, or folders.
+# Suffixes of other formats than the ones that are written: Parquet files and folders.
 _OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
 
-# Place of a replaced output for a moment, in the hidden folder in which the new one is made.
+# Name of a replaced output for a moment, in the hidden folder of the new one.
 _REPLACED = "replaced"
-# What the names of temporary folders begin with.
+# Prefix of the names of temporary folders.
 _PREFIX = "bigforest-"
 
-# What the message about a full disk begins with.
+# Beginning of the message about a full disk.
 _NO_SPACE = "no space left on the disk of"
 
 # The temporary folders of this process.
@@ -59,10 +59,12 @@ def staged(
 ) -> Iterator[Path]:
     """Yield a path where the block makes the output, a file or a directory; renamed to `out` at the end.
 
-    Nothing stays behind when the block fails. `kind` names the output in messages ("forest"); `is_ours` says
-    whether what is already there is one and so may be overwritten; `may_end` are endings of other kinds of files
-    that it may have. All checks happen before the block.
-    Raises OutputExistsError or ConfigError when `out` cannot be used or a disk is full.
+    Nothing stays behind when the block fails. All checks happen before the block. Raises OutputExistsError or
+    ConfigError when `out` cannot be used or a disk is full.
+
+    kind     name of the output in messages, such as "forest"
+    is_ours  returns whether an existing file or folder is of this kind, and so may be overwritten
+    may_end  suffixes of other formats that the output may have
     """
     path = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours, may_end=may_end)
     if is_remote(path):
@@ -87,7 +89,7 @@ def staged(
 
 @contextmanager
 def naming_refusal(folder: Path) -> Iterator[None]:
-    """Raise ConfigError where the system does not let the block write to a folder."""
+    """Raise ConfigError if the system does not let the block write to a folder."""
     try:
         yield
     except OSError as error:
@@ -96,9 +98,9 @@ def naming_refusal(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """Have a folder for the block; one that did not exist is removed if the block fails and it is still empty.
+    """Create a folder for the block, if necessary; remove it again if the block fails and it is empty.
 
-    Raises ConfigError where it cannot be made.
+    Raises ConfigError if the folder cannot be created.
     """
     made = not is_remote(folder) and not folder.exists()
     if made:
@@ -114,12 +116,12 @@ def made_folder(folder: Path) -> Iterator[None]:
 
 
 def _hidden(path: Path) -> str:
-    """What the names of the hidden folders begin with in which the output is made."""
+    """Return the prefix of the hidden folders for an output."""
     return f".{path.name}."
 
 
 def _recover_output(path: Path) -> None:
-    """Remove what killed processes left next to an output, and restore an output that they were replacing."""
+    """Remove hidden folders of killed processes next to an output, and restore an output that they were replacing."""
 
     def put_back(folder: Path) -> None:
         if is_there(folder / _REPLACED) and not is_there(path):
@@ -142,10 +144,10 @@ def check_output(
     is_ours: Callable[[Path], bool],
     may_end: Collection[str] = (),
 ) -> Path:
-    """The resolved path of an output that may be written; arguments and errors as in `staged`.
+    """Return the resolved path of an output that may be written; arguments and errors as in `staged`.
 
-    A link is followed, so its target is replaced and it stays a link. What killed processes left next to the output
-    is removed.
+    A link is followed, so its target is replaced and it stays a link. Hidden folders of killed processes next to the
+    output are removed.
     """
     check_flag(overwrite, "overwrite")
     out = as_path(out)
@@ -180,9 +182,9 @@ def check_output(
 
 
 def check_apart(path: Path) -> None:
-    """Raise ConfigError for an output in the folder of a forest or a store, which holds nothing else.
+    """Raise ConfigError for an output in the folder of a forest or a store, which contains nothing else.
 
-    In an object store, where every look is a request, only the next folder is looked at.
+    In an object store, where every check is a request, only the parent folder is checked.
     """
     for folder in [path.parent] if is_remote(path) else path.parents:
         kind = known_folder(folder)
@@ -192,26 +194,26 @@ def check_apart(path: Path) -> None:
 
 @contextmanager
 def naming_full_disk(*folders: Path) -> Iterator[None]:
-    """Raise ConfigError instead of the system's error where the block finds a disk full.
+    """Raise ConfigError instead of the system's error if a disk is full in the block.
 
-    `folders` are those the block writes to, besides the temporary ones of this process; the one with least space is
-    named. Causes of errors count too: libraries wrap the system's.
+    `folders` are the folders that the block writes to, in addition to the temporary ones of this process. The message
+    names the one with the least space. Causes of errors count too, because libraries wrap errors of the system.
     """
     try:
         yield
     except Exception as error:
         if isinstance(error, DiskFullError) or str(error).startswith(_NO_SPACE) or not disk_full(error):
-            raise  # it is named already, or is another
+            raise  # the disk is named already, or the error is another one
         places = [folder.resolve() for folder in (*folders, *_temporary) if not is_remote(folder) and folder.exists()]
         where = f" {min(places, key=free_bytes)}" if places else ""
         raise ConfigError(f"{_NO_SPACE}{where}; free some, or choose another folder") from error
 
 
 class TemporaryFolder:
-    """A folder that is removed when this object goes away, or at the end of a `with` block of it.
+    """A folder that is removed with this object, or at the end of its `with` block.
 
-    Nothing in it outlives this process, so `sync` does not wait for the disk. What processes that were killed left
-    in `parent` is removed.
+    Nothing in it outlives this process, so `sync` does not wait for the disk. Folders of killed processes in `parent`
+    are removed.
     """
 
     def __init__(self, parent: Path | None) -> None:
@@ -249,9 +251,9 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def set_aside(path: Path) -> Iterator[None]:
-    """Keep what is at a path in a hidden folder next to it while the block makes another there.
+    """Move a file or folder to a hidden folder next to it while the block creates another one in its place.
 
-    It is put back when the block fails, and else removed.
+    It is moved back if the block fails, and removed otherwise.
     """
     workspace = create_locked_dir(path.parent, _hidden(path))
     aside = workspace.path / _REPLACED
@@ -268,10 +270,10 @@ def set_aside(path: Path) -> Iterator[None]:
 
 
 def replace_output(made: Path, path: Path, aside: Path) -> None:
-    """Rename `made`, whose files are on the disk, to `path`, for good.
+    """Rename `made`, whose files are on the disk, to `path`, durably.
 
-    What was there is moved aside first, and back if the renaming fails. An object store knows no renaming: there a
-    folder is removed first and the new one put, file by file, the one it is known by last.
+    An existing output is moved to `aside` first, and back if the renaming fails. An object store cannot rename: there
+    an existing folder is removed and the new one is put file by file, its main file last.
     """
     if is_remote(path):
         if path.is_dir():
@@ -291,12 +293,12 @@ def replace_output(made: Path, path: Path, aside: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something at a path, also a broken link."""
+    """Return whether a path exists, also as a broken link."""
     return path.exists() or (not is_remote(path) and path.is_symlink())
 
 
 def sync(path: Path) -> None:
-    """Return when the content of a file, or the names in a folder, are on the disk: a rename may come first there."""
+    """Return when the content of a file, or the names in a folder, are on the disk: a rename may reach it earlier."""
     if is_remote(path) or not _temporary.isdisjoint((path, *path.parents)):
         return
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
@@ -313,9 +315,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def write_durably(path: Path) -> Iterator[Path]:
-    """`write_atomically`, and the content is on the disk before the file has its name.
+    """Like `write_atomically`, but the content is on the disk before the file gets its name.
 
-    The name is there for good when the folder has been synced.
+    The name is durable when the folder has been synced.
     """
     with write_atomically(path) as temporary:
         yield temporary
@@ -323,28 +325,28 @@ def write_durably(path: Path) -> Iterator[Path]:
 
 
 def sync_all(path: Path) -> None:
-    """`sync` for a file, or for a folder and everything in it."""
+    """Call `sync` for a file, or for a folder and everything in it."""
     for inside in sorted(path.rglob("*")) if path.is_dir() else []:
         sync(inside)
     sync(path)
 
 
 def sync_names(path: Path) -> None:
-    """`sync` for a folder and all folders in it, of which the files have been synced."""
+    """Call `sync` for a folder and its subfolders, whose files have been synced."""
     if not is_remote(path):
         for folder, _, _ in os.walk(path):
             sync(Path(folder))
 
 
 def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:
-    """Write all of an array, in C order, to an unbuffered file, of which one write may take less."""
+    """Write all of an array, in C order, to an unbuffered file. A single write may take only a part of it."""
     left = array.reshape(-1).view(np.uint8)
     while left.size:
         left = left[file.write(left.data) :]
 
 
 def disk_full(error: BaseException) -> bool:
-    """Whether `error`, or what led to it, says that a disk or a quota is full or a file may not grow further."""
+    """Return whether an error, or one of its causes, says that a disk or quota is full or a file may not grow."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

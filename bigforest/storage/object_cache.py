@@ -1,8 +1,8 @@
 """Local copies of objects of an object store: a folder of this process, kept within a limit.
 
-BIGFOREST_CACHE is the folder in which each process makes its own, the system's temporary folder unless set, and
-BIGFOREST_CACHE_SIZE the most bytes of one process, such as 200GB, unlimited unless set. Folders of processes that have
-ended, however they did, are removed by the next one.
+BIGFOREST_CACHE is the folder in which each process creates its own (default: the system's temporary folder), and
+BIGFOREST_CACHE_SIZE the limit for one process, such as 200GB (default: none). Folders of ended processes are removed by
+the next one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 
 _PREFIX = "bigforest-copies-"
-# Seconds for which a requested copy is kept: by then it is open, and removing its name does no harm.
+# Seconds for which a requested copy is kept: by then it is open, and its name may be removed.
 _KEPT = 60.0
 
 
 class ObjectCache:
-    """The copies of this process. May be used from several threads."""
+    """The copies of this process, for several threads."""
 
     def __init__(self) -> None:
         home = Path(os.environ.get("BIGFOREST_CACHE") or tempfile.gettempdir())
@@ -44,7 +44,7 @@ class ObjectCache:
         self._number = 0
 
     def file(self, key: tuple[object, ...], size: int, fetch: Callable[[Path], None]) -> Path:
-        """The copy known as `key`, of `size` bytes; `fetch` makes it at a path where there is none yet."""
+        """Return the copy of this key, of `size` bytes; `fetch(path)` makes it if there is none yet."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -67,7 +67,7 @@ class ObjectCache:
             return path
 
     def take(self, size: int) -> None:
-        """Count `size` bytes as used, after removing the least recently requested files if there is no room.
+        """Count `size` bytes as used, after removing the least recently requested copies if there is no room.
 
         Raises ConfigError.
         """

@@ -1,10 +1,10 @@
-"""Objects of an S3-compatible store as paths: the part of pathlib that makes sense there, on Arrow's client.
+"""Objects of an S3-compatible store as paths: the applicable part of pathlib, on Arrow's client.
 
-An object appears whole or not at all when it is put, and is then seen by all. It cannot be appended to, mapped,
+An object appears completely or not at all when it is put, and is then visible to all. It cannot be appended to, mapped,
 renamed or locked. A folder is a common prefix of names. An `ObjectPath` is never taken for a local path: passing
 one to the system raises TypeError.
 
-Endpoint, region and credentials are those of the usual AWS_ variables and files.
+Endpoint, region and credentials come from the usual AWS_ variables and files.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 from bigforest.errors import StorageError
 
 SCHEME = "s3://"
-# What pathlib makes of the scheme.
+# The scheme as pathlib normalises it.
 ROOT = "s3:/"
 # Bytes copied at a time.
 PIECE = 8 << 20
-# Most bytes of a server-side copy of one object in S3.
-_COPIED_THERE = 5 << 30
+# Limit of a server-side copy of one object in S3, bytes.
+_MAX_SERVER_COPY = 5 << 30
 
 
 class Stat(NamedTuple):
-    """Size in bytes and time of the last change, of an object."""
+    """Size of an object, bytes, and time of its last change."""
 
     st_size: int
     st_mtime_ns: int
@@ -50,68 +50,68 @@ class ObjectPath(PosixPath):
 
     @property
     def key(self) -> str:
-        """Bucket and name, as Arrow takes them."""
+        """Bucket and name, in the form that Arrow expects."""
         return str(self).removeprefix(SCHEME)
 
     def resolve(self, strict: bool = False) -> ObjectPath:
-        """Itself: there are no links."""
+        """Return itself: there are no links."""
         return self
 
     def absolute(self) -> ObjectPath:
-        """Itself."""
+        """Return itself."""
         return self
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is such an object or folder."""
+        """Return whether there is such an object or folder."""
         return bool(self._info().type.name != "NotFound")
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is such an object."""
+        """Return whether there is such an object."""
         return bool(self._info().type.name == "File")
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is such a folder."""
+        """Return whether there is such a folder."""
         return bool(self._info().type.name == "Directory")
 
     def is_symlink(self) -> bool:
-        """No."""
+        """Return False."""
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> Any:
-        """Size and time of an object. Raises FileNotFoundError."""
+        """Return size and time of an object. Raises FileNotFoundError."""
         info = self._info()
         if info.type.name != "File":
             raise FileNotFoundError(f"{self}: there is no such object")
         return Stat(info.size, info.mtime_ns)
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
-        """The entries of the folder, by name; none if there is no folder."""
+        """Yield the entries of the folder, sorted by name; none if there is no folder."""
         yield from (path for path, _ in self._listed(recursive=False))
 
     def glob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
-        """What in the folder has a name of the pattern."""
+        """Yield the entries of the folder whose names match."""
         return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def rglob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
-        """The files that `glob` finds in the folder and its subfolders, without these themselves."""
+        """Yield the objects in the folder and its subfolders whose names match."""
         found = self._listed(recursive=True)
         return (path for path, is_file in found if is_file and fnmatch.fnmatchcase(path.name, pattern))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make the folder known before there is an object in it. Raises FileExistsError."""
+        """Create the folder before there is an object in it. Raises FileExistsError."""
         if not exist_ok and self.exists():
             raise FileExistsError(f"{self} already exists")
         with pending(self) as store:
             store.create_dir(self.key)
 
     def rmdir(self) -> None:
-        """Forget the folder where nothing is in it. Raises OSError."""
+        """Remove the folder if it is empty. Raises OSError otherwise."""
         if next(self.iterdir(), None) is not None:
             raise OSError(f"{self} is not empty")
         self.remove_all()
 
     def remove_all(self) -> None:
-        """Remove the folder and all objects in it, if there are some."""
+        """Remove the folder and all objects in it."""
         with contextlib.suppress(FileNotFoundError), pending(self) as store:
             store.delete_dir(self.key)
 
@@ -121,14 +121,14 @@ class ObjectPath(PosixPath):
             store.delete_file(self.key)
 
     def open(self, mode: str = "r", buffering: int = -1, *_: Any, **__: Any) -> Any:
-        """The object, for reading bytes. Raises FileNotFoundError."""
+        """Open the object for reading bytes. Raises FileNotFoundError."""
         if mode != "rb":
             raise ValueError(f"{self}: objects are opened for reading bytes only")
         with pending(self) as store:
             return store.open_input_file(self.key)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
-        """The text of the object. Raises FileNotFoundError."""
+        """Return the text of the object. Raises FileNotFoundError."""
         with pending(self), self.open("rb") as file:
             return bytes(file.read()).decode(encoding or "utf-8", errors or "strict")
 
@@ -144,16 +144,16 @@ class ObjectPath(PosixPath):
             shutil.copyfileobj(content, file, PIECE)
 
     def put(self, source: Path) -> None:
-        """Put a copy of a file or object, which within the store does not pass here. Raises FileNotFoundError."""
+        """Put a copy of a file, or of an object, which the store copies itself. Raises FileNotFoundError."""
         with pending(self) as store:
-            if isinstance(source, ObjectPath) and source.stat().st_size < _COPIED_THERE:
+            if isinstance(source, ObjectPath) and source.stat().st_size < _MAX_SERVER_COPY:
                 store.copy_file(source.key, self.key)
                 return
             with source.open("rb") as content:
                 self._stream(store, content)
 
     def _stream(self, store: Any, content: Any) -> None:
-        """Put what `content` gives. Closing makes an object appear, so what could not be read is removed again."""
+        """Put the bytes that `content` yields. Closing makes an object appear, so after an error it is removed."""
         out = store.open_output_stream(self.key)
         try:
             shutil.copyfileobj(content, out, PIECE)
@@ -172,7 +172,7 @@ class ObjectPath(PosixPath):
         return info
 
     def _listed(self, *, recursive: bool) -> list[tuple[ObjectPath, bool]]:
-        """Entries by name, and whether they are objects."""
+        """Return the entries, sorted by name, and whether each is an object."""
         from pyarrow.fs import FileSelector
 
         with pending(self) as store:
@@ -182,7 +182,7 @@ class ObjectPath(PosixPath):
 
 @contextlib.contextmanager
 def pending(path: ObjectPath) -> Iterator[Any]:
-    """Arrow's client, for the block. Raises StorageError where the store refuses or does not answer."""
+    """Yield Arrow's client. Raises StorageError if the store refuses or does not answer in the block."""
     try:
         yield _store()
     except (FileNotFoundError, FileExistsError):
@@ -192,7 +192,7 @@ def pending(path: ObjectPath) -> Iterator[Any]:
 
 
 def _explained(error: str) -> str:
-    """The meaning of an error of Amazon's client, and what to do."""
+    """Return the meaning of an error of Amazon's client, and what to do."""
     where = endpoint() or "Amazon S3"
     if "NETWORK_CONNECTION" in error:
         return f"{where} does not answer; check AWS_ENDPOINT_URL and the network"
@@ -207,20 +207,20 @@ def _explained(error: str) -> str:
 
 @lru_cache(maxsize=16)
 def _check_bucket(name: str) -> None:
-    """Raise StorageError unless there is such a bucket. One that is there is not requested again."""
+    """Raise StorageError unless there is such a bucket. Buckets that exist are remembered."""
     if _store().get_file_info(name).type.name == "NotFound":
         where = endpoint() or "Amazon S3"
         raise StorageError(f"{SCHEME}{name}: there is no such bucket at {where}; create it first, or check the name")
 
 
 def endpoint() -> str | None:
-    """The address of the store; None for Amazon's own."""
+    """Return the address of the store; None for Amazon's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 @lru_cache(maxsize=1)
 def _store() -> Any:
-    """Arrow's client. It takes credentials from the environment and files, but not where the store is."""
+    """Return Arrow's client, which reads credentials from the environment and files, but not the address."""
     from pyarrow.fs import S3FileSystem
 
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

@@ -1,7 +1,7 @@
 """Counts and bounds of columns from the footer of a Parquet file.
 
-Read here because Arrow ends the process at some damaged footers when it is asked for a column. The format is Thrift's
-compact protocol; numbers of fields are those of parquet.thrift of Apache Parquet.
+Arrow is not used because it ends the process at some damaged footers when it is asked for a column. The format is
+Thrift's compact protocol; numbers of fields are the ones in parquet.thrift of Apache Parquet.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _MAGIC = b"PAR1"
-# FileMetaData, of the fields that are wanted: row groups, their column chunks, and the metadata of these. None is for
-# the value itself, a list for one of structures.
+# Fields of FileMetaData that are read: row groups, their column chunks, and the metadata of these. None reads the value
+# itself; a list reads a list of structures.
 _STATISTICS = {1: None, 2: None, 3: None, 5: None, 6: None}
 _COLUMN = {3: None, 5: None, 12: _STATISTICS}
 _WANTED: Mapping[int, Any] = {4: [{1: [{3: _COLUMN}]}]}
@@ -24,13 +24,13 @@ _DEEPEST = 32
 
 
 class ColumnChunk(NamedTuple):
-    """What the footer says about the values of a column in a row group.
+    """Facts about the values of a column in a row group; None if the footer does not have them.
 
-    name    of the column, of nested ones with the names above it and points between.
-    values  how many, missing ones and those of empty lists included; None if unknown.
-    nulls   how many of them are missing; None if unknown.
-    low     the least as it is stored, None if unknown.
-    high    the greatest as it is stored, None if unknown.
+    name    name of the column; nested ones have the names of their parents and points before it.
+    values  number of values, including missing ones and empty lists.
+    nulls   number of missing values.
+    low     minimum, as stored.
+    high    maximum, as stored.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ColumnChunk(NamedTuple):
 
 
 def row_groups(path: Path) -> list[list[ColumnChunk]]:
-    """The chunks of each row group of a file, in the order of its columns. Raises ValueError for a damaged footer."""
+    """Return the chunks of each row group of a file, by columns. Raises ValueError for a damaged footer."""
     try:
         found = _Reader(_footer(path)).structure(_WANTED)
         return [[_chunk(column.get(3, {})) for column in group.get(1, [])] for group in found.get(4, [])]
@@ -78,14 +78,14 @@ def _bytes(value: Any) -> bytes | None:
 
 
 class _Reader:
-    """Reads values from the beginning of bytes on; IndexError where these end before a value does."""
+    """Reads values one after the other; raises IndexError if the bytes end within a value."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._at = 0
 
     def structure(self, wanted: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
-        """The fields of a structure that are wanted."""
+        """Return the wanted fields of a structure."""
         found: dict[int, Any] = {}
         number = 0
         while head := self._byte():

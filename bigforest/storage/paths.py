@@ -1,9 +1,9 @@
 """Paths of files: in a folder of this machine or, as an `ObjectPath`, in an object store.
 
-All else works on paths and asks here for what the two do differently: an object appears whole or not at all when it is
-put there, cannot be appended to, mapped or renamed, and must be fetched to be read. So whatever writes a file writes it
-to the local path that `write_atomically` or `uploads` give, and whatever reads one reads the local path that
-`local_path` or `downloads` give; for a path on this machine that is the path itself.
+This module has the operations that differ between the two: an object appears completely or not at all when it is put,
+cannot be appended to, mapped or renamed, and must be fetched to be read. So code that writes a file writes to the local
+path that `write_atomically` or `uploads` yields, and code that reads one reads the local path from `local_path` or
+`downloads`. For a path on this machine that is the path itself.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from bigforest.errors import ConfigError, shown
 from bigforest.storage.object_cache import ObjectCache
 from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 
-# Objects carried at a time: each waits for the network most of the time.
+# Objects copied at a time: each waits for the network most of the time.
 _AT_ONCE = 16
-# Files by which a folder is known for what it is; they are put last and removed first.
+# Main files, by which a folder is recognised; they are put last and removed first.
 _LAST = ("manifest.json", "run.parquet")
-# Bytes of the name of a file, and of a path, in all systems that matter.
-_MOST_NAME, _MOST_PATH = 255, 4096
-# How a URL begins; a single letter may be a drive.
+# Limits of the name of a file, and of a path, in bytes.
+_MAX_NAME, _MAX_PATH = 255, 4096
+# Beginning of a URL; a single letter may be a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-# How the name of a file ends that is being made.
+# Suffix of files that are being written.
 _HALF_MADE = ".tmp"
-# What the folder of a run is called, after its output.
+# Suffix of the folder of a run, after the name of its output.
 UNFINISHED = ".unfinished"
-# What is in each kind of folder that bigforest writes, and in no other.
+# Files by which each kind of folder that bigforest writes is recognised.
 _INSIDE = {
     "a forest": ("run.parquet", "trees"),
     "a store": ("manifest.json", "checksums.bin"),
@@ -50,10 +50,10 @@ _INSIDE = {
 
 
 def as_path(text: str | Path) -> Path:
-    """The path that a user means, ~ being the home folder.
+    """Convert an argument to a path; ~ is the home folder.
 
-    Raises ConfigError for what is no path, or has a name that no file can have, for a URL of another scheme, and for
-    one in an object store without a bucket.
+    Raises ConfigError for anything but text and paths, for a name that no file can have, for a URL of another scheme
+    and for a path in an object store without a bucket.
     """
     if not isinstance(text, str | Path):
         raise ConfigError(f"a path was expected, not {shown(text)}; give text or a pathlib.Path")
@@ -61,7 +61,7 @@ def as_path(text: str | Path) -> Path:
         raise ConfigError("a path was expected, not ''; give one that is not empty")
     if not _can_be_named(str(text)):
         raise ConfigError(
-            f"{shown(str(text))} is the name of no file: it has a zero, or no UTF-8, or more than {_MOST_NAME} bytes; "
+            f"{shown(str(text))} is the name of no file: it has a zero, or no UTF-8, or more than {_MAX_NAME} bytes; "
             "give a shorter path"
         )
     if not str(text).startswith(ROOT):
@@ -79,47 +79,47 @@ def as_path(text: str | Path) -> Path:
 
 
 def _can_be_named(text: str) -> bool:
-    """Whether the system, and the libraries that write, have files of this name."""
+    """Return whether a file can have this name, for the system and for the libraries that write."""
     try:
         long = max(map(len, text.encode().split(b"/")))
     except UnicodeEncodeError:
         return False
-    return long <= _MOST_NAME and len(text) < _MOST_PATH and "\0" not in text
+    return long <= _MAX_NAME and len(text) < _MAX_PATH and "\0" not in text
 
 
 def is_remote(path: Path | None) -> bool:
-    """Whether the path is in an object store."""
+    """Return whether the path is in an object store."""
     return isinstance(path, ObjectPath)
 
 
 def is_folder(path: Path) -> bool:
-    """Whether files may be put into the folder: on this machine it is there, in an object store its bucket is."""
+    """Return whether files may be put into the folder: it exists, or in an object store its bucket does."""
     return ObjectPath(SCHEME + path.key.split("/")[0]).is_dir() if isinstance(path, ObjectPath) else path.is_dir()
 
 
 def can_write(folder: Path) -> bool:
-    """Whether this user may put files into a folder; of one in an object store, the store says so when it is tried."""
+    """Return whether this user may put files into a folder; True in an object store, which refuses when it is tried."""
     return is_remote(folder) or os.access(folder, os.W_OK | os.X_OK)
 
 
 def known_folder(folder: Path) -> str | None:
-    """What a folder that bigforest wrote is, of whatever version and state: "a forest" and so on; None for others."""
+    """Return the kind of a folder that any version of bigforest wrote, such as "a forest"; None for other folders."""
     return next((kind for kind, names in _INSIDE.items() if all((folder / name).exists() for name in names)), None)
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes on the disk of a folder; sys.maxsize in an object store."""
+    """Return the free bytes on the disk of a folder; sys.maxsize in an object store."""
     return sys.maxsize if is_remote(path) else shutil.disk_usage(path).free
 
 
 def absolute(text: str | Path) -> str:
-    """The absolute form of a path or glob."""
+    """Return the absolute form of a path or glob."""
     path = as_path(text)
     return str(path) if is_remote(path) else os.path.abspath(path)  # noqa: PTH100 (Path.absolute keeps ..)
 
 
 def expanded(pattern: str | Path) -> list[Path]:
-    """The files that match a glob, by name."""
+    """Return the files that match a glob, sorted by name."""
     path = as_path(pattern)
     if not is_remote(path):
         found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
@@ -130,7 +130,7 @@ def expanded(pattern: str | Path) -> list[Path]:
 
 
 def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether the parts of a path are those of a glob; ** stands for any number of folders, * for none hidden."""
+    """Return whether the parts of a path match a glob; ** matches any number of folders, * nothing hidden."""
     if not wanted:
         return not parts
     if wanted[0] == "**":
@@ -141,13 +141,15 @@ def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def readable(path: Path) -> Any:
-    """What Arrow reads a file from, piece by piece."""
+    """Return an object that Arrow can read the file from, piece by piece."""
     return path.open("rb") if is_remote(path) else path
 
 
 def local_path(path: Path) -> Path:
-    """A local file with the content of `path`, good to be opened at once: copies are kept in this process for as long
-    as the object does not change and there is room for them. Raises FileNotFoundError."""
+    """Return a local file with the content of `path`, to be opened at once. Raises FileNotFoundError.
+
+    Copies of objects are kept in this process as long as the object does not change and there is room.
+    """
     if not is_remote(path):
         return path
     known = path.stat()
@@ -156,7 +158,7 @@ def local_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
-    """Local files, for the block, with the content of those of the files that exist, in order."""
+    """Yield local files with the content of the existing ones among `paths`, in order."""
     paths = list(paths)
     if not any(map(is_remote, paths)):
         yield [path for path in paths if path.exists()]
@@ -174,10 +176,10 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A local path for the block to write to; the file appears as `path` if the block ends without an error.
+    """Yield a local path to write to; the file appears as `path` if the block ends without an error.
 
-    The folder of `path` is made, but not the one around it: where that is gone, so is the run that wants the file, and
-    a worker that it had taken for dead raises FileNotFoundError.
+    The folder of `path` is created, but not its parent: if that is gone, the run has ended, and a task that Dask runs
+    again raises FileNotFoundError.
     """
     if is_remote(path):
         with local_workdir(path) as folder:
@@ -195,14 +197,14 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_half_made(folder: Path) -> None:
-    """Remove what processes that were killed were making in a folder of ours with `write_atomically`."""
+    """Remove incomplete files of killed processes, from `write_atomically`, in a folder of ours."""
     for file in list(folder.rglob(f".*{_HALF_MADE}")):
         file.unlink(missing_ok=True)
 
 
 def remove_half_made_as(path: Path) -> None:
-    """Remove what processes that were killed were making as this file, in a folder where others may work as well."""
-    if is_remote(path):  # where half a file never appears
+    """Remove incomplete versions of this file of killed processes, in a folder where others may work too."""
+    if is_remote(path):  # incomplete objects never appear
         return
     for file in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}{_HALF_MADE}")):
         file.unlink(missing_ok=True)
@@ -210,9 +212,9 @@ def remove_half_made_as(path: Path) -> None:
 
 @contextlib.contextmanager
 def uploads(folder: Path) -> Iterator[Path]:
-    """A local folder in which the block makes files; they are in `folder`, under their names, when it has ended well.
+    """Yield a local folder for new files, which are in `folder`, under their names, when the block has ended.
 
-    For files that nobody looks for before: on this machine it is the folder itself.
+    On this machine it is the folder itself, so nobody may look for the files earlier.
     """
     with local_workdir(folder) as local:
         yield local
@@ -222,7 +224,7 @@ def uploads(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def local_workdir(folder: Path) -> Iterator[Path]:
-    """A local folder for temporary files of the block: `folder`, or one of this process where that is elsewhere."""
+    """Yield a local folder for temporary files: `folder`, or one of this process if that is in an object store."""
     if not is_remote(folder):
         yield folder
         return
@@ -231,7 +233,7 @@ def local_workdir(folder: Path) -> Iterator[Path]:
 
 
 def copy(path: Path, target: Path) -> None:
-    """Copy a file, or a folder in which nothing is missing, to a path where there is nothing."""
+    """Copy a file or a complete folder to a path that does not exist."""
     if path.is_dir():
         copy_folder(path, target)
     else:
@@ -239,7 +241,7 @@ def copy(path: Path, target: Path) -> None:
 
 
 def copy_folder(folder: Path, target: Path) -> None:
-    """Copy all files of a folder to another one, the one it is known by last."""
+    """Copy all files of a folder to another one, its main file last."""
     files = list(folder.rglob("*")) if is_remote(folder) else [file for file in folder.rglob("*") if file.is_file()]
     for last in (False, True):
         some = [file for file in files if (file.name in _LAST) == last]
@@ -247,7 +249,7 @@ def copy_folder(folder: Path, target: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove all objects of a folder, the one it is known by first."""
+    """Remove all objects of a folder, its main file first."""
     assert isinstance(folder, ObjectPath)
     for name in _LAST:
         (folder / name).unlink(missing_ok=True)
@@ -276,11 +278,11 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def text_lines(path: Path, encoding: str) -> io.TextIOWrapper:
-    """The file as text, with the ends of lines as they are."""
+    """Open a file as text, without translating ends of lines."""
     return io.TextIOWrapper(path.open("rb"), encoding=encoding, newline="")
 
 
 @lru_cache(maxsize=1)
 def local_copies() -> ObjectCache:
-    """The local copies of this process."""
+    """Return the local copies of this process."""
     return ObjectCache()

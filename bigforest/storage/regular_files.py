@@ -1,4 +1,4 @@
-"""Regular files only: what is found in a folder may be a pipe, a device, or a link to something else."""
+"""Opening regular files only: an entry of a folder may be a pipe, a device, or a link to something else."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from typing import IO
 from bigforest.errors import FormatError, reason
 from bigforest.storage.paths import is_remote, local_path
 
-# Bytes of a file of JSON that is read at once: a table of a million columns is described in fewer.
-MOST_JSON = 1 << 28
+# Limit of a file of JSON, bytes: the description of a table of a million columns is smaller.
+MAX_JSON = 1 << 28
 _PIECE = 1 << 20
 _REMEDY = "restore it from a copy"
 
 
 def read_json_text(path: Path) -> str:
-    """The text of a small file. Raises FormatError unless it is there, regular, no link and of at most MOST_JSON bytes,
-    and ValueError where it is no text."""
+    """Return the text of a small file.
+
+    Raises FormatError unless it is a regular file, no link, of at most MAX_JSON bytes, and ValueError if it is no text.
+    """
     if is_remote(path):
         return path.read_text(encoding="utf-8")
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > MOST_JSON:
+        if size > MAX_JSON:
             raise FormatError(f"{path} has {size:,} bytes, more than such a file can have; {_REMEDY}")
         return file.read(size).decode("utf-8")
 
 
 def copy_regular(path: Path, target: Path) -> None:
-    """Copy a file that is regular, and no link, as it is now. Raises FormatError."""
+    """Copy the present content of a regular file that is no link. Raises FormatError."""
     with open_regular(local_path(path)) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left and (piece := file.read(min(left, _PIECE))):
@@ -38,8 +40,8 @@ def copy_regular(path: Path, target: Path) -> None:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """A file open for reading. Raises FormatError unless it is regular and no link."""
-    # A pipe would be waited for, were it not for O_NONBLOCK, which changes nothing for files.
+    """Open a file for reading. Raises FormatError unless it is regular and no link."""
+    # Without O_NONBLOCK, opening a pipe would wait for its writer. It changes nothing for files.
     flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     try:
         handle = os.open(path, os.O_RDONLY | sum(flags))
@@ -53,7 +55,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Whether there is a folder that is no link, nor another user's."""
+    """Return whether the path is a folder of this user and no link."""
     if is_remote(path):
         return path.is_dir()
     try:

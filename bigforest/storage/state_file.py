@@ -1,4 +1,4 @@
-"""The state of unfinished work as a file of JSON: replaced as a whole, and read only if it is complete."""
+"""The state of unfinished work as a file of JSON, which is replaced as a whole and read only if it is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
 
 State = TypeVar("State")
-# What damaged entries may raise.
+# Errors that damaged entries may raise.
 _FAULTS = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, BigForestError)
 
 
@@ -22,8 +22,9 @@ _FAULTS = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticE
 class StateFormat:
     """A kind of state file.
 
-    name     that the file names, with its version.
-    remedy   what to do about a file that cannot be read.
+    name     name of the format, in the file.
+    version  version of the format, in the file.
+    remedy   advice for a file that cannot be read.
     """
 
     name: str
@@ -31,18 +32,18 @@ class StateFormat:
     remedy: str
 
     def mark(self) -> dict[str, Any]:
-        """The first entries of each file."""
+        """Return the first entries of each file."""
         return {"format": self.name, "version": self.version}
 
     def write(self, path: Path, state: Mapping[str, Any]) -> None:
-        """Write the entries of a state, with a checksum."""
+        """Write the entries of a state with a checksum."""
         entries = {**self.mark(), **state}
         with write_durably(path) as temporary:
             text = json.dumps({**entries, "crc32": entries_checksum(entries)}, indent=1)
             temporary.write_text(text + "\n", encoding="utf-8")
 
     def read(self, path: Path, state_of: Callable[[dict[str, Any]], State]) -> State:
-        """The state of these entries, by a function that may raise any error of a value.
+        """Return `state_of(entries)`, a function that may raise any error about a value.
 
         Raises FormatError when the file is missing, damaged or of another version.
         """
@@ -70,5 +71,5 @@ class StateFormat:
 
 
 def entries_checksum(entries: Mapping[str, Any]) -> int:
-    """The checksum of entries, in any order."""
+    """Return the checksum of entries, which does not depend on their order."""
     return zlib.crc32(json.dumps(entries, sort_keys=True).encode())

@@ -22,7 +22,7 @@ from bigforest.forest import nodes as forest_nodes
 from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.storage import locks
-from bigforest.storage.regular_files import MOST_JSON
+from bigforest.storage.regular_files import MAX_JSON
 from bigforest.training import run_folder
 from bigforest.training.run_folder import RunState
 from tests.thorough import examples
@@ -432,7 +432,7 @@ def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> No
         (path.mkdir, "it is not a regular file"),
         (lambda: os.mkfifo(path), "it is not a regular file"),
         (lambda: path.symlink_to(tmp_path / "again.json"), "it is a link"),
-        (lambda: (path.touch(), os.truncate(path, MOST_JSON + 1)), "has 268,435,457 bytes, more than"),
+        (lambda: (path.touch(), os.truncate(path, MAX_JSON + 1)), "has 268,435,457 bytes, more than"),
     ]
     path.unlink()
     for make, message in made:
