@@ -1,4 +1,4 @@
-"""Memory that is used again: making the pages of new arrays takes the system longer than many tasks take to fill them."""
+"""Memory that is used again, because making pages for new arrays takes longer than many tasks take to fill them."""
 
 from __future__ import annotations
 
