@@ -32,8 +32,8 @@ def tasks() -> Iterator[str]:
 
 
 def test_tasks__are_all_in_the_table() -> None:
-    # To `try_each`, `_each_column` and `Passes.responses`.
-    given = {"trial_errors", "gains_of", "rank_rows", "merge_runs", "write_codes", "spill"}
+    # Functions that a helper passes on to an executor.
+    given = {"trial_errors", "gains_of", "spill", "lambda_losses", "tally_range"}
     found = {*tasks(), *given} - {"measure", "task"}
     assert {"encode_group", "score_responses", "write_votes"} <= found
     named: Any = (SimpleNamespace(__name__=name) for name in found)

@@ -67,7 +67,7 @@ def test_train__a_worker_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-@pytest.mark.parametrize("task", ["rank-rows", "merge-runs", "write-codes"])
+@pytest.mark.parametrize("task", ["encode-group", "write-range"])
 def test_encode__few_columns_a_worker_is_killed(
     client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
@@ -91,7 +91,7 @@ def test_encode__few_columns_a_worker_is_killed(
             *((task, {}) for task in ("spill", "write-assemblies")),
             *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
             *((task, PRINCIPAL) for task in ("sum-moments", "grow-subtree")),
-            *((task, PERCEPTRONS) for task in ("score", "learn")),
+            *((task, PERCEPTRONS) for task in ("score", "train-perceptrons")),
         ],
         quick=2,
     ),
