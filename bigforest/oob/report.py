@@ -73,7 +73,7 @@ _LARGE = 16 << 20
 Result = TypeVar("Result")
 
 
-class ReportPlan(NamedTuple):
+class ReportInputs(NamedTuple):
     """Data that the tasks that write rows share.
 
     directory  of the forest
@@ -149,9 +149,11 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         power = choose_power(work.powers, losses, store) if len(work.powers) > 1 else Power(work.powers[0])
         if not config.keep_votes:
             executor.discard([path for file in leaves.files for path in file.paths])
-        plan = ReportPlan(directory, folder, max_scores(store.rows, limited=resources.memory is not None), power.amount)
+        inputs = ReportInputs(
+            directory, folder, max_scores(store.rows, limited=resources.memory is not None), power.amount
+        )
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
-        write_report(store, config, plan, tallies, changes, writers)
+        write_report(store, config, inputs, tallies, changes, writers)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             files, shared = [(file,) for file in leaves.files], (directory, store, config)
@@ -163,7 +165,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
 def write_report(
     store: Store,
     config: TrainConfig,
-    plan: ReportPlan,
+    inputs: ReportInputs,
     tallies: Sequence[RangeTally],
     changes: NDArray[np.int64],
     executor: Executor,
@@ -174,7 +176,7 @@ def write_report(
     changes  int64 [3, trees], see TalliedRange
     """
     files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
-    report = executor.reduce(write_report_rows, files, join_reports, (store, config, plan))
+    report = executor.reduce(write_report_rows, files, join_reports, (store, config, inputs))
     error, reached = error_curve(changes, store, config)
     curve = pa.Table.from_arrays(
         [
@@ -184,9 +186,9 @@ def write_report(
         ],
         schema=report.curve,
     )
-    folder, header = plan.directory / "oob", Header(store.spec, config)
+    folder, header = inputs.directory / "oob", Header(store.spec, config)
     write_table(curve, folder / "curve.parquet", "oob-curve", header)
-    for name, table in report.tables(store, plan, executor).items():
+    for name, table in report.tables(store, inputs, executor).items():
         write_table(table, folder / f"{name}.parquet", f"oob-{name}", header)
 
 
@@ -202,11 +204,11 @@ def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
 
 
 def write_report_rows(
-    store: Store, config: TrainConfig, plan: ReportPlan, number: int, tallies: Sequence[RangeTally]
+    store: Store, config: TrainConfig, inputs: ReportInputs, number: int, tallies: Sequence[RangeTally]
 ) -> NumberReport | ClassReport:
     """Task: write a file of rows; return the sums over these rows."""
     spec = store.spec
-    report = NumberReport(store, config) if spec.target.is_regression else ClassReport(store, config, plan)
+    report = NumberReport(store, config) if spec.target.is_regression else ClassReport(store, config, inputs)
     schema = oob_rows(stored_labels(spec.target).type, report.shares)
     known = store.row_numbers
 
@@ -218,7 +220,7 @@ def write_report_rows(
             columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *shares]
             yield pa.Table.from_arrays(columns, schema=schema)
 
-    write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", Header(spec, config))
+    write_tables(schema, tables(), oob_rows_path(inputs.directory, number), "oob-rows", Header(spec, config))
     return report
 
 
@@ -282,7 +284,7 @@ class NumberReport:
         """Add the rows of another report."""
         self._sums.join(other._sums)
 
-    def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
+    def tables(self, store: Store, inputs: ReportInputs, executor: Executor) -> dict[str, pa.Table]:
         """Return the small files by name, except for the curve."""
         rows = self._sums.rows
         found = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
@@ -298,16 +300,16 @@ class ClassReport:
 
     curve = CURVE
 
-    def __init__(self, store: Store, config: TrainConfig, plan: ReportPlan) -> None:
+    def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self.shares: Sequence[str] = proba_names(store.spec.target)
-        self._weighted, self._power = config.weighs_trees, plan.power
+        self._weighted, self._power = config.weighs_trees, inputs.power
         weight, classes = store.spec.weight, len(store.spec.target.classes)
         self._pairs = np.zeros((3, 0), np.int64)
-        self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
-        self._scratch = plan.scratch
+        self._metrics = Metrics(classes, inputs.scores, None if weight is None else weight.total)
+        self._scratch = inputs.scratch
         self._files: list[Path] = []
         self._cells = np.zeros(CELLS, np.int64)
-        if store.rows > plan.scores:
+        if store.rows > inputs.scores:
             self._metrics.scores = None
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
@@ -344,11 +346,11 @@ class ClassReport:
             return np.divide(votes.T, total, order="C")
         return np.ascontiguousarray(as_probabilities(votes / total[:, None], self._power).T)
 
-    def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
+    def tables(self, store: Store, inputs: ReportInputs, executor: Executor) -> dict[str, pa.Table]:
         found, known = self._metrics, stored_labels(store.spec.target)
         area = None if found.scores is None else Area().add(found.scores).value
         if self._cells.any():
-            area = area_of_files(self._files, self._cells, plan.scores, executor)
+            area = area_of_files(self._files, self._cells, inputs.scores, executor)
         pair, rows, weight = self._pairs
         columns = {
             "truth": known.take(arrow_array(pair // len(known))),

@@ -31,11 +31,8 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.grow.forest import ForestJob
-from bigforest.oob import leaves as oob_trees
-from bigforest.oob import leaves as voting
-from bigforest.oob import plan, tally
+from bigforest.oob import leaves, plan, tally
 from bigforest.oob import report as oob_report
-from bigforest.oob import report as pipeline
 from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
@@ -200,7 +197,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
         patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
         patch.setattr(thresholds_to_codes, "_PIECE", draws.draw(st.sampled_from([2, 3, 1 << 16])))
-        patch.setattr(voting, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
+        patch.setattr(leaves, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
         store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(
             Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
@@ -228,7 +225,7 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
     store, made = store_of(data(900), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
     monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
-    monkeypatch.setattr(oob_trees, "range_rows", lambda *_: 256)
+    monkeypatch.setattr(leaves, "range_rows", lambda *_: 256)
     alive: list[weakref.ref[Any]] = []
     fresh = tally.no_votes
 
@@ -363,7 +360,7 @@ def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypa
     votes = rows["prediction"].cast(pl.Int8).to_list()
     check_metrics(forest.oob.metrics, (False, True), rows["truth"].cast(pl.Int8).to_list(), votes, shares)
     for most in (2, 7, 100):
-        monkeypatch.setattr(pipeline, "max_scores", lambda _, limited, most=most: most)
+        monkeypatch.setattr(oob_report, "max_scores", lambda _, limited, most=most: most)
         assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
 
 
@@ -378,7 +375,7 @@ def test_report__in_several_files_of_rows_says_the_same(
     whole = bigforest.train(frame, target, out=tmp_path / "whole", threads=1, **options)
     for module in (oob_report, tally):
         monkeypatch.setattr(module, "ROWS_OF_FILE", 256)
-    monkeypatch.setattr(pipeline, "max_scores", lambda *_, **__: 7)
+    monkeypatch.setattr(oob_report, "max_scores", lambda *_, **__: 7)
     several = bigforest.train(frame, target, out=tmp_path / "several", threads=2, **options)
     assert [path.name for path in oob_rows_files(several.directory)] == [
         "rows.parquet",

@@ -1,1 +1,1 @@
-"""The families of splits: what each needs in memory and out of core."""
+"""Families of trees, a file each; family.py is their interface."""
