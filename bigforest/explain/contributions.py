@@ -19,8 +19,7 @@ from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, TreeStock
 from bigforest.planning.sizes import row_ranges
 
 if TYPE_CHECKING:
-    from bigforest.kernels.explain.contributions import Points, TreeEdges
-    from bigforest.kernels.explain.shapley import ShapleyScratch
+    from bigforest.kernels.explain.contributions import Points, ShapleyScratch, TreeEdges
 
 # The part whose contributions are exact.
 SHAP = "shap"
@@ -152,7 +151,7 @@ def contributions(
 def _add_shapley(
     tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
 ) -> None:
-    from bigforest.kernels.explain.shapley import shapley_values
+    from bigforest.kernels.explain.contributions import shapley_values
 
     edges, points = edges_and_points(tree)
     scratch = _scratch(int(edges.depth.max()) + 1, points.t.size, found.shape[1] * answer.shape[1], answer.shape[1])
@@ -160,7 +159,7 @@ def _add_shapley(
 
 
 def _scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScratch:
-    from bigforest.kernels.explain.shapley import ShapleyScratch
+    from bigforest.kernels.explain.contributions import ShapleyScratch
     from bigforest.kernels.llvm.lanes import LANES
 
     size = points * LANES

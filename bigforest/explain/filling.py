@@ -105,7 +105,7 @@ def write_filled_rows(
     oob: OutOfBagRows, leaves: ListedLeaves, what: Filled, rows: NDArray[np.uint32], path: Path
 ) -> int:
     """Task: write what `fill_missing` gives for some of the kept rows into a file; how many rows there are."""
-    from bigforest.kernels.explain.filling import fill_missing
+    from bigforest.kernels.explain.proximities import fill_missing
 
     table = oob.table
     known, scratch = leaf_scratch(oob, leaves)

@@ -18,7 +18,7 @@ from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import MatrixFile
 
 if TYPE_CHECKING:
-    from bigforest.kernels.explain.neighbors import LeafRows, Shares
+    from bigforest.kernels.explain.proximities import LeafRows, Shares
 
 # Rows of a sample, unless some are named; and rows of a task.
 _SAMPLE = 10_000
@@ -30,7 +30,7 @@ _LIST_NS = 100.0
 _MEET_NS = 5.0
 
 
-# The files of kernels/explain/neighbors.py LeafRows, [trees, rows], the rows those that are kept; and their types.
+# The files of kernels/explain/proximities.py LeafRows, [trees, rows], the rows those that are kept; and their types.
 _KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
@@ -61,7 +61,7 @@ def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
 def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     """`neighbors`, `proximity-classes`, `outliers` and, of classes, `prototypes`.
 
-    neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/neighbors.py), the nearest first.
+    neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/proximities.py), the nearest first.
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
     outliers   rows of the class / the sum of p^2 over the rows of the class, less its median over the class, in units
                of the mean absolute deviation from that (Breiman and Cutler): large for rows unlike all others.
@@ -148,7 +148,7 @@ def near_rows(
     oob: OutOfBagRows, leaves: ListedLeaves, neighbors: int, width: int, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
     """Task: the result of `find_neighbors` for some of the kept rows."""
-    from bigforest.kernels.explain.neighbors import find_neighbors
+    from bigforest.kernels.explain.proximities import find_neighbors
 
     table = oob.table
     kept = table.labelled_rows()
@@ -161,8 +161,8 @@ def near_rows(
 
 
 def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
-    """The rows by leaf, and room for the proximities of a row, for kernels/explain/neighbors.py."""
-    from bigforest.kernels.explain.neighbors import LeafRows, Shares
+    """The rows by leaf, and room for the proximities of a row, for kernels/explain/proximities.py."""
+    from bigforest.kernels.explain.proximities import LeafRows, Shares
 
     kept, weight = oob.table.labelled_rows(), oob.table.weight()
     own = None if weight is None else np.ascontiguousarray(weight[kept])

@@ -68,8 +68,8 @@ def ballots_of(
 ) -> Ballots:
     """Return the ballots of trees from the columns of their nodes; first: where trees begin, and the end of the
     last."""
-    from bigforest.kernels.predict.ballots import number_ballots
-    from bigforest.kernels.predict.flatten import count_mixed
+    from bigforest.kernels.predict.leaf_values import number_ballots
+    from bigforest.kernels.predict.pack import count_mixed
 
     ballot = np.empty(feature.size, np.uint32)
     classes = counts.shape[1]
@@ -130,8 +130,8 @@ def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeave
     The values of all nodes follow from the leaves. The same bits as for trees that are read
     (forest/leaf_shrinking.py).
     """
-    from bigforest.kernels.predict.ballots import value_nodes
-    from bigforest.kernels.predict.shrink import shrink_leaves
+    from bigforest.kernels.predict.leaf_values import value_nodes
+    from bigforest.kernels.predict.leaf_values import shrink_leaves
 
     first, ballot, weight, mixed = ballots
     numbers, width = mixed.dtype == np.float64, mixed.shape[1]

@@ -61,7 +61,7 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Shrinkage(Choice):
     """Hierarchical shrinkage of the values of leaves (Agarwal et al. 2022), by lambda, in rows: see
-    kernels/predict/shrink.py. Its loss is the log loss, or the mean loss of numbers (oob/accumulator.py)."""
+    kernels/predict/leaf_values.py. Its loss is the log loss, or the mean loss of numbers (oob/accumulator.py)."""
 
     amount: float = 0.0
 

@@ -31,7 +31,7 @@ def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, 
     Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
     fewer.
     """
-    from bigforest.kernels.predict.thresholds_to_codes import count_nodes, list_nodes
+    from bigforest.kernels.predict.pack import count_nodes, list_nodes
 
     nodes = wide.links.size // 2
     counts = np.zeros(used.size, np.int64)
@@ -74,7 +74,7 @@ def _replace_of_features(
     step: int,
 ) -> None:
     """Replace the thresholds of every `step`-th used feature from `first` on; its nodes are order[begins:ends]."""
-    from bigforest.kernels.predict.thresholds_to_codes import nodes_to_codes
+    from bigforest.kernels.predict.pack import nodes_to_codes
 
     held = max(1, ORDERED_NODES // step)
     for place in range(first, used.size, step):

@@ -1,7 +1,7 @@
 """Hierarchical shrinkage: values of leaves, moved towards the values of the nodes above them, for several lambdas at
 once.
 
-The formula is in kernels/predict/shrink.py. A forest stores lambda only: the values follow from the nodes.
+The formula is in kernels/predict/leaf_values.py. A forest stores lambda only: the values follow from the nodes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LeafShrinking:
 
         feature, weight, counts  of the nodes of the piece, see forest/parts.py Nodes; number: their values.
         """
-        from bigforest.kernels.predict.shrink import most_open, shrink_leaves
+        from bigforest.kernels.predict.leaf_values import most_open, shrink_leaves
 
         value = counts / weight[:, None] if number is None else number[:, None]
         leaf = feature == LEAF

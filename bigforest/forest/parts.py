@@ -38,7 +38,7 @@ from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import UNFINISHED, is_remote, known_folder
 
-# What kernels/predict/flatten.py check_nodes finds, by its number.
+# What kernels/predict/pack.py check_nodes finds, by its number.
 PROBLEMS = (
     "",
     "a left child does not follow its parent",
@@ -118,7 +118,7 @@ def check_batch(
 
     Raises FormatError naming `path` otherwise.
     """
-    from bigforest.kernels.predict.flatten import check_nodes
+    from bigforest.kernels.predict.pack import check_nodes
 
     def require(sound: object, problem: str) -> None:
         if not sound:
@@ -301,20 +301,20 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
     a tree.
     """
-    from bigforest.kernels.predict import flatten
+    from bigforest.kernels.predict import pack
 
     columns, whole = nodes_schema(header.spec), span.start == 0
     file = open_checked(span.path, "trees", columns, header.identity, _WORDS, whole=whole)
     state = np.zeros(6, np.int64)
-    state[flatten.WHOLE] = 1
+    state[pack.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)
     rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
     done = 0
     for batch in _batches_in(file, span, len(header.spec.target.classes)):
         if done == 0:
-            state[flatten.TREE] = batch.column("tree")[0].as_py() - 1
+            state[pack.TREE] = batch.column("tree")[0].as_py() - 1
         done += batch.num_rows
-        room = int(state[flatten.OPEN]) + batch.num_rows
+        room = int(state[pack.OPEN]) + batch.num_rows
         if len(waiting) < room:
             waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
         yield check_batch(batch, header, span.path, state, waiting, rest)
@@ -322,8 +322,8 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
         raise damaged_forest(f"{span.path}: no nodes")
     if done != span.stop - span.start:
         raise damaged_forest(f"{span.path} has fewer rows than it says")
-    if state[flatten.WHOLE] == 0:
-        raise damaged_forest(f"{span.path}: {PROBLEMS[flatten.WRONG_END]}")
+    if state[pack.WHOLE] == 0:
+        raise damaged_forest(f"{span.path}: {PROBLEMS[pack.WRONG_END]}")
 
 
 def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:

@@ -29,8 +29,15 @@ from bigforest.kernels.common.layout import Codes, LevelLists, RowMajorCodes, Te
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
-from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
+from bigforest.kernels.predict.route_codes import (
+    CodeScratch,
+    CodeView,
+    GrownSplits,
+    ProjectedScratch,
+    ProjectedSplits,
+    find_leaves,
+    find_projected_leaves,
+)
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules

@@ -31,7 +31,7 @@ from bigforest.store.store import Store
 _STEPS = 2.0**56
 # Rows whose losses are found together.
 LOSS_ROWS = 1 << 13
-# Factors of the sums of squares of kernels/predict/losses.py.
+# Factors of the sums of squares of kernels/predict/tally.py.
 SQUARES = np.array([[2 ** (32 + bits), 2**bits] for bits in (62, 32, 0)], object)
 # The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -139,7 +139,7 @@ def _added_up(
     """
 
     def of_rows(start: int) -> ChoiceLosses:
-        from bigforest.kernels.predict.losses import sum_losses
+        from bigforest.kernels.predict.tally import sum_losses
 
         some, begin = votes.rows(start, start + LOSS_ROWS), first + start
         left_out = some.voters > 0 if held is None else (some.voters > 0) & ~held[start : start + LOSS_ROWS]

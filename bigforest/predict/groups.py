@@ -263,7 +263,7 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
     """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
-    from bigforest.kernels.predict.flatten import count_mixed
+    from bigforest.kernels.predict.pack import count_mixed
 
     impure = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
     lists = [found.start for found in (piece.terms, piece.levels) if found is not None]

@@ -153,7 +153,7 @@ def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
 def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:
     """Return the layout `narrow` in `words`, which may be the first half of the words of `wide`; None if the nodes do
     not fit."""
-    from bigforest.kernels.predict.flatten import fits_narrow, narrow_nodes
+    from bigforest.kernels.predict.pack import fits_narrow, narrow_nodes
 
     narrow = _narrow_layout(features, categories, words)
     if not fits_narrow(wide, narrow):
@@ -278,7 +278,7 @@ def _pack_pieces(
     pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64]
 ) -> _Trees:
     """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes."""
-    from bigforest.kernels.predict.flatten import count_mixed, pack_nodes
+    from bigforest.kernels.predict.pack import count_mixed, pack_nodes
 
     first = None
     found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
@@ -316,7 +316,7 @@ def _pack_pieces(
 def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     """Join trees that were packed separately: number features, impure leaves, directions and sets consecutively; used:
     see `load`."""
-    from bigforest.kernels.predict.flatten import LAST_PLACE, number_nodes
+    from bigforest.kernels.predict.pack import LAST_PLACE, number_nodes
 
     words, pieces, trees = packed
     present = np.logical_or.reduce([own.used for own in trees])
@@ -404,7 +404,7 @@ def _blocks(terms: Terms) -> NDArray[np.int64]:
 def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     """Return the sets of levels of all nodes on categories, in the order of the nodes."""
     from bigforest.kernels.predict.flat_tree import LevelSets
-    from bigforest.kernels.predict.flatten import fill_sets, measure_sets
+    from bigforest.kernels.predict.pack import fill_sets, measure_sets
 
     parts = [part for own in trees for part in own.levels]
     lists = join_lists(parts, [part.start.size - 1 for part in parts])

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from bigforest.kernels.explain.filling import fill_missing
-from bigforest.kernels.explain.neighbors import LeafRows, Shares
+from bigforest.kernels.explain.proximities import LeafRows, Shares, fill_missing
 from tests.naive.explain import filled, proximities
 from tests.thorough import examples
 

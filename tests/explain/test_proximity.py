@@ -10,7 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from bigforest.kernels.explain.neighbors import LeafRows, Shares, find_neighbors
+from bigforest.kernels.explain.proximities import LeafRows, Shares, find_neighbors
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import proximities
 

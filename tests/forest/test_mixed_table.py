@@ -26,7 +26,7 @@ from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_spa
 from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
-from bigforest.kernels.predict.flatten import fill_sets, measure_sets
+from bigforest.kernels.predict.pack import fill_sets, measure_sets
 from bigforest.planning.batch_sizes import Limits
 from bigforest.predict import groups, predictor, router
 from bigforest.predict import passes as row_passes

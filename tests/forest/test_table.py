@@ -30,7 +30,7 @@ from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.predict.flat_tree import MORE, TERMS, NodeLayout
-from bigforest.kernels.predict.flatten import SOUND, check_nodes, narrow_nodes
+from bigforest.kernels.predict.pack import SOUND, check_nodes, narrow_nodes
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict import groups
 from bigforest.predict.forest import read_forest

@@ -274,7 +274,7 @@ COMPILED = """
 import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.draws
+import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.node_steps
 from bigforest.options.train_config import TrainConfig
 from bigforest.grow.warm_up import compile_for
 from bigforest.grow.memory import GrowPlan

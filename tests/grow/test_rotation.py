@@ -19,7 +19,7 @@ from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.out_of_core.probes import Spans
 from bigforest.kernels.common.rng import stream_key
-from bigforest.kernels.oblique.rotation import draw_axes
+from bigforest.kernels.oblique.directions import draw_axes
 from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
 from tests.grown import frame_of, store_of, table_of, terms_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.kernels.llvm.bit_sums import add_bits, weigh_bits
-from bigforest.kernels.subspace.bits import PACKED_ROWS, PLANES, count_word, pack_bits
+from bigforest.kernels.subspace.columns import PACKED_ROWS, PLANES, count_word, pack_bits
 
 COMPILED = not numba.config.DISABLE_JIT
 COLUMNS = [1, 31, 32, 63, 64, 65, 130]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.kernels.predict.thresholds_to_codes import nodes_to_codes
+from bigforest.kernels.predict.pack import nodes_to_codes
 
 NUMBERS = st.integers(-30, 30).map(float) | st.sampled_from([np.inf, -np.inf, 0.5, -0.0])
 

@@ -27,7 +27,7 @@ from bigforest.forest.choices import Shrinkage
 from bigforest.forest.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import ForestJob
-from bigforest.kernels.predict.losses import sum_losses
+from bigforest.kernels.predict.tally import sum_losses
 from bigforest.oob import plan
 from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half
 from bigforest.oob.leaves import entry_bytes

@@ -61,7 +61,7 @@ from bigforest.grow.trees import TreeRows, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, draw_rows, stream_key
-from bigforest.kernels.oblique.rotation import draw_axes, project_on_axes
+from bigforest.kernels.oblique.directions import draw_axes, project_on_axes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import NOT_FINITE, BlockValues
 from bigforest.kernels.scan.categorical_missing import NUMBER

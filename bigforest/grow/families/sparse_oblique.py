@@ -73,7 +73,7 @@ from bigforest.kernels.oblique.mean_difference import (
 )
 from bigforest.kernels.oblique.search import Oblique, make_oblique
 from bigforest.kernels.out_of_core.blocks import NOT_FINITE, Steps
-from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences
+from bigforest.kernels.out_of_core.node_steps import draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig

@@ -11,7 +11,7 @@ By passes a large node (`SubspaceSearch`) requests the sums for its class means,
 from mean to mean, or a perceptron. A perceptron needs the rows of a node in order, so one task reads all blocks, with
 the weights of the perceptron so far (`train_perceptrons`). A pass over the rows trains, and counts the errors of the
 previous pass: n training passes read the rows n + 1 times. If the rows of a node fit in memory, all its training
-passes run there (kernels/subspace/perceptron.py).
+passes run there (kernels/subspace/split.py).
 """
 
 from __future__ import annotations
@@ -57,9 +57,16 @@ from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
-from bigforest.kernels.out_of_core.subspace import aim_node, choose_columns, choose_stop, is_split, learn_rows
-from bigforest.kernels.subspace.bits import PACKED_ROWS, pack_bits
-from bigforest.kernels.subspace.columns import STEPS, Subspace, SubspaceColumns, fill_subspace_values, make_subspace
+from bigforest.kernels.out_of_core.node_steps import aim_node, choose_columns, choose_stop, is_split, learn_rows
+from bigforest.kernels.subspace.columns import (
+    PACKED_ROWS,
+    STEPS,
+    Subspace,
+    SubspaceColumns,
+    fill_subspace_values,
+    make_subspace,
+    pack_bits,
+)
 from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
@@ -163,7 +170,7 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
 
 
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
-    """Return whether trees use the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
+    """Return whether trees use the table as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
 
     Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
     one included, with every mistake (Novikoff 1962).

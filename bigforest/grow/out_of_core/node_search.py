@@ -47,7 +47,7 @@ from bigforest.kernels.out_of_core.blocks import (
     LISTED_RIGHT,
     MISSING_RIGHT,
 )
-from bigforest.kernels.out_of_core.draws import draw_order
+from bigforest.kernels.out_of_core.node_steps import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
 from bigforest.kernels.scan.draw import make_feature_draw
 

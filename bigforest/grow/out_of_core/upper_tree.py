@@ -32,7 +32,7 @@ from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.rng import PURPOSE_GROW, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT
-from bigforest.kernels.out_of_core.draws import child_keys
+from bigforest.kernels.out_of_core.node_steps import child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.cut import CutRules, cut_trees

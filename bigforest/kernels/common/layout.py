@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 # In place of the number of a feature: a leaf, and a node that splits on a projection.
 LEAF, OBLIQUE = -1, -2
-# In place of the ballot of an inner node, see kernels/predict/ballots.py.
+# In place of the ballot of an inner node, see kernels/predict/leaf_values.py.
 NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 

@@ -72,7 +72,7 @@ def _open_edge(scratch, points, edges, node, depth):
 
 @inlined
 def _change_at(scratch, points, edges, depth):
-    """What the edge above the open node of a level changes the ratio of its feature by, at each point."""
+    """Set change[depth, q] to the change of the ratio of its feature by the edge above the open node, at point q."""
     previous = np.uint64(edges.previous[scratch.node[depth]])
     gain = np.float64(scratch.met[depth]) - scratch.share[depth]
     for q in range(np.uint64(points.t.size)):

@@ -79,7 +79,6 @@ class Losses(NamedTuple):
 
 @inlined
 def row_weight(weight, row):
-    """The weight of a row."""
     if weight is None:
         return 1.0
     return weight[row]
@@ -137,8 +136,8 @@ def _shuffle(drawn, column, key):
 
 @inlined
 def _permute(trees, replaced, rows, leaf_losses, lose, of, parted, sums):
-    """See the kernels. lose(leaf_losses, row, leaf), and of(leaf_losses, row, at), the column of the sums, are compiled
-    in."""
+    """Add up increases of losses, see `permute_classes`. lose(leaf_losses, row, leaf), and of(leaf_losses, row, at),
+    the column of the sums, are compiled in."""
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
@@ -174,7 +173,7 @@ def _permute(trees, replaced, rows, leaf_losses, lose, of, parted, sums):
 
 @kernel
 def permute_classes(trees, replaced, rows, leaf_losses, parted, sums):
-    """By how much the loss of a tree increases when the values of each group of features are the permuted ones.
+    """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
 
     rows    uint32 [rows]: row i has the values of column i of `replaced.drawn`
     sums    Losses by class
@@ -187,25 +186,25 @@ def permute_classes(trees, replaced, rows, leaf_losses, parted, sums):
 
 @kernel
 def permute_numbers(trees, replaced, rows, leaf_losses, parted, sums):
-    """`permute_classes` for regression and squared errors, all in one column."""
+    """Add up the increase of the squared error, as `permute_classes`, for regression, in one column."""
     _permute(trees, replaced, rows, leaf_losses, _squared_loss, _class_of, parted, sums)
 
 
 @kernel
 def permute_class_rows(trees, replaced, rows, leaf_losses, parted, sums):
-    """`permute_classes` of each row by itself."""
+    """Compute the increase of the loss on each row by itself, as `permute_classes`."""
     _permute(trees, replaced, rows, leaf_losses, _class_loss, _row_itself, parted, sums)
 
 
 @kernel
 def permute_number_rows(trees, replaced, rows, leaf_losses, parted, sums):
-    """`permute_numbers` of each row by itself."""
+    """Compute the increase of the squared error on each row by itself, as `permute_numbers`."""
     _permute(trees, replaced, rows, leaf_losses, _squared_loss, _row_itself, parted, sums)
 
 
 @kernel
 def decreases(trees, begin, end, answer, labels, out):
-    """Decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
+    """Add up the decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
 
     begin, end  of the tree among the nodes, uint64
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; for regression [nodes, 1]

@@ -46,25 +46,26 @@ class Replaced(NamedTuple):
 
 @inlined
 def link_of(layout, node):
-    """The link to the children of a node; 0 in a leaf."""
+    """Return the link to the children of a node; 0 in a leaf."""
     return np.uint64(layout.links[node + node + _ONE])
 
 
 @inlined
 def right_of(layout, node):
-    """The right child of an inner node; the left one is the next node."""
+    """Return the right child of an inner node; the left one is the next node."""
     return node + (link_of(layout, node) & (layout.default - _ONE))
 
 
 @inlined
 def own_value(values, row, other, group, place):
-    """The value of a row as it is."""
+    """Return the value of a row in the table."""
     return values[row, place]
 
 
 @inlined
 def replaced_value(state, row, other, group, place):
-    """The value of a row, or, of a feature of the group, that of the row `other` of what is drawn."""
+    """Return the value of a row: of a feature of the group that of row `other` of Replaced.drawn, else that in the
+    table."""
     if np.int64(state.group[place]) == group:
         return state.drawn[np.uint64(state.column[place]), other]
     return state.values[row, place]
@@ -72,7 +73,7 @@ def replaced_value(state, row, other, group, place):
 
 @inlined
 def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
-    """Whether a row goes left at an inner node; look(state, row, other, group, place) gives its values.
+    """Return whether a row goes left at an inner node; look(state, row, other, group, place) returns its values.
 
     directions and sets are those of the trees: compiled separately for None.
     """
@@ -91,7 +92,7 @@ def row_goes_left(look, state, row, other, group, trees, directions, sets, node)
 
 @inlined
 def _is_up_to(look, state, row, other, group, layout, directions, node):
-    """The same at a node that compares a value, or a projection, with its threshold."""
+    """Return whether a row goes left at a node that compares a value, or a projection, with its threshold."""
     link = link_of(layout, node)
     place = link >> layout.shift
     if directions is None:
@@ -127,7 +128,7 @@ def _category(layout, sets, node):
 
 @inlined
 def node_terms(layout, directions, sets, node):
-    """Features that an inner node looks at, some of which may have the weight 0: see `is_term`."""
+    """Return the number of features of an inner node, some of which may have the weight 0: see `is_term`."""
     if directions is None:
         return _ONE
     else:  # noqa: RET505, only this form is dropped when directions is None
@@ -143,7 +144,7 @@ def node_terms(layout, directions, sets, node):
 
 @inlined
 def feature_of(layout, directions, sets, node, term):
-    """The column of the feature number `term`, from 0 to before `node_terms`, that an inner node looks at."""
+    """Return the column of feature number `term` of an inner node, from 0 to before `node_terms`."""
     if _is_category(layout, sets, node):
         return _category(layout, sets, node)
     return _feature_at(directions, link_of(layout, node) >> layout.shift, term)
@@ -158,7 +159,7 @@ def _feature_at(directions, place, term):
 
 @inlined
 def is_term(layout, directions, sets, node, term):
-    """Whether the feature number `term` counts at a node: padding of the last block has the weight 0."""
+    """Return whether feature number `term` counts at a node: padding of the last block has the weight 0."""
     if directions is None:
         return True
     else:  # noqa: RET505, only this form is dropped when directions is None
@@ -168,7 +169,7 @@ def is_term(layout, directions, sets, node, term):
 
 @inlined
 def count_terms(layout, directions, sets, node):
-    """How many features count at an inner node, float64."""
+    """Return how many features count at an inner node, float64."""
     count = 0.0
     for t in range(node_terms(layout, directions, sets, node)):
         count += 1.0 if is_term(layout, directions, sets, node, np.uint64(t)) else 0.0
@@ -177,7 +178,7 @@ def count_terms(layout, directions, sets, node):
 
 @inlined
 def leaf_from(look, state, row, other, group, trees, directions, sets, node):
-    """The leaf in which a row at `node` ends."""
+    """Return the leaf in which a row at `node` ends."""
     while link_of(trees.layout, node) != _ZERO:
         if row_goes_left(look, state, row, other, group, trees, directions, sets, node):
             node = node + _ONE

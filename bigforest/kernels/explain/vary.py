@@ -42,14 +42,15 @@ class VaryScratch(NamedTuple):
 
 @inlined
 def _point_goes_left(i, point, trees, directions, sets, replaced, row, drawn, node):
-    """Whether a point of a row goes left at a node, as uint64; drawn: the columns of `replaced.drawn` of the points."""
+    """Return whether a point of a row goes left at a node, as uint64; drawn: the columns of `replaced.drawn` of the
+    points."""
     other = np.uint64(drawn[point])
     return np.uint64(row_goes_left(replaced_value, replaced, row, other, _VARIED, trees, directions, sets, node))
 
 
 @kernel
 def vary(trees, root, answer, replaced, rows, points, scratch, out):
-    """Add what a tree answers on each of some rows with the values of each of its points.
+    """Add the value of the leaf of each of some rows with the values of each of its points.
 
     root      uint64, position of the root; answer: float64 [nodes of the tree, classes]
     replaced  Replaced, with the group 0 for the columns that are varied: points are columns of `drawn`

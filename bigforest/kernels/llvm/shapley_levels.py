@@ -1,4 +1,4 @@
-"""The inner loops of kernels/explain/shapley.py, for LANES rows at once, at all points of the integrals.
+"""The inner loops of kernels/explain/contributions.py, for LANES rows at once, at all points of the integrals.
 
 A level has points times rows numbers, row by row within a point, and levels follow each other in a one-dimensional
 array: `here` and the like are where a level begins. The plain-Python bodies are the oracle of the compiled versions.

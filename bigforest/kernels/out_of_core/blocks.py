@@ -116,7 +116,7 @@ class Summands(NamedTuple):
 
 
 def of_column(on_codes, on_projections):
-    """A function of `terms` and more that is compiled as `on_codes`, or with Terms, which it takes first, as
+    """Return a function that is compiled as `on_codes` where its first argument `terms` is None, else, with `terms`, as
     `on_projections`."""
 
     def chosen(terms, *arguments):
@@ -133,14 +133,13 @@ def of_column(on_codes, on_projections):
 
 @inlined
 def read_codes(cells, column, items, out):
-    """out[i] = code of feature `column`, uint64, of the row of items[i]."""
+    """Set out[i] to the code of feature `column`, uint64, in the row of items[i]."""
     on_column(cells, cells.place, column, gather_column, (items, out))
 
 
 @inlined
 def project_rows(terms, cells, column, items, out):
-    """out[i] = projection on direction `column` of the row of items[i], as kernels/common/layout.py Terms defines
-    it."""
+    """Set out[i] to the projection on direction `column` of the row of items[i], see kernels/common/layout.py Terms."""
     for i in range(np.uint64(items.size)):
         out[i] = 0.0
     for term in range(np.uint64(terms.start[column]), np.uint64(terms.start[column + ONE])):
@@ -180,7 +179,7 @@ def part_codes(read, splits, k, here, spare):
 
 @inlined
 def part_projections(terms, read, splits, k, here, spare):
-    """The same by projections."""
+    """Sort items stably by the sides of split k to which their projections send them."""
     return partition_projections(read, splits.cut[k], here, spare)
 
 
@@ -230,14 +229,14 @@ def bucket_among(edge, value, low, slope):
 
 @inlined
 def bucket_of_code(code, low, high, scale, edge, buckets):
-    """Whether a code is in a bucket of a probe, and in which, uint64."""
+    """Return whether a code is in a bucket of a probe, and the number of the bucket, uint64."""
     bucket = np.uint64((code - low) >> scale)
     return bucket < buckets, bucket
 
 
 @inlined
 def bucket_of_projection(terms, each, low, high, scale, edge, buckets):
-    """The same of a projection."""
+    """Return whether a projection is in a bucket of a probe, and the number of the bucket, uint64."""
     inside = low <= each and each <= high
     return inside, bucket_among(edge, each, low, scale) if inside else ZERO
 
@@ -261,13 +260,13 @@ def note_codes(first, read, n, p, low, high, mark):
 
 @inlined
 def ordered_bits(bits):
-    """The bits of a float64, int64, as an integer in the order of the numbers, and back."""
+    """Convert the bits of a float64, int64, to an integer in the order of the numbers, and back."""
     return bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
 
 
 @inlined
 def note_projections(terms, first, read, n, p, low, high, mark):
-    """The same of projections, whatever `first` is; mark[p] gets NOT_FINITE after one that is not.
+    """Widen low[p] and high[p] by projections; mark[p] gets NOT_FINITE after one that is not. `first` is ignored.
 
     Integers are compared in vectors. NaN is beyond all numbers, and stays.
     """
@@ -286,7 +285,7 @@ note_range = of_column(note_codes, note_projections)
 
 @inlined
 def number_of(item, value, centre):
-    """The regression target of an item, relative to the centre, times its multiplicity."""
+    """Return the regression target of an item relative to the centre, and the same times its multiplicity."""
     number = value[item >> SHIFT32] - centre
     return number, np.int64(item & BITS16) * number
 
@@ -368,7 +367,7 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, k
 
 @inlined
 def add_steps(column, origin, span, rate, items, sums):
-    """sums[k] += steps of the items of class k in a column, times their multiplicity; sums int64 [classes]."""
+    """Add to sums[k] the steps of the items of class k in a column, times their multiplicity; sums int64 [classes]."""
     for i in range(np.uint64(items.size)):
         value = np.float64(column[items[i] >> SHIFT32])
         if rate > 0.0:

@@ -14,14 +14,14 @@ _PRIME = np.uint64(0x100000001B3)
 
 @kernel
 def pack_places(items, places):
-    """places[i] = row << 16 | multiplicity of items[i], uint32 [n], for rows of a block."""
+    """Set places[i] to row << 16 | multiplicity of items[i], uint32 [n], for rows of a block."""
     for i in range(np.uint64(items.size)):
         places[i] = np.uint32(((items[i] >> SHIFT32) << SHIFT16) | (items[i] & BITS16))
 
 
 @kernel
 def unpack_places(places, size, target, items):
-    """Inverse of `pack_places` in a block of `rows` rows; False where a row is outside it.
+    """Invert `pack_places` in a block of `rows` rows; return False where a row is outside of it.
 
     target  their classes, uint16 [size]; None where there are no classes
     """
@@ -37,7 +37,7 @@ def unpack_places(places, size, target, items):
 
 @inlined
 def fold(state, words):
-    """FNV-1a by words."""
+    """Return the FNV-1a hash of words."""
     for i in range(np.uint64(words.size)):
         state = (state ^ words[i]) * _PRIME
     return state
@@ -45,7 +45,7 @@ def fold(state, words):
 
 @kernel
 def checksum(head, words):
-    """A checksum of two rows of words, uint64 [n], that changes if any one word changes."""
+    """Return a checksum of two rows of words, uint64 [n], that changes if any one word changes."""
     return fold(fold(_BASIS, head), words)
 
 
@@ -66,7 +66,7 @@ def seal_chunks(index, words):
 
 @kernel
 def pick_columns(matrix, items, begin, end, place, out):
-    """The cells of ranges of items; a column is read for all ranges while it is in the cache.
+    """Gather the cells of ranges of items; a column is read for all ranges while it is in the cache.
 
     matrix      [columns, rows of the block]
     begin, end  uint64 [ranges], of items
@@ -83,7 +83,7 @@ def pick_columns(matrix, items, begin, end, place, out):
 
 @kernel
 def pick_tags(items, begin, end, place, out):
-    """The same for the lower half of the items: class << 16 | multiplicity, uint32."""
+    """Gather the lower half of the items of ranges: class << 16 | multiplicity, uint32."""
     for k in range(np.uint64(begin.size)):
         at = place[k]
         for i in range(begin[k], end[k]):

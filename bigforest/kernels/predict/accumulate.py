@@ -177,7 +177,7 @@ def _place(state, layout, tree, row, node):
 
 @inlined
 def add_ballots(way, directions, roots, votes, scratch):
-    """See `vote`. directions None, where no node is oblique, is a separate compilation."""
+    """Add the ballots of all trees, as `vote`. directions None, where no node is oblique, is a separate compilation."""
     if directions is None:
         if way.by_level:
             route_levels(way, roots, _cast, votes, scratch)
@@ -199,20 +199,20 @@ def vote(way, roots, votes, scratch):
 
 @kernel
 def vote_spread(way, roots, votes, scratch):
-    """Like `vote`, but adds to SpreadVotes."""
+    """Add the ballots of all trees, as `vote`, to SpreadVotes."""
     route(way, roots, _always, _cast_spread, votes, scratch)
 
 
 @kernel
 def note_leaves(way, roots, leaves, scratch):
-    """Like `vote`, but also fills LeafNumbers. Oracle: tests/naive/predict.py find_leaf."""
+    """Add the ballots of all trees, as `vote`, and write down the leaves in LeafNumbers. Oracle: tests/naive/predict.py
+    find_leaf."""
     route(way, roots, _always, _note, leaves, scratch)
 
 
 @kernel
 def place_leaves(way, places, scratch):
-    """Record the leaf of each row, or of each out-of-bag row, in each tree, in Places, whose roots are those of the
-    trees.
+    """Write the leaf of each row, or of each out-of-bag row, in each tree into Places.
 
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """
@@ -234,7 +234,7 @@ def weigh_classes(way, root, weighed, scratch):
 
 @kernel
 def weigh_numbers(way, root, weighed, scratch):
-    """`weigh_classes` for regression."""
+    """Add the rows of the bag of a regression tree to Weighed, as `weigh_classes`."""
     route(way, root, _weighs, _weigh_number, weighed, scratch)
 
 

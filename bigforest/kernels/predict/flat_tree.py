@@ -39,12 +39,10 @@ from bigforest.kernels.compiler.jit import inlined
 
 # Rows of a tile that goes level by level (route_levels.py).
 TILE = 512
-TILE_SHIFT = np.uint64(9)
 # Terms of a block of a direction, and the bit set in the last of them if the next block continues the direction.
 TERMS = 4
 MORE = np.uint64(1 << 63)
 
-_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
 
@@ -129,7 +127,7 @@ class RouteInputs(NamedTuple):
 
 @inlined
 def is_listed(sets, number, code):
-    """Whether a code is in a set. Cost: one word, or a binary search in few words."""
+    """Return whether a code is in a set. Cost: one word, or a binary search in few words."""
     at = code - sets.low[number]  # wraps round below it
     if at >= sets.span[number]:
         return False
@@ -138,45 +136,3 @@ def is_listed(sets, number, code):
         return (np.uint64(sets.words[begin + (at >> np.uint64(5))]) >> (at & np.uint64(31))) & _ONE == _ONE
     words = sets.words[begin:end]
     return np.uint64(words[first_from(words, end - begin, at)]) == at
-
-
-@inlined
-def axis_goes_left(tile, layout, missing, node, row):
-    """Whether a row goes left at an axis node.
-
-    missing None, where no value is NaN, is compiled separately: complete tables do not pay for the check.
-    """
-    link = np.uint64(layout.links[node + node + _ONE])
-    value = tile[row + ((link >> layout.shift) << TILE_SHIFT)]
-    threshold = layout.thresholds[node + node]
-    if missing is None:
-        return value <= threshold
-    else:  # noqa: RET505, only this form is dropped when missing is None
-        return (value <= threshold) | ((value != value) & ((link & layout.default) != np.uint64(0)))
-
-
-@inlined
-def goes_left(tile, layout, sets, missing, node, row):
-    """Whether a row of a flat tile goes left at an inner node that is not oblique.
-
-    sets None, where no node is on a category, is a separate compilation.
-    """
-    if sets is None:
-        return axis_goes_left(tile, layout, missing, node, row)
-    else:  # noqa: RET505, only this form is dropped when sets is None
-        link = np.uint64(layout.links[node + node + _ONE])
-        column = link >> layout.shift
-        # All by arithmetic: which kind a node is would be a branch that is mispredicted at every other node.
-        category = np.uint64(column >= sets.features)
-        number = np.uint64(layout.links[node + node]) & (_ZERO - category)
-        mask = sets.mask[number]
-        value = tile[row + ((column - (sets.features & (_ZERO - category))) << TILE_SHIFT)]
-        code = np.uint64(np.int64(value if category else tile.dtype.type(0)))
-        listed = (mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))
-        if mask | (category ^ _ONE) == _ZERO:
-            listed = np.uint64(is_listed(sets, number, code))
-        default, threshold = np.uint64((link & layout.default) != _ZERO), layout.thresholds[node + node]
-        up_to = np.uint64(value <= threshold)
-        if missing is not None:
-            up_to |= np.uint64(value != value) & default
-        return (up_to ^ (category & (up_to ^ listed ^ default))) & _ONE == _ONE

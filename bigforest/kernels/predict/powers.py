@@ -18,7 +18,7 @@ _NONE, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
 
 @inlined
 def _raised(ratio, root, fourth, quarters):
-    """ratio**(quarters / 4), of a ratio from 0 to 1 and its roots; quarters: int64, 1 or more."""
+    """Return ratio**(quarters / 4) of a ratio from 0 to 1 and its roots; quarters: int64, 1 or more."""
     found = fourth if quarters & _ONE else 1.0
     if quarters & _TWO:
         found *= root
@@ -33,14 +33,14 @@ def _raised(ratio, root, fourth, quarters):
 
 @inlined
 def raised(ratio, quarters):
-    """ratio**(quarters / 4), of a ratio from 0 to 1; quarters: int64, 1 or more."""
+    """Return ratio**(quarters / 4) of a ratio from 0 to 1; quarters: int64, 1 or more."""
     root = math.sqrt(ratio)
     return _raised(ratio, root, math.sqrt(root), quarters)
 
 
 @inlined
 def _largest(votes, row):
-    """The largest of the votes on a row."""
+    """Return the most votes of a class on a row."""
     found = votes[row, np.uint64(0)]
     for k in range(np.uint64(1), np.uint64(votes.shape[1])):
         found = max(found, votes[row, np.uint64(k)])
@@ -71,7 +71,7 @@ def raise_shares(shares, quarters):
 
 @kernel
 def true_probabilities(votes, rows, truth, quarters, found):
-    """The probability of the class that each of some rows is of, by each power.
+    """Compute the probability of the true class of some rows, by each power.
 
     votes     float64 [table rows, classes], 0 or more
     rows      int64 [rows], those to look at

@@ -45,7 +45,7 @@ def add_up_leaves(start, code, reach, codes):
 
 @inlined
 def share_up_to(begin, end, code, reach, wanted):
-    """The share of a leaf's weight, in steps, that its targets of at most `wanted` have; a binary search."""
+    """Return the share of the weight of a leaf, in steps, on targets up to `wanted`; a binary search."""
     last = np.float64(reach[end - _ONE])
     first = begin
     while begin < end:
@@ -61,7 +61,7 @@ def share_up_to(begin, end, code, reach, wanted):
 
 @kernel
 def find_quantiles(leaves, start, code, reach, value, wanted, out):
-    """out[r, k] = the smallest target whose share, with those below it, reaches wanted[k] of row r's distribution.
+    """Set out[r, k] to the smallest target at which the distribution function of row r reaches wanted[k].
 
     leaves  uint32 [rows, trees], the leaf of each tree that the row ends in
     start, code, reach  of the leaves, after `add_up_leaves`

@@ -1,8 +1,13 @@
-"""Routing rows through trees: the loop of prediction and of the out-of-bag report.
+"""Route rows through trees node by node: the loop of prediction and of the out-of-bag report.
 
 Nodes are visited in the order in which they are stored, each with the list of the rows of a tile that reach it. So a
-node is read once, its column of the tile is in the cache, and a row at a node costs a few steps without a branch. Where
-rows are few beside the nodes they go level by level instead (`route_levels.py`).
+node is read once, its column of the tile is in the cache, and a row at a node costs a few steps without a branch:
+
+    rows at a node      7  2  9  4  1
+    goes left?          1  0  1  0  1
+    rows after          7  9  1 | 2  4      rows of the left child, then rows of the right child
+
+A few rows go level by level instead (`route_levels.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +17,190 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.common.partition import is_up_to
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.predict.flat_tree import RouteInputs
-from bigforest.kernels.predict.split_rows import split_rows
+from bigforest.kernels.predict.flat_tree import MORE, TERMS, RouteInputs, is_listed
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+# Words of a block of a direction.
+_BLOCK = np.uint64(2 * TERMS)
+
+
+@inlined
+def add_block(tile, directions, word, rows, value):
+    """Add the terms of the block from `word` on, one after the other, to value[i] for rows[i]; returns whether the
+    direction continues."""
+    at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
+    first, second, third, last = at[0], at[2], at[4], at[6] & ~MORE
+    a, b, c, d = weight[1], weight[3], weight[5], weight[7]
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[i])
+        projection = value[i] + a * np.float64(tile[row, first])
+        projection += b * np.float64(tile[row, second])
+        projection += c * np.float64(tile[row, third])
+        value[i] = projection + d * np.float64(tile[row, last])
+    return at[6] >= MORE
+
+
+@inlined
+def project_tile(tile, directions, block, rows, value):
+    """Set value[i] to the projection of rows[i] (kernels/common/layout.py Terms) on the direction that begins with a
+    block.
+
+    Most directions have one term or two, and the weight 0 for the others: skipping these takes an eighth off the time.
+    """
+    word = block * _BLOCK
+    at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
+    if weight[5] == 0.0:
+        first, second = at[0], at[2]
+        a, b = weight[1], weight[3]
+        for i in range(np.uint64(rows.size)):
+            row = np.uint64(rows[i])
+            value[i] = (0.0 + a * np.float64(tile[row, first])) + b * np.float64(tile[row, second])
+    else:
+        for i in range(np.uint64(rows.size)):
+            value[i] = 0.0
+        while add_block(tile, directions, word, rows, value):
+            word += _BLOCK
+
+
+@inlined
+def look_up_tile(tile, layout, sets, node, place, rows, value):
+    """Set value[i] to 0 where rows[i] goes left at a node on the category at `place`, else to 1."""
+    default = (np.uint64(layout.links[node + node + _ONE]) & layout.default) != _ZERO
+    for i in range(np.uint64(rows.size)):
+        code = np.uint64(tile[np.uint64(rows[i]), place])
+        value[i] = np.float64(is_listed(sets, np.uint64(layout.links[node + node]), code) == default)
+
+
+@inlined
+def look_at(tile, layout, directions, sets, node, rows, value):
+    """Set value[i] to what an inner node compares for rows[i]; returns the largest that goes left.
+
+    sets None, where no node is on a category, is a separate compilation.
+    """
+    column = np.uint64(layout.links[node + node + _ONE]) >> layout.shift
+    if sets is None:
+        project_tile(tile, directions, column, rows, value)
+        return layout.thresholds[node + node]
+    else:  # noqa: RET505, only this form is dropped when sets is None
+        place = column - sets.features  # place of a category; wraps round for other features
+        if place < sets.features:
+            look_up_tile(tile, layout, sets, node, place, rows, value)
+            return 0.0
+        project_tile(tile, directions, column, rows, value)
+        return layout.thresholds[node + node]
+
+
+@inlined
+def split_by(goes_left, arguments, rows, spare):
+    """Partition rows as `partition_by`, with a counter for each side: a fifteenth faster, on 28 columns of float32."""
+    size_l, size_r = _ZERO, _ZERO
+    for i in range(np.uint64(rows.size)):
+        row = rows[i]
+        rows[size_l] = row
+        spare[size_r] = row
+        left = goes_left(i, row, *arguments)
+        size_l += left
+        size_r += _ONE - left
+    for i in range(size_r):
+        rows[size_l + i] = spare[i]
+    return size_l
+
+
+@inlined
+def is_left_or_missing(i, row, column, limit):
+    """Return whether the value of a row is at most `limit`, or is missing (NaN); as uint64."""
+    return np.uint64(not column[np.uint64(row)] > limit)
+
+
+@inlined
+def is_left(i, row, column, limit):
+    """Return whether the value of a row is at most `limit`, as uint64."""
+    return np.uint64(column[np.uint64(row)] <= limit)
+
+
+@inlined
+def split_numbers(column, limit, default, missing, rows, spare):
+    """Reorder rows stably: those whose value in a column is up to `limit` first, and with `default` those without one.
+
+    rows [n], mutated; spare of their type [>= n], scratch. Returns how many go left, uint64.
+    missing None, where no value is NaN, is a separate compilation.
+    """
+    if missing is not None and default:
+        return split_by(is_left_or_missing, (column, limit), rows, spare)
+    return split_by(is_left, (column, limit), rows, spare)
+
+
+@inlined
+def is_in_mask(i, row, column, mask, other):
+    """Return whether the code of a row is in `mask`, a bit for each code below 64, xor `other`; as uint64."""
+    code = np.uint64(np.int64(column[np.uint64(row)]))
+    return ((mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))) ^ other
+
+
+@inlined
+def is_in_words(i, row, column, words, low, span, other):
+    """Return whether the code of a row is in `words`, a bit for each of `span` codes from `low` on, xor `other`; as
+    uint64."""
+    at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round below it
+    within = np.uint64(at < span)
+    at &= _ZERO - within
+    return ((np.uint64(words[at >> np.uint64(5)]) >> (at & np.uint64(31))) & within) ^ other
+
+
+@inlined
+def is_in_list(i, row, column, sets, number, other):
+    """Return whether the code of a row is in set `number` of LevelSets, xor `other`; as uint64."""
+    return np.uint64(is_listed(sets, number, np.uint64(np.int64(column[np.uint64(row)])))) ^ other
+
+
+@inlined
+def split_levels(column, sets, number, default, rows, spare):
+    """Reorder rows stably: those whose code in a column is in a set of LevelSets first; with `default` the others.
+
+    rows, spare and what is returned are as for `split_numbers`.
+    """
+    mask, other = sets.mask[number], np.uint64(default)
+    low, span, first = sets.low[number], sets.span[number], sets.first[number]
+    if mask != _ZERO:
+        return split_by(is_in_mask, (column, mask, other), rows, spare)
+    if (sets.first[number + _ONE] - first) << np.uint64(5) >= span:
+        return split_by(is_in_words, (column, sets.words[first:], low, span, other), rows, spare)
+    return split_by(is_in_list, (column, sets, number, other), rows, spare)
+
+
+@inlined
+def split_by_value(tile, layout, sets, missing, node, rows, spare):
+    """Reorder rows stably: those first that go left at an inner node which is not oblique.
+
+    tile [used features, rows of a tile]; rows, spare and what is returned are as for `split_numbers`.
+    sets None, where no node is on a category, is a separate compilation.
+    """
+    link = np.uint64(layout.links[node + node + _ONE])
+    column, default = link >> layout.shift, (link & layout.default) != _ZERO
+    if sets is None:
+        return split_numbers(tile[column], layout.thresholds[node + node], default, missing, rows, spare)
+    else:  # noqa: RET505, only this form is dropped when sets is None
+        if column < sets.features:
+            return split_numbers(tile[column], layout.thresholds[node + node], default, missing, rows, spare)
+        number = np.uint64(layout.links[node + node])
+        return split_levels(tile[column - sets.features], sets, number, default, rows, spare)
+
+
+@inlined
+def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value):
+    """Reorder rows stably: those first that go left at an inner node.
+
+    tile  of RouteInputs; rows, spare and what is returned are as for `split_numbers`; value float64 [>= n], scratch.
+    directions None, where no node is oblique, is a separate compilation.
+    """
+    if directions is None:
+        return split_by_value(tile, layout, sets, missing, node, rows, spare)
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        cut = look_at(tile, layout, directions, sets, node, rows, value)
+        return split_by(is_up_to, (value, cut), rows, spare)
 
 
 class RouteScratch(NamedTuple):
@@ -32,14 +215,14 @@ class RouteScratch(NamedTuple):
 
 
 def new_scratch(way: RouteInputs) -> RouteScratch:
-    """The scratch for RouteInputs."""
+    """Return the scratch for RouteInputs."""
     rows = way.tiles.shape[2 if way.directions is None else 1]
     return RouteScratch(np.empty((5, rows), np.uint32), np.empty(rows))
 
 
 @inlined
 def rows_of_tile(tiles, directions):
-    """Rows in a tile of RouteInputs."""
+    """Return the number of rows in a tile of RouteInputs."""
     if directions is None:
         return tiles.shape[2]
     else:  # noqa: RET505, only this form is dropped when directions is None

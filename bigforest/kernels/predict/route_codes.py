@@ -1,7 +1,9 @@
-"""Routing rows through a tree that has just been grown, by their codes: the list of rows is partitioned at each node.
+"""Route rows of the store through a tree that has just been grown: the list of rows is partitioned at each node.
 
-A row that was not in the node when it was split may have a code between those of the rows that were. Such rows are few,
-and their values are compared with the threshold, as in prediction; so no threshold is turned into a code.
+Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between those of
+the rows that were. Such rows are few, and their values are compared with the threshold, as in prediction; so no
+threshold is turned into a code. Oblique nodes compare projections, of values that are looked up by codes or are in
+memory; the terms of a node are read once for all its rows.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.layout import LEAF
-from bigforest.kernels.common.partition import partition_by
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from bigforest.kernels.common.partition import partition_by, partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
 
 # Kinds of features, those of kernels/scan/categorical_missing.py.
@@ -81,8 +83,8 @@ class CodeScratch(NamedTuple):
 
 @inlined
 def decided(without, code, left):
-    """Whether a row goes left, 1 or 0; without: 1 where those do that have no value, 0 where not, 2 where all have one;
-    None where no feature lacks any, compiled separately."""
+    """Return whether a row goes left, 1 or 0. without: 1 where missing values go left, 0 where they go right, 2 where
+    the feature has none; None where no feature has any, compiled separately."""
     if without is None:
         return left
     return np.uint64(without) if (without < np.uint8(2)) & (code == np.uint32(0)) else left
@@ -90,7 +92,7 @@ def decided(without, code, left):
 
 @inlined
 def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
-    """Whether a row goes left at a node on a number, as uint64.
+    """Return whether a row goes left at a node on a number, as uint64.
 
     bounds  codes up to the first go left, those from the second on go right, and others as their values do: `low` of
             the code against the threshold
@@ -107,8 +109,8 @@ def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without)
 
 @inlined
 def level_goes_left(i, row, cells, across, base, listed, others_left):
-    """Whether a row goes left at a node on a category, as uint64: listed levels go to one side, all others to the
-    other."""
+    """Return whether a row goes left at a node on a category, as uint64: listed levels go to one side, all others to
+    the other."""
     return np.uint64(listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left)
 
 
@@ -144,7 +146,8 @@ def part_cells(cells, across, base, splits, kind, node, rows, scratch):
 
 @inlined
 def on_cells(view, feature, size, action, arguments):
-    """action(cells, across, base, *arguments): the cell of a feature, uint64, in a row is cells[row * across + base].
+    """Call action(cells, across, base, *arguments), where cells[row * across + base], uint64, is the cell of a feature
+    in a row.
 
     It is read by rows for few rows; size, uint64, says how many there are.
     """
@@ -170,8 +173,8 @@ def part_rows(view, splits, node, rows, scratch):
 
 @inlined
 def descend_rows(part, view, splits, root, rows, leaf, scratch):
-    """What find_leaves does; part(view, splits, node, rows, scratch) partitions the rows of a node, and returns how
-    many of them go left."""
+    """Find the leaves of rows, as `find_leaves`; part(view, splits, node, rows, scratch) partitions the rows of a node
+    and returns the number of rows on the left."""
     stack = scratch.stack
     stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
     size = _ONE
@@ -192,7 +195,7 @@ def descend_rows(part, view, splits, root, rows, leaf, scratch):
 
 @kernel
 def find_leaves(view, splits, root, rows, leaf, scratch):
-    """The leaf of a tree in which each of some rows ends.
+    """Find the leaf of a tree in which each of some rows ends.
 
     view, splits, scratch  CodeView, GrownSplits, CodeScratch
     root  position of the root among the nodes
@@ -202,3 +205,91 @@ def find_leaves(view, splits, root, rows, leaf, scratch):
     Cost: one visit per row and level, of about 2 ns. Oracle: tests/naive/predict.py find_leaf.
     """
     descend_rows(part_rows, view, splits, root, rows, leaf, scratch)
+
+
+class ProjectedSplits(NamedTuple):
+    """Trees, one after the other, whose nodes are numbered consecutively; no feature is a category or lacks values.
+
+    feature, right, threshold  see forest/nodes.py TreeArrays
+    start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
+    offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None where cells are
+                               values, compiled separately
+    """
+
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    start: NDArray[np.int64]
+    term: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64] | None
+
+
+class ProjectedScratch(NamedTuple):
+    """Scratch of a call.
+
+    spare  uint32 [rows sent]
+    value  float64 [rows sent]
+    stack  uint64 [deepest node + 2, 3]
+    """
+
+    spare: NDArray[np.uint32]
+    value: NDArray[np.float64]
+    stack: NDArray[np.uint64]
+
+
+@inlined
+def add_cells(cells, across, base, low, first, weight, rows, value):
+    """Add weight * low[first + code], or weight * cell where low is None, to value[i] for rows[i]."""
+    for i in range(np.uint64(rows.size)):
+        cell = cells[np.uint64(rows[i]) * across + base]
+        if low is None:
+            value[i] += weight * np.float64(cell)
+        else:
+            value[i] += weight * low[first + np.uint64(cell)]
+
+
+@inlined
+def add_node_term(view, splits, feature, weight, rows, value):
+    """Add a term of a projection to value[i] for rows[i]."""
+    arguments = splits.low, np.uint64(splits.offsets[feature]), weight, rows, value
+    on_cells(view, feature, np.uint64(rows.size), add_cells, arguments)
+
+
+@inlined
+def compared_values(view, splits, node, rows, value):
+    """Set value[i] to the number that a node compares with its threshold for rows[i]: its projection, or the value of
+    its feature."""
+    for i in range(np.uint64(rows.size)):
+        value[i] = 0.0
+    begin, end = np.uint64(splits.start[node]), np.uint64(splits.start[node + _ONE])
+    count, weight = end - begin, 1.0
+    feature = np.uint64(0)
+    if splits.feature[node] != OBLIQUE:
+        count, feature = _ONE, np.uint64(splits.feature[node])
+    for t in range(count):
+        if splits.feature[node] == OBLIQUE:
+            feature, weight = np.uint64(splits.term[begin + np.uint64(t)]), splits.weight[begin + np.uint64(t)]
+        add_node_term(view, splits, feature, weight, rows, value)
+
+
+@inlined
+def part_projected(view, splits, node, rows, scratch):
+    """Partition the rows of a node, see descend_rows."""
+    compared_values(view, splits, node, rows, scratch.value)
+    return partition_rows(scratch.value, splits.threshold[node], rows, scratch.spare)
+
+
+@kernel
+def find_projected_leaves(view, splits, root, rows, leaf, scratch):
+    """Find the leaf of a tree of oblique nodes in which each of some rows ends.
+
+    view, splits, scratch  CodeView (route_codes.py), ProjectedSplits, ProjectedScratch
+    root  position of the root among the nodes
+    rows  uint32 [rows sent], mutated: put in the order of the leaves
+    leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
+
+    Cost: one visit per row, level and term. Oracle: tests/naive/predict.py find_leaf.
+    """
+    descend_rows(part_projected, view, splits, root, rows, leaf, scratch)

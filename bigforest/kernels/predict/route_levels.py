@@ -14,10 +14,12 @@ import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.prefetch import prefetch
-from bigforest.kernels.predict.flat_tree import TILE, TILE_SHIFT, goes_left
+from bigforest.kernels.predict.flat_tree import TILE, is_listed
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
+# TILE is 1 << _TILE_SHIFT.
+_TILE_SHIFT = np.uint64(9)
 
 
 class TreeLanes(NamedTuple):
@@ -35,11 +37,53 @@ class TreeLanes(NamedTuple):
 
 @inlined
 def lanes_of(rows):
-    """As many trees at once as make up for rows that a tile has room for."""
+    """Return the TreeLanes of so few rows: as many trees at once as fill the rows of a tile."""
     shift = _ZERO
-    while shift < TILE_SHIFT and _ONE << shift < np.uint64(rows):
+    while shift < _TILE_SHIFT and _ONE << shift < np.uint64(rows):
         shift += _ONE
-    return TreeLanes(_ONE << (TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
+    return TreeLanes(_ONE << (_TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
+
+
+@inlined
+def _axis_goes_left(tile, layout, missing, node, row):
+    """Return whether a row goes left at an axis node.
+
+    missing None, where no value is NaN, is compiled separately: complete tables do not pay for the check.
+    """
+    link = np.uint64(layout.links[node + node + _ONE])
+    value = tile[row + ((link >> layout.shift) << _TILE_SHIFT)]
+    threshold = layout.thresholds[node + node]
+    if missing is None:
+        return value <= threshold
+    else:  # noqa: RET505, only this form is dropped when missing is None
+        return (value <= threshold) | ((value != value) & ((link & layout.default) != np.uint64(0)))
+
+
+@inlined
+def _goes_left(tile, layout, sets, missing, node, row):
+    """Return whether a row of a flat tile goes left at an inner node that is not oblique.
+
+    sets None, where no node is on a category, is a separate compilation.
+    """
+    if sets is None:
+        return _axis_goes_left(tile, layout, missing, node, row)
+    else:  # noqa: RET505, only this form is dropped when sets is None
+        link = np.uint64(layout.links[node + node + _ONE])
+        column = link >> layout.shift
+        # All by arithmetic: which kind a node is would be a branch that is mispredicted at every other node.
+        category = np.uint64(column >= sets.features)
+        number = np.uint64(layout.links[node + node]) & (_ZERO - category)
+        mask = sets.mask[number]
+        value = tile[row + ((column - (sets.features & (_ZERO - category))) << _TILE_SHIFT)]
+        code = np.uint64(np.int64(value if category else tile.dtype.type(0)))
+        listed = (mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))
+        if mask | (category ^ _ONE) == _ZERO:
+            listed = np.uint64(is_listed(sets, number, code))
+        default, threshold = np.uint64((link & layout.default) != _ZERO), layout.thresholds[node + node]
+        up_to = np.uint64(value <= threshold)
+        if missing is not None:
+            up_to |= np.uint64(value != value) & default
+        return (up_to ^ (category & (up_to ^ listed ^ default))) & _ONE == _ONE
 
 
 @inlined
@@ -48,7 +92,7 @@ def step(tile, layout, sets, missing, place, item, row):
     node = np.uint64(place[item])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
-    left = goes_left(tile, layout, sets, missing, node, row)
+    left = _goes_left(tile, layout, sets, missing, node, row)
     child = node + _ONE if left else node + (link & (layout.default - _ONE))
     prefetch(layout.links, child + child)
     place[item] = child
@@ -74,7 +118,7 @@ def descend_levels(tile, way, lanes, listed, scratch):
 
 @inlined
 def route_levels(way, roots, arrive, state, scratch):
-    """`route` for all rows of RouteInputs by_level."""
+    """Route all rows of RouteInputs by_level, as `route`."""
     active, place = scratch.numbers[0], scratch.numbers[1]
     lanes, trees = lanes_of(way.rows), np.uint64(roots.size)
     tiles = (np.uint64(way.rows) + np.uint64(TILE) - _ONE) // np.uint64(TILE)

@@ -1,4 +1,4 @@
-"""Adding up the votes of trees on their out-of-bag rows, from the leaves in which these end.
+"""Add up the votes of trees on their out-of-bag rows, from the leaves in which these end, and the losses of the rows.
 
 Finding the leaves (route_codes.py, route.py) and adding up their votes are separate steps: the leaves of a tree
 are found once, in any order of the trees, and their votes added in the order of the trees.
@@ -15,7 +15,6 @@ from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
-from bigforest.kernels.predict.shrink import USUAL
 
 _ONE = np.uint64(1)
 # Numbers in a cache line, and how many rows ahead what leaves cast is prefetched; their ballots twice as many.
@@ -151,7 +150,7 @@ def _loss_of(truth, prediction, unit, floor, factor):
 
 @inlined
 def _loss(state, row):
-    """The loss of a row, by its weight, as a whole number."""
+    """Return the loss of a row, times its weight, as a whole number."""
     bag = state.bag
     prediction = bag.cast.votes[row, 0] / np.float64(bag.voters[row])
     factor = np.float64(_weight_of(bag.weight, row)) * state.share
@@ -206,7 +205,7 @@ def _ask_votes(state, row, ballot):
 
 @inlined
 def _ask_lambdas(state, row, place):
-    """Prefetch what a leaf casts for what a row is."""
+    """Prefetch the ballots of a leaf for the true class of a row."""
     lambdas, tried = state
     own = place * np.uint64(lambdas.mixed.shape[1]) + np.uint64(lambdas.truth[row]) * tried
     prefetch(lambdas.mixed, own)
@@ -245,7 +244,7 @@ def _add_up(found, rows, least, ballots, ask, count, state):
 
 @inlined
 def _add_votes(found, count, state):
-    """`_add_up` for the ballots of Votes."""
+    """Add up the ballots of Votes, see `_add_up`."""
     votes, mixed = state.bag.cast.votes, state.bag.cast.mixed
     ballots = np.uint64(votes.shape[1]) + np.uint64(mixed.shape[0])
     return _add_up(found, np.uint64(votes.shape[0]), np.uint64(0), ballots, _ask_votes, count, state)
@@ -263,13 +262,14 @@ def add_classes(found, classes):
 
 @kernel
 def add_numbers(found, numbers):
-    """`add_classes` for NumberVotes. Oracle of the deviance: scikit-learn (tests/training/test_poisson.py)."""
+    """Add the votes of FoundLeaves to NumberVotes, as `add_classes`. Oracle of the deviance: scikit-learn
+    (tests/training/test_poisson.py)."""
     return _add_votes(found, _count_number_vote, numbers)
 
 
 @kernel
 def add_spread(found, value, spread):
-    """Add what the trees predict for their rows, and its square, to float64 [rows, 2]; False as `add_classes`.
+    """Add the predictions of trees for their rows, and their squares, to float64 [rows, 2]; False as `add_classes`.
 
     found  FoundLeaves; ballot: 1 + the place in `value`
     value  float64, of leaves
@@ -280,20 +280,51 @@ def add_spread(found, value, spread):
     return _add_up(found, rows, _ONE, values, _ask_nothing, _add_spread, (value, spread))
 
 
-@inlined
-def _add_by_lambda(found, lambdas, tried):
-    """`add_by_lambda`; tried: the number of lambdas."""
+@kernel
+def add_by_lambda(found, lambdas):
+    """Add the ballots of trees for the true classes of their rows to LambdaVotes; False as `add_classes`. All leaves
+    are mixed.
+
+    Cost: some ns for each row of each tree. Oracle: tests/naive/shrinkage.py.
+    """
+    tried = np.uint64(lambdas.votes.shape[1])
     rows, leaves = np.uint64(lambdas.votes.shape[0]), np.uint64(lambdas.mixed.shape[0])
     classes = np.uint64(lambdas.mixed.shape[1]) // tried
     return _add_up(found, rows, classes, leaves, _ask_lambdas, _add_lambdas, (lambdas, tried))
 
 
-@kernel
-def add_by_lambda(found, lambdas):
-    """Add what trees cast for what their rows are to LambdaVotes; False as `add_classes`. All leaves are mixed.
+_MASK = np.int64(2**32 - 1)
+_HALF = np.int64(32)
+# Bits of the lower part of a loss, which has 62.
+LOW_BITS = np.int64(31)
+_LOW = np.int64(2**31 - 1)
 
-    Cost: some ns for each row of each tree. Oracle: tests/naive/shrinkage.py.
+
+@kernel
+def sum_losses(losses, factor, second, sums, squares):
+    """Add up the losses of some rows, fewer than 2**30, by each lambda.
+
+    losses   float64 [rows, lambdas]
+    factor   float64 [rows], makes the losses of a row numbers below 2**61, which are rounded
+    second   bool [rows], the half of the table that a row is in
+    sums     int64 [2, lambdas], added to: the sums of each half
+    squares  int64 [2, lambdas, 3, 2], added to: the squares of the differences to the first lambda, the sums of high *
+             high, high * low and low * low, where a difference is high * 2**LOW_BITS + low; each in 2**32 and ones
+
+    Cost: rows * lambdas steps of some ns. Oracle: tests/naive/shrinkage.py.
     """
-    if np.uint64(lambdas.votes.shape[1]) == USUAL:
-        return _add_by_lambda(found, lambdas, USUAL)
-    return _add_by_lambda(found, lambdas, np.uint64(lambdas.votes.shape[1]))
+    for i in range(np.uint64(losses.shape[0])):
+        row = np.uint64(i)
+        half = np.uint64(second[row])
+        first = np.int64(np.rint(losses[row, 0] * factor[row]))
+        for k in range(np.uint64(losses.shape[1])):
+            own = np.uint64(k)
+            loss = np.int64(np.rint(losses[row, own] * factor[row]))
+            sums[half, own] += loss
+            high, low = (loss - first) >> LOW_BITS, (loss - first) & _LOW
+            squares[half, own, 0, 0] += (high * high) >> _HALF
+            squares[half, own, 0, 1] += (high * high) & _MASK
+            squares[half, own, 1, 0] += (high * low) >> _HALF
+            squares[half, own, 1, 1] += (high * low) & _MASK
+            squares[half, own, 2, 0] += (low * low) >> _HALF
+            squares[half, own, 2, 1] += (low * low) & _MASK

@@ -1,6 +1,11 @@
 """Split a node of a tree in a subspace (Ho 1995): by a perceptron, or by central axis projection.
 
 A node may draw columns of its own, and uses all columns if these cannot split it.
+
+central axis  (section 2.1) a cut at one of several stops between the two class means farthest apart.
+perceptron    (section 2.2) trained by the fixed-increment rule (Duda and Hart 1973, section 5.5) on rows augmented by a
+              one, in the order of the rows, to separate the classes near one of these means from those near the other.
+
 Oracle: tests/naive/subspace.py.
 """
 
@@ -8,27 +13,272 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.columns.project import LARGEST, range_of
 from bigforest.kernels.common.layout import OBLIQUE
-from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
+from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.common.partition import partition_rows, sum_classes
 from bigforest.kernels.common.rng import COLUMNS, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.llvm.bit_sums import WORD
-from bigforest.kernels.subspace.central_axis import cut_axis
+from bigforest.kernels.llvm.bit_sums import WORD, add_bits
 from bigforest.kernels.subspace.columns import (
     Subspace,
     SubspaceColumns,
+    distance,
     farthest_classes,
     find_class_means,
     group_by_class,
     has_bits,
     make_subspace,
+    weigh_row,
+    weigh_rows,
 )
-from bigforest.kernels.subspace.perceptron import cut_perceptron
+
+# Largest sum of the weights of bits: whole numbers of 32 bits, whose sums are exact in any order.
+MOST_WEIGHT = 2.0**30
+
+
+@inlined
+def aim_axis(subspace, first, second):
+    """Set the current direction to the difference of two class means, with columns scaled: that of `second` minus that
+    of `first`.
+
+    For bits the weights are whole numbers: the difference times a power of two, rounded. The power is such that the
+    largest weight times the number of columns is at most MOST_WEIGHT and more than half of it.
+    """
+    mean, weight = subspace.mean, subspace.weight
+    most = 0.0
+    for j in range(subspace.size[0]):
+        c = np.uint64(subspace.column[j])
+        weight[c] = (mean[second, c] - mean[first, c]) * subspace.space.scale[c]
+        most = max(most, abs(weight[c]))
+    if has_bits(subspace):
+        bound = most * np.float64(subspace.size[0])
+        scale = 1.0
+        while bound * scale > MOST_WEIGHT:
+            scale *= 0.5
+        while bound * scale <= 0.5 * MOST_WEIGHT:
+            scale *= 2.0
+        for j in range(subspace.size[0]):
+            c = np.uint64(subspace.column[j])
+            weight[c] = np.rint(weight[c] * scale)
+            subspace.whole[c] = np.int32(weight[c])
+
+
+@inlined
+def weigh_mean(subspace, k):
+    """Return the projection of the mean of class k on the current direction."""
+    total = 0.0
+    for j in range(subspace.size[0]):
+        c = np.uint64(subspace.column[j])
+        total += subspace.weight[c] * (subspace.space.low[c] + subspace.mean[k, c])
+    return total
+
+
+@inlined
+def place_stops(subspace, begin, end):
+    """Set stop[j] to j steps of `steps` on the way from `begin` to `end`; the first is -inf and the last inf."""
+    steps = np.uint64(subspace.steps)
+    for j in range(ONE, steps):
+        subspace.stop[j] = begin + (end - begin) * (np.float64(j) / np.float64(steps))
+    subspace.stop[ZERO] = -np.inf
+    subspace.stop[steps] = np.inf
+
+
+@inlined
+def count_stops(subspace, items, begin, end):
+    """Set hist[j, k] to the rows of class k with stop[j - 1] < projection <= stop[j], for j from 1 on."""
+    steps = np.uint64(subspace.steps)
+    stop, hist = subspace.stop, subspace.hist
+    for j in range(steps + ONE):
+        for k in range(np.uint64(hist.shape[1])):
+            hist[j, k] = np.uint32(0)
+    slope = min(np.float64(steps) / (end - begin), LARGEST)
+    last = np.float64(steps - ONE)
+    for i in range(np.uint64(items.size)):
+        value = subspace.value[i]
+        j = np.uint64(np.int64(min(max((value - begin) * slope, 0.0), last))) + ONE  # rounding may be off by one
+        while value > stop[j]:
+            j += ONE
+        while value <= stop[j - ONE]:
+            j -= ONE
+        hist[j, class_of(items[i])] += np.uint32(1)
+
+
+@inlined
+def best_stop(subspace, total, size, min_leaf):
+    """Return the stop with the smallest error, the first among ties; 0 if none leaves both sides min_leaf rows.
+
+    The error is the sum over classes of the rows on the side that has fewer of them.
+    """
+    left, hist = subspace.left, subspace.hist
+    for k in range(np.uint64(total.size)):
+        left[k] = 0
+    best = ZERO
+    least = np.int64(size) + 1
+    size_l = np.int64(0)
+    for j in range(ONE, np.uint64(subspace.steps)):
+        error = np.int64(0)
+        for k in range(np.uint64(total.size)):
+            left[k] += np.int64(hist[j, k])
+            size_l += np.int64(hist[j, k])
+            error += min(left[k], total[k] - left[k])
+        if error < least and min(size_l, size - size_l) >= min_leaf:
+            least = error
+            best = j
+    return best
+
+
+@inlined
+def cut_axis(subspace, node, min_leaf, first, second):
+    """Project the rows on the axis between two class means and find the cut; returns it, and whether there is one.
+
+    A projection of at most the cut goes left; the projections are in subspace.value.
+    """
+    aim_axis(subspace, first, second)
+    weigh_rows(subspace, node.items)
+    begin, end = weigh_mean(subspace, first), weigh_mean(subspace, second)
+    low, high = range_of(subspace.value, np.uint64(node.items.size))
+    if not (low < high and begin < end and end - begin <= LARGEST):
+        return 0.0, False
+    place_stops(subspace, begin, end)
+    count_stops(subspace, node.items, begin, end)
+    best = best_stop(subspace, node.total, node.weight, min_leaf)
+    return subspace.stop[best], best != ZERO
+
+
+@inlined
+def choose_sides(subspace, total, first, second):
+    """Set far[k] to whether the mean of class k is nearer to that of `second`; `first` and `second` are on their own
+    sides."""
+    for k in range(np.uint64(total.size)):
+        subspace.far[k] = k == second
+        if total[k] > 0 and k != first and k != second:
+            subspace.far[k] = distance(subspace, k, second) < distance(subspace, k, first)
+
+
+@inlined
+def add_row(subspace, row, sign):
+    """Add a row of the table, with columns scaled, times sign, int32, to the current direction."""
+    space = subspace.space
+    if has_bits(subspace):
+        for number in range(np.uint64(space.bits.shape[1])):
+            subspace.picked[number] = space.bits[row, number] & subspace.mask[number]
+        add_bits(subspace.picked, sign, subspace.whole)
+    else:
+        for j in range(subspace.size[0]):
+            c = np.uint64(subspace.column[j])
+            subspace.weight[c] += np.float64(sign) * space.value[row, c] * space.scale[c]
+
+
+@inlined
+def learn_row(subspace, row, far, cut):
+    """Correct the current direction if it sends a row (uint64) to the wrong side; returns the cut then, and whether it
+    did. far: whether the row belongs on the far side."""
+    if (weigh_row(subspace, row) > cut) == far:
+        return cut, False
+    add_row(subspace, row, np.int32(1) if far else np.int32(-1))
+    return cut - (1.0 if far else -1.0), True
+
+
+@inlined
+def count_errors(subspace, items, cut):
+    """Number of rows that the current direction sends to the wrong side."""
+    errors = ZERO
+    for i in range(np.uint64(items.size)):
+        errors += np.uint64((weigh_row(subspace, items[i] >> SHIFT32) > cut) != subspace.far[class_of(items[i])])
+    return errors
+
+
+@inlined
+def keep_direction(subspace):
+    """Save the current direction."""
+    for j in range(subspace.size[0]):
+        c = np.uint64(subspace.column[j])
+        subspace.kept[c] = np.float64(subspace.whole[c]) if has_bits(subspace) else subspace.weight[c]
+
+
+@inlined
+def take_kept(subspace):
+    """Restore the saved direction."""
+    for j in range(subspace.size[0]):
+        c = np.uint64(subspace.column[j])
+        subspace.weight[c] = subspace.kept[c]
+        if has_bits(subspace):
+            subspace.whole[c] = np.int32(subspace.kept[c])
+
+
+@inlined
+def train_perceptron(subspace, items):
+    """Train on which rows are on the far side; the best direction becomes the current one, and its cut is returned.
+
+    Stops after a pass without error, or after `epochs` passes. The best direction has the fewest errors after a pass,
+    the first among ties.
+    """
+    for j in range(subspace.size[0]):
+        c = np.uint64(subspace.column[j])
+        subspace.weight[c] = 0.0
+        if has_bits(subspace):
+            subspace.whole[c] = np.int32(0)
+    least = np.uint64(items.size) + ONE
+    kept_cut, cut = 0.0, 0.0
+    for _ in range(subspace.epochs):
+        clean = True
+        for i in range(np.uint64(items.size)):
+            cut, wrong = learn_row(subspace, items[i] >> SHIFT32, subspace.far[class_of(items[i])], cut)
+            clean = clean and not wrong
+        errors = ZERO if clean else count_errors(subspace, items, cut)
+        if errors < least:
+            least = errors
+            kept_cut = cut
+            keep_direction(subspace)
+        if errors == ZERO:
+            break
+    take_kept(subspace)
+    return kept_cut
+
+
+@inlined
+def count_left(subspace, items, cut):
+    """Set subspace.left[k] to the rows of class k that go left."""
+    for k in range(np.uint64(subspace.left.size)):
+        subspace.left[k] = 0
+    for i in range(np.uint64(items.size)):
+        subspace.left[class_of(items[i])] += np.int64(subspace.value[i] <= cut)
+
+
+@inlined
+def tells_apart(left, total, size, min_leaf):
+    """Return whether both sides have min_leaf rows, and not all classes have their majority on the same side.
+
+    left, total  int64 [classes], of the left side and of both; size int64, of both
+    """
+    size_l = np.int64(0)
+    all_left, all_right = True, True
+    for k in range(np.uint64(total.size)):
+        size_l += left[k]
+        if total[k] > 0:
+            all_left = all_left and 2 * left[k] > total[k]
+            all_right = all_right and 2 * left[k] < total[k]
+    return min(size_l, size - size_l) >= min_leaf and not all_left and not all_right
+
+
+@inlined
+def cut_perceptron(subspace, node, min_leaf, first, second):
+    """Train a perceptron to separate the classes near `first` from those near `second`; returns its cut, and whether it
+    does.
+
+    A projection of at most the cut goes left; the projections are in subspace.value.
+    """
+    choose_sides(subspace, node.total, first, second)
+    cut = train_perceptron(subspace, node.items)
+    weigh_rows(subspace, node.items)
+    low, high = range_of(subspace.value, np.uint64(node.items.size))
+    count_left(subspace, node.items, cut)
+    return cut, low < high and tells_apart(subspace.left, node.total, node.weight, min_leaf)
 
 
 def smallest_subspace(features: int, rows: int, classes: int) -> Subspace:
-    """A Subspace to compile with, for a table of `features` features."""
+    """Return a Subspace to compile with, for a table of `features` features."""
     numbers = np.zeros(features)
     space = SubspaceColumns(
         np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 4

@@ -1,17 +1,66 @@
-"""Splits of trees in subspaces that grow by passes, from statistics of a node: the steps of kernels/subspace/split.py,
-one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace.py.
+"""Single steps of splitting a node that grows by passes: the draws of growing in memory, and trees in subspaces.
+
+Growing in memory takes these steps within one kernel; here grow/out_of_core asks for each, between passes over the
+table. Oracles: kernels/scan/features.py, kernels/oblique/directions.py and kernels/subspace/split.py, through
+grow/out_of_core and grow/families/subspace.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.node_scan import SHIFT32, class_of
+from bigforest.kernels.common.node_scan import SHIFT32, ZERO, class_of
+from bigforest.kernels.common.rng import LEFT, RIGHT, mix
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.subspace.central_axis import aim_axis, best_stop, place_stops, weigh_mean
+from bigforest.kernels.oblique.directions import draw_cells, draw_column
+from bigforest.kernels.oblique.mean_difference import is_offered
+from bigforest.kernels.scan.draw import draw_feature, wanted_features
 from bigforest.kernels.subspace.columns import farthest_classes, weigh_row
-from bigforest.kernels.subspace.perceptron import choose_sides, learn_row, tells_apart
-from bigforest.kernels.subspace.split import draw_columns
+from bigforest.kernels.subspace.split import (
+    aim_axis,
+    best_stop,
+    choose_sides,
+    draw_columns,
+    learn_row,
+    place_stops,
+    tells_apart,
+    weigh_mean,
+)
+
+
+@kernel
+def draw_order(key, rules, draw):
+    """Draw all features in the node `key`: draw.perm is their order then, the first drawn first.
+
+    The same draws as find_feature of kernels/scan/features.py makes; returns how many it wants.
+    """
+    features = np.uint64(draw.perm.size)
+    state = key
+    for drawn in range(features):
+        _, state = draw_feature(draw, drawn, state)
+    return wanted_features(rules, key, features)
+
+
+@kernel
+def child_keys(key):
+    """Return the keys of the left and of the right child of the node `key`."""
+    return mix(key ^ LEFT), mix(key ^ RIGHT)
+
+
+@kernel
+def draw_direction(sparse, key, column, at, drawn):
+    """Write the terms of a column of the node `key` into the first half of `drawn`; see directions.draw_column. Cells
+    are drawn with the first column."""
+    if column == ZERO:
+        draw_cells(sparse, key, drawn.cells)
+    return draw_column(sparse, key, column, at, drawn, ZERO)
+
+
+@kernel
+def offered_differences(key, columns, features, offered):
+    """Set offered[j], bool, to whether the node of this key looks at difference j; see mean_difference.is_offered."""
+    for j in range(np.uint64(offered.size)):
+        offered[j] = is_offered(key, j, columns, features)
 
 
 @kernel
@@ -51,7 +100,7 @@ def aim_node(subspace, key, wanted, total, sums):
 
 @kernel
 def choose_stop(subspace, total, size, min_leaf):
-    """The number of the best stop, 0 for none, from subspace.hist; see central_axis.best_stop."""
+    """Return the number of the best stop, 0 for none, from subspace.hist; see best_stop."""
     return best_stop(subspace, total, size, min_leaf)
 
 
@@ -71,5 +120,5 @@ def learn_rows(before, now, items, cut_before, cut, left):
 
 @kernel
 def is_split(left, total, size, min_leaf):
-    """Whether a perceptron that sends these classes left does; see perceptron.tells_apart."""
+    """Return whether a perceptron that sends these classes left is a split; see tells_apart."""
     return tells_apart(left, total, size, min_leaf)

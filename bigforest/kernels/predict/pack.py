@@ -1,4 +1,8 @@
-"""Checking and packing the nodes of a forest from disk, one pass each."""
+"""Checking and packing the nodes of a forest from disk, one pass each; and thresholds as codes.
+
+Packed trees that route rows of the store compare codes: each threshold is replaced by the largest code whose value it
+reaches.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import numpy as np
 
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.ballots import present_classes
+from bigforest.kernels.predict.leaf_values import present_classes
 
 # What `check_nodes` found.
 SOUND = 0
@@ -43,7 +47,7 @@ LAST_PLACE = 2**31 - 2**23 - 1
 
 @inlined
 def is_part(side, rest, weight, counts):
-    """Whether a left child has no more than its parent, or a right child exactly the rest.
+    """Return whether a left child has no more than its parent, or a right child exactly the rest.
 
     rest  uint64 [1 + classes], weight and counts of the parent, of which those of a left child are taken away.
     """
@@ -283,15 +287,15 @@ def narrow_nodes(wide, features, narrow):
 
 @inlined
 def words_of(codes):
-    """Words that a set of ascending codes takes: bits over their span, or the codes where these are fewer."""
+    """Return the words of a set of ascending codes: bits over their span, or the codes where these are fewer."""
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     return min(codes.size, (span + 31) // 32)
 
 
 @kernel
 def measure_sets(start, code, mask, low, span, first):
-    """Mask, lowest code, span and place of words of sets (kernels/predict/flat_tree.py LevelSets), of
-    code[start[s]:start[s + 1]] each.
+    """Compute mask, lowest code, span and place of words of LevelSets (flat_tree.py), of code[start[s]:start[s + 1]]
+    each.
 
     mask, low, span uint64 [sets], first uint64 [sets + 1]: out.
     """
@@ -321,3 +325,56 @@ def fill_sets(start, code, first, words):
                 own[i] = at
             else:
                 own[at >> np.uint32(5)] |= np.uint32(1) << (at & np.uint32(31))
+
+
+@kernel
+def count_nodes(wide, counts):
+    """Count the axis nodes by the place of their feature: counts int64 [places], zeros."""
+    places = np.uint64(counts.size)
+    for node in range(wide.links.size // 2):
+        link = wide.links[2 * node + 1]
+        if link and link >> wide.shift < places:
+            counts[link >> wide.shift] += 1
+
+
+@kernel
+def list_nodes(wide, first, ends, order):
+    """List the axis nodes on the features in the places from `first` on, by place: order uint32 [their number].
+
+    ends int64 [places]: where the nodes of each begin in `order`; afterwards where they end.
+    """
+    places = np.uint64(ends.size)
+    for node in range(wide.links.size // 2):
+        link = wide.links[2 * node + 1]
+        if link:
+            place = (link >> wide.shift) - np.uint64(first)  # huge for places before `first`
+            if place < places:
+                order[ends[place]] = np.uint32(node)
+                ends[place] += 1
+
+
+@kernel
+def nodes_to_codes(thresholds, nodes, values, code, whole):
+    """Replace thresholds by the largest code whose value they reach; returns how many of the nodes were done.
+
+    thresholds  float64 [2 * all nodes], that of node n in place 2 * n
+    nodes       uint32, ascending by threshold unless `whole`
+    values      float64, ascending, a piece of a dictionary; code: the first one's
+    whole       whether the piece is the last one, and all nodes are done. Otherwise those are that do not reach the
+                last value; the next piece has to begin with it
+    """
+    last = values[values.size - 1]
+    for done in range(nodes.size):
+        place = 2 * np.uint64(nodes[done])
+        threshold = thresholds[place]
+        if not whole and threshold >= last:
+            return done
+        reached, beyond = 0, values.size
+        while reached < beyond:
+            middle = (reached + beyond) >> 1
+            if values[middle] <= threshold:
+                reached = middle + 1
+            else:
+                beyond = middle
+        thresholds[place] = np.float64(code + reached - 1)
+    return nodes.size
