@@ -130,8 +130,7 @@ def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeave
     The values of all nodes follow from the leaves. The same bits as for trees that are read
     (forest/leaf_shrinking.py).
     """
-    from bigforest.kernels.predict.leaf_values import value_nodes
-    from bigforest.kernels.predict.leaf_values import shrink_leaves
+    from bigforest.kernels.predict.leaf_values import shrink_leaves, value_nodes
 
     first, ballot, weight, mixed = ballots
     numbers, width = mixed.dtype == np.float64, mixed.shape[1]
