@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bigforest.predict.html import chosen_of
-
 if TYPE_CHECKING:
     from bigforest import Forest
     from bigforest.forest.choices import Power, Shrinkage
@@ -96,7 +94,7 @@ def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str
         "versions": {name: run[name] for name in ("bigforest", "python", "numpy", "numba", "polars")},
     }
     if forest.is_tuned:
-        facts["chosen"], facts["tuning"] = chosen_of(forest.files), forest.tuning.to_dicts()
+        facts["chosen"], facts["tuning"] = forest.files.winner, forest.tuning.to_dicts()
     if forest.origin is not None:
         facts["origin"] = asdict(forest.origin)
     if trees:

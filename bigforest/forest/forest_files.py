@@ -331,6 +331,16 @@ class ForestFiles:
         return found
 
     @property
+    def winner(self) -> str:
+        """The candidate of the comparison that the forest is, with its loss, as a text. Raises as `tuning`."""
+        tuning = self.tuning
+        [winner] = tuning.filter("winner").to_dicts()
+        metric = winner["metric"].replace("_", " ")
+        crossed = "" if winner["cross_fitted"] is None else f", {winner['cross_fitted']:.6g} cross-fitted"
+        loss = "" if winner["loss"] is None else f": {metric} {winner['loss']:.6g} on the rows that chose it{crossed}"
+        return f"{winner['candidate']}, of {tuning.height} candidates{loss}"
+
+    @property
     def boosting(self) -> pl.DataFrame:
         """Weighted error and weight of each tree. Raises ConfigError unless boosted, and FormatError."""
         if not self.config.boosts:

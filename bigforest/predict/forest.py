@@ -25,9 +25,9 @@ from bigforest.forest.format import SHARPENED, SHRUNK
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.origin import Origin
 from bigforest.forest.ranks import Ranks
+from bigforest.html import facts_table
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
-from bigforest.predict.html import html_of
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.rules import VoteRules, tree_numbers
@@ -128,7 +128,21 @@ class Forest:
         )
 
     def _repr_html_(self) -> str:
-        return html_of(self.files)
+        spec = self.spec
+        facts = {
+            "trees": f"{self.trees:,} ({self.config.family})",
+            "target": spec.target.name,
+            "rows": f"{spec.rows:,}",
+            "features": f"{len(spec.features):,}",
+        }
+        if not self.is_regression:
+            facts["classes"] = f"{len(self.classes):,}"
+        if self.has_oob:
+            rows = counted(self.oob.rows_used, "row")
+            facts["out of bag"] = f"{self.oob.measure} {self.oob.error:.6g} on {rows}"
+        if self.is_tuned:
+            facts["chosen"] = self.files.winner
+        return facts_table("Forest", facts)
 
     def __len__(self) -> int:
         return self.trees

@@ -27,7 +27,6 @@ from bigforest.plot.accuracy import error_table, has_rejection, limits_table, nu
 from bigforest.plot.draw import one_line
 from bigforest.plot.pictures import Pictures
 from bigforest.predict.forest import Forest
-from bigforest.predict.html import chosen_of
 from bigforest.report import page
 from bigforest.source import Source
 
@@ -57,7 +56,7 @@ def card(forest: Forest) -> list[str]:
         pairs.append(("since then", forest.revised))
     pieces = []
     if forest.is_tuned:
-        pairs.append(("chosen", chosen_of(forest.files)))
+        pairs.append(("chosen", forest.files.winner))
         candidates = forest.tuning.select(
             "candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired"
         )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 
 import bigforest as bf
@@ -190,27 +189,6 @@ def test_tree_nodes__of_the_part_that_has_the_tree(tmp_path: Path) -> None:
     forest.part_files[0].unlink()
     for number in (2, 3, 4):
         assert forest[number].nodes.equals(own[number])
-
-
-def test_parts__are_opened_once_to_check_and_once_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(4)
-    trees = [random_tree(random, FEATURES, 3, splits, THRESHOLDS, ()) for splits in (3, 0, 2, 5, 1)]
-    written = forest_of(tmp_path / "forest", trees, spec_of(FEATURES, (5, 7, 9)))
-    opened: list[object] = []
-
-    class Opened(pq.ParquetFile):
-        def __init__(self, source: Any, **options: Any) -> None:
-            opened.append(source)
-            super().__init__(source, **options)
-
-    monkeypatch.setattr(pq, "ParquetFile", Opened)
-    forest = bf.read_forest(written.directory)
-    assert [opened.count(path) for path in forest.part_files] == [2, 1]  # the first says which forest it is
-    rows = pl.DataFrame({f"x{place}": [0.0] for place in range(FEATURES)})
-    for expected in (2, 0):
-        opened.clear()
-        forest.predict(rows)
-        assert len(opened) == expected
 
 
 def test_parts__that_were_exchanged_since_are_refused(tmp_path: Path) -> None:
