@@ -115,8 +115,8 @@ row {levels} levels); and the processor time of client and scheduler per task, w
 The codes are {codes} GB, so blocks of rows are spread over the workers. By the program's model of memory,
 {found.group} trees share passes, {found.passes} passes in all, until nodes have {subtree} rows, of which each
 thread grows one at a time; {scratch} GB of rows on scratch at a time. Histograms of a tree are
-{histograms} MB in all its passes; every worker sends its own once, compressed, to the worker that scores
-the tree.
+{histograms} MB in all its passes; workers send their own, compressed, up a tree of merging tasks, the last of which
+score the trees.
 
 {table}
 
@@ -124,8 +124,8 @@ If no stages overlapped, it would take {hours} hours. The client takes {share}% 
 the workers.
 
 - Memory: the budget of {memory} GB per worker applies to training and is checked before.
-- Histograms are scored by a worker for each tree of a pass. Scoring is taken at the rate of the small histograms
-  measured here, where calls cost most, so it is an upper bound.
+- Histograms are scored by a third of the threads of at most eight workers. Scoring is taken at the rate of the small
+  histograms measured here, where calls cost most, so it is an upper bound.
 - The client and the scheduler do not scale: they take some milliseconds for each task, and the number of tasks grows
   with the workers.
 - A column is encoded by one task, so threads are idle during encoding where there are fewer columns than threads.

@@ -14,8 +14,9 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import _SHARES, share_out
+from bigforest.execution.dask_cluster import _FAN_IN, _SHARES, share_out
 from bigforest.execution.resources import Resources
+from bigforest.execution.worker import _FINISHING
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
 from bigforest.grow.out_of_core.context import NodeStats
@@ -209,22 +210,29 @@ class _Model:
         return self._stage("grow", self.rates.visit * visits, cores, network=codes, disk=codes, tasks=parts)
 
     def by_passes(self, passes: int) -> list[ProjectedStage]:
-        """Passes, of which scoring is done by as many workers as trees share one; writing rows by node; subtrees."""
+        """Passes; scoring, done by the workers that hold the last lists; writing rows by node; subtrees."""
         rates, trees, workers, group = self.rates, self.config.trees, self.machines.workers, self.way.group
         cores, bags, upper, groups = self.cores, self.bag * trees, self.upper, self.groups
-        owners = min(group, workers)
+        lists, merging = workers, 0
+        while lists > _FAN_IN:
+            lists = -(-lists // _FAN_IN)
+            merging += lists
+        finishing = min(group, workers)
+        scoring = min(group, lists * max(1, self.machines.threads // _FINISHING))
         calls = min(group, trees) * 2 * (1 << upper)
         grown = groups * (len(share_out([1] * calls, workers * _SHARES)) + self.shares(groups))
         spilled = bags * (self.shape.row_bytes + 4)
         visits = bags * self.expected_reads * max(1.0, self.levels - upper)
         nodes = rates.node * 2 * trees * (1 << upper)
-        network, disk = self.codes + workers * trees * self.sent_bytes, self.codes * passes + 8 * bags * passes / groups
-        route, asked = rates.route * bags * passes / groups, passes * (workers + owners)
+        # Each finishing task takes all lists; the busiest worker of a pass merges _FAN_IN lists and sends on.
+        network = self.codes + workers * trees * self.sent_bytes * min(workers, 2 * _FAN_IN)
+        disk = self.codes * passes + 8 * bags * passes / groups
+        route, asked = rates.route * bags * passes / groups, passes * (workers + merging + finishing)
         spill = rates.spill * bags * self.shape.features
         spread, moved = 2 * groups * workers, 2 * spilled
         return [
             self._stage("passes", route, cores, client=nodes, network=network, disk=disk, tasks=asked),
-            self._stage("scoring", rates.score * (self.histogram_bytes * trees), owners),
+            self._stage("scoring", rates.score * (self.histogram_bytes * trees), scoring),
             self._stage("rows of small nodes", spill, cores, network=moved, disk=moved, tasks=spread),
             self._stage("subtrees", rates.visit * visits, cores, tasks=grown),
         ]

@@ -29,6 +29,9 @@ from bigforest.version import __version__
 
 # Number of stopped calls that are remembered, so that their queued tasks do not begin.
 _REMEMBERED = 256
+# Threads per part that is finished at a time: scoring the counts of a tree takes up to three times the memory that
+# counting in a thread took before (grow/memory.py).
+_FINISHING = 3
 # Size of a Seat for Dask, bytes.
 _SEAT = 1 << 25
 
@@ -157,13 +160,13 @@ def finish_parts(
     own: dict[int, tuple[Any, ...]],
     *lists: list[bytes],
 ) -> list[Any]:
-    """Step: for each part, by number, merge its entries of all lists and call `finish` with them, one after the other
-    to limit memory."""
+    """Step: for each part, by number, merge its entries of all lists and call `finish` with them."""
     call = _stoppable(request, finish, shared)
-    return [
-        call(*arguments, reduce(merge, (pickle.loads(each[number]) for each in lists)))
-        for number, arguments in own.items()
-    ]
+
+    def finished(number: int, arguments: tuple[Any, ...]) -> Any:
+        return call(*arguments, reduce(merge, (pickle.loads(each[number]) for each in lists)))
+
+    return map_on_threads(finished, list(own.items()), max(1, request.threads // _FINISHING))
 
 
 def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple[Any, ...]) -> Callable[..., Any]:
