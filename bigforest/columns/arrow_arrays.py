@@ -1,8 +1,7 @@
-"""Arrow arrays of numbers and text, without pandas, and the columns of files.
+"""Conversion between numpy and Arrow without pandas, and the declared columns of our files.
 
-To make an array or a scalar, or numpy of them, pyarrow imports pandas where it is installed, in a quarter of a second.
-
-The flags of arrays for which kernels are compiled.
+pyarrow imports pandas, where it is installed, in `pa.array` and `to_numpy`, which takes a quarter of a second and more.
+Polars would ask its threads for the values, which a forked process does not have. So buffers are wrapped directly.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 
 
 class Column(NamedTuple):
-    """A column of a file, declared once: its writer, its reader and the documentation follow.
+    """A column of a file. Its writer, its reader and the documentation follow from this declaration.
 
-    meaning  in the words of the documentation
-    null     whether it may be null
+    meaning  description in the documentation
+    null     True if values may be null
     """
 
     name: str
@@ -30,16 +29,16 @@ class Column(NamedTuple):
 
 
 def file_schema(columns: Iterable[Column]) -> pa.Schema:
-    """The schema of a file with these columns."""
+    """Return the schema of a file with these columns."""
     return pa.schema([pa.field(column.name, column.type, nullable=column.null) for column in columns])
 
 
 def arrow_array(
     values: NDArray[Any] | Sequence[Any], kind: pa.DataType | None = None, mask: NDArray[np.bool_] | None = None
 ) -> Any:
-    """Make an array of these values, of `kind`, by default of their own type; null where `mask` is True.
+    """Return an Arrow array of type `kind`, by default the type of the values; null where `mask` is True.
 
-    A list has values of one type, or None. Of an array the memory is shared where it is contiguous.
+    A list has values of one type, or None. The memory of a contiguous array is shared.
     """
     if isinstance(values, np.ndarray):
         valid = None if mask is None else bitmap(~mask)
@@ -52,12 +51,12 @@ def arrow_array(
 
 
 def bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
-    """The bits of an Arrow array that say where a value is there, or true."""
+    """Return booleans as the bits of an Arrow buffer: of a validity mask, or of a boolean array."""
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def arrow_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """A table of these columns: Arrow arrays, or what `arrow_array` takes."""
+    """Return a table of columns that are Arrow arrays or arguments of `arrow_array`."""
     made = []
     for field in schema:
         column = columns[field.name]
@@ -66,10 +65,9 @@ def arrow_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 def as_numpy(column: Any, missing: Any = None) -> NDArray[Any]:
-    """The values of an Arrow array or column of numbers or truth values, read-only; `missing` stands for null.
+    """Return the values of an Arrow array or column of numbers or booleans, read-only; null becomes `missing`.
 
-    Polars would ask its threads for them, which a forked process does not have. Raises ValueError where there is null
-    and nothing stands for it.
+    Raises ValueError for null if `missing` is None.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     valid, content = array.buffers()
@@ -86,7 +84,7 @@ def as_numpy(column: Any, missing: Any = None) -> NDArray[Any]:
 
 
 def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
-    """The bits of a buffer of the array, as truth values."""
+    """Return the bits of a buffer of the array as booleans."""
     end = array.offset + len(array)
     return np.unpackbits(np.frombuffer(bits or b"", np.uint8), count=end, bitorder="little")[array.offset :].view(
         np.bool_
@@ -94,7 +92,7 @@ def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as if it were mapped from a file: kernels are compiled for these, and again for other flags."""
+    """Return a read-only view, like an array mapped from a file: kernels are compiled for this type alone."""
     found = array.view()
     found.flags.writeable = False
     return found

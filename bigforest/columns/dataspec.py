@@ -1,4 +1,4 @@
-"""The dataspec: what each column of a table is. It is stored with the store and with the forest."""
+"""The dataspec: type, role and size of every column of a table. Stores and forests contain it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from bigforest.options.values import Task, is_integer
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
 MAX_CODES = 2**32
-# Weights of rows have this many bits, so that a row may be in a bag 64 times: the product fits the 16 bits of an item.
-MOST_WEIGHT = 1023
-# A bag of weighted rows weighs no more than this.
-MOST_BAG_WEIGHT = 2**31 - 1
-# Largest sum of all wide weights of a table; a bag may weigh 32 times that within 63 bits.
-MOST_WIDE_TOTAL = 2**58
-# Largest target of a regression: squares of larger ones would not leave room for sums of them.
+# Largest narrow weight of a row. A row may be in a bag 64 times: the product fits the 16 bits of an item.
+MAX_WEIGHT = 1023
+# Largest weight of a bag.
+MAX_BAG_WEIGHT = 2**31 - 1
+# Largest sum of all wide weights of a table; a bag may weigh 32 times as much within 63 bits.
+MAX_WIDE_TOTAL = 2**58
+# Largest target of a regression: sums of squares of larger ones would overflow.
 LARGEST_NUMBER = 2.0**500
-# Bits of a target of a regression as a whole number, and of it times the weight of a bag.
+# Bits of a regression target as a whole number, and of its product with the weight of a bag.
 _NUMBER_BITS = 52
 _SUM_BITS = 61
 
 KINDS = ("numeric", "category")
 
-# Entries that are left out of JSON where they have this value.
+# Entries that are left out of JSON if they have this value.
 _USUAL = {"missing_words": (), "fill": None, "other": None}
 
 Label = bool | int | float | str
@@ -43,15 +43,17 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """One feature.
+    """A feature.
 
-    codes is their number. They are ranks, in the order of the values or levels, from 0, or, where `missing` says that
-    some rows have no value, from 1: code 0 is then theirs.
-    width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
-    kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/store/levels.py).
-    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, as where it is None, `name`.
-    fill is the value of missing cells where trees split on projections (grow/filled_store.py); else None.
-    other is, of a category that then has a value for each level (store/levels.py), that of levels that did not occur.
+    kind     "numeric" or "category"; the levels of a category are text (store/levels.py).
+    dtype    name of its Polars type.
+    codes    number of codes. Codes are the ranks of values or levels, from 0, or from 1 if values are missing.
+    width    bytes of a code: 1, 2 or 4.
+    slot     row of the feature in the store's matrix of this width.
+    column   column of the table that holds it: `a` for the features `a.b` and `a[3]`; None if it is `name`.
+    missing  True if some rows have no value; their code is 0.
+    fill     value of missing cells where trees split on projections (grow/filled_store.py), else None.
+    other    value of unknown levels, of a category whose levels have values (store/levels.py), else None.
     """
 
     name: str
@@ -67,27 +69,27 @@ class FeatureSpec:
 
     @property
     def splits_on_levels(self) -> bool:
-        """Whether it is a category by whose levels nodes split; not by values of these."""
+        """True for a category whose nodes split by levels, not by values of levels."""
         return self.kind == "category" and self.fill is None
 
     @property
     def has_level_values(self) -> bool:
-        """Whether it is a category whose levels have values, by which nodes split."""
+        """True for a category whose nodes split by values of levels."""
         return self.kind == "category" and self.fill is not None
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some rows have no value, and none is put in its place."""
+        """True if some rows have no value and nothing replaces it."""
         return self.missing and self.fill is None
 
     @property
     def is_filled(self) -> bool:
-        """Whether some rows have no value, and one is put in its place."""
+        """True if some rows have no value and `fill` replaces it."""
         return self.missing and self.fill is not None
 
     @property
     def home(self) -> str:
-        """The column of the table it is in."""
+        """Column of the table that holds the feature."""
         return self.name if self.column is None else self.column
 
     @property
@@ -101,13 +103,13 @@ class TargetSpec:
     """The target column: its Polars type by name, its task and its classes.
 
     task          "classification" or "regression".
-    classes       of a classification, ascending; class k has code k. Dates, times and decimals are the integers that
-                  Polars keeps them as (columns/labels.py).
-    offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
-                  value, off by step / 2 at most (encode/targets.py). The step is a power of two.
-    exact         whether none is off. Where some are, the store has the targets themselves besides.
-    categories    of an Enum all of its categories, in its order; of a Categorical, unless they are Polars' global ones,
-                  the name, the namespace and the physical type of its pl.Categories; else none.
+    classes       classes of a classification, ascending; class k has code k. Dates, times and decimals are the physical
+                  integers of Polars (columns/labels.py).
+    offset, step  a regression target is stored as an integer q of 64 bits; offset + q * step differs from it by at most
+                  step / 2 (encode/targets.py). The step is a power of two.
+    exact         True if no target differs. Otherwise the store also has the targets themselves.
+    categories    of an Enum: all categories, in its order; of a Categorical with categories of its own: name, namespace
+                  and physical type of its pl.Categories; else empty.
     """
 
     name: str
@@ -121,37 +123,37 @@ class TargetSpec:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the targets are numbers, which have no classes."""
+        """True if the targets are numbers, without classes."""
         return self.task == "regression"
 
     @property
     def answer_width(self) -> int:
-        """Numbers that a tree adds to the votes on a row: one for each class, or the number that it predicts."""
+        """Number of values that a tree predicts for a row: one for each class, or one number."""
         return max(1, len(self.classes))
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Offset and step of its whole numbers."""
+        """Offset and step of the whole numbers."""
         return self.offset, self.step
 
     def values(self, numbers: Any) -> Any:
-        """The targets of whole numbers."""
+        """Return the targets of whole numbers."""
         return self.offset + numbers * self.step
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:
-    """Weights of rows: a row's is `step` times its whole number in the store.
+    """Weights of rows: the weight of a row is `step` times its whole number in the store.
 
-    name      the column of weights; None where only classes have weights.
-    classes   the weight of each class, by which those of its rows are multiplied; empty where they have none.
-    balanced  whether these make up for the numbers of their rows.
-    largest   largest whole number in the store, MOST_WEIGHT at most unless they are wide.
-    total     sum of all of them.
-    wide      whether they have 64 bits: splits are then found by narrower ones (sampling/bags.py), and what
-              nodes hold is counted again by these (oob/weigh.py).
-    search    of wide ones, how many steps are one of the narrower ones, else 1.
-    searched  sum of the narrower ones of all rows, in one copy each; else the total.
+    name      column of weights; None if only classes have weights.
+    classes   weight of each class, a factor of the weights of its rows; empty if classes have none.
+    balanced  True if class weights balance the numbers of rows.
+    largest   largest whole number in the store, at most MAX_WEIGHT unless weights are wide.
+    total     sum of all whole numbers.
+    wide      True for 64 bits. Splits are then found with narrower weights (sampling/bags.py), and the content of nodes
+              is counted again with wide weights (oob/weigh.py).
+    search    steps of wide weights per step of the narrower ones; 1 if weights are not wide.
+    searched  sum of the narrower weights, of one copy of each row; the total if weights are not wide.
     """
 
     name: str | None
@@ -166,14 +168,14 @@ class WeightSpec:
 
     @property
     def uneven(self) -> bool:
-        """Whether a class weighs more than twice another; a class without rows, of weight 0, does not count."""
+        """True if a class weighs more than twice as much as another; classes of weight 0 have no rows."""
         weights = [weight for weight in self.classes if weight > 0.0]
         return bool(weights) and max(weights) > 2.0 * min(weights)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """The column of groups: its Polars type by name, the number of groups, and the rows of the largest."""
+    """The column of groups: name of its Polars type, number of groups, and rows of the largest group."""
 
     name: str
     dtype: str
@@ -183,9 +185,11 @@ class GroupSpec:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """All columns used in training. `rows` excludes the `dropped` rows whose target was null or whose weight was 0.
+    """All columns used in training.
 
-    missing_words  texts that meant missing values in CSV files, besides the usual ones.
+    rows           rows of the store.
+    dropped        rows left out, because their target was missing or their weight was 0.
+    missing_words  texts that meant missing values in CSV files, in addition to the usual ones.
     """
 
     rows: int
@@ -197,54 +201,54 @@ class DataSpec:
     missing_words: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The dataspec as one line of JSON."""
+        """Return the dataspec as one line of JSON."""
         return self._json
 
     @property
     def total_weight(self) -> int:
-        """The weight of all rows; their number where each weighs 1."""
+        """Sum of the weights of all rows, in steps; their number without weights."""
         return self.rows if self.weight is None else self.weight.total
 
     @property
     def weight_unit(self) -> float:
-        """The factor of weights that makes their mean over all rows 1."""
+        """Factor of weights that makes their mean over all rows 1."""
         return self.rows / self.total_weight
 
     @property
     def searched_weight(self) -> float:
-        """The mean weight of a row in the search for splits."""
+        """Mean weight of a row in the search for splits."""
         return 1.0 if self.weight is None else self.weight.searched / self.rows
 
     @property
     def feature_names(self) -> list[str]:
-        """The names of the features, in their order."""
+        """Names of the features, in their order."""
         return [feature.name for feature in self.features]
 
     @cached_property
     def fills(self) -> NDArray[np.float64] | None:
-        """The value of missing cells of each feature, [features]; None unless all have one."""
+        """Value of missing cells of each feature, [features]; None unless all features have one."""
         fills = [feature.fill for feature in self.features]
         return None if None in fills else np.array(fills)
 
     @cached_property
     def has_narrow_fills(self) -> bool:
-        """Whether these, if there are any, are all float32."""
-        with np.errstate(over="ignore"):  # what is too large for float32 differs then
+        """True if all `fills` are exact in float32, or there are none."""
+        with np.errstate(over="ignore"):  # values too large for float32 become infinite and differ
             return self.fills is None or bool((self.fills.astype(np.float32) == self.fills).all())
 
     @property
     def wide_weights(self) -> bool:
-        """Whether rows have weights of 64 bits, and so what nodes hold."""
+        """True if weights of rows and nodes have 64 bits."""
         return self.weight is not None and self.weight.wide
 
     @cached_property
     def _json(self) -> str:
-        """Cached: every file of a forest contains it, and it takes a millisecond for a thousand features."""
+        """JSON text. Cached, as every file of a forest contains it; it takes a millisecond per thousand features."""
         return json.dumps(self, default=_entries, sort_keys=True)
 
     @classmethod
     def from_entries(cls, raw: Any) -> DataSpec:
-        """The dataspec of what `json.loads` makes of `to_json`. Raises FormatError on anything else."""
+        """Return the dataspec of parsed JSON. Raises FormatError for anything but the output of `to_json`."""
         try:
             spec = _record(
                 cls,
@@ -270,24 +274,26 @@ class DataSpec:
 
 
 def json_object(entries: Mapping[str, str]) -> str:
-    """A JSON object of entries that are texts of JSON already, a line for each, by name: a wide dataspec is made into
-    text once and not for every file that has it."""
+    """Return a JSON object of entries that are JSON texts, one per line, sorted by name.
+
+    So a wide dataspec becomes text once and not for every file that contains it.
+    """
     return "{\n" + ",\n".join(f' "{name}": {entries[name]}' for name in sorted(entries)) + "\n}"
 
 
 def code_width(codes: int) -> int:
-    """Bytes of the narrowest unsigned integer that holds the codes 0 .. codes - 1."""
+    """Return the bytes of the narrowest unsigned integer that holds the codes 0 .. codes - 1."""
     return 1 if codes <= 1 << 8 else 2 if codes <= 1 << 16 else 4
 
 
 def max_number(rows: int, *, weighted: bool) -> int:
-    """The bound on the absolute whole numbers of regression targets, for this many rows."""
-    weight = min(rows * MOST_WEIGHT, MOST_BAG_WEIGHT) if weighted else rows
+    """Return the bound on the absolute whole numbers of regression targets, for this many rows."""
+    weight = min(rows * MAX_WEIGHT, MAX_BAG_WEIGHT) if weighted else rows
     return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
 
 
 def _entries(record: Any) -> dict[str, Any]:
-    """The fields of one of the records above. dataclasses.asdict takes several times as long: it copies."""
+    """Return the fields of a record above. dataclasses.asdict takes several times as long, because it copies."""
     fields = {name: getattr(record, name) for name in record.__dataclass_fields__}
     for name in _USUAL.keys() & fields.keys():
         if fields[name] == _USUAL[name]:
@@ -296,7 +302,7 @@ def _entries(record: Any) -> dict[str, Any]:
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
-    """A record of JSON entries, some of them made into others; KeyError unless they are the fields of its class."""
+    """Return a record of JSON entries, some replaced by `made`. Raises KeyError unless they are its fields."""
     if raw.keys() != kind.__dataclass_fields__.keys():  # type: ignore[attr-defined]
         raise KeyError(f"unknown or missing entries of {kind.__name__}")
     return kind(**{**raw, **made})
@@ -313,7 +319,7 @@ def _check(spec: DataSpec) -> None:
             and (spec.weight is None or _sound_weight(spec.weight, spec))
             and all(isinstance(word, str) for word in spec.missing_words)
         )
-    except TypeError:  # something that cannot be compared or hashed
+    except TypeError:  # a value that cannot be compared or hashed
         sound = False
     if not sound:
         raise FormatError("the dataspec contradicts itself")
@@ -331,7 +337,7 @@ def _sound_features(spec: DataSpec) -> bool:
             return False
         if type(feature.width) is not int or type(feature.slot) is not int:
             return False
-        # Feature order is the order within the matrix of a width, too.
+        # Features have the same order in the matrix of their width.
         if feature.width != code_width(feature.codes) or feature.slot != slots[feature.width]:
             return False
         slots[feature.width] += 1
@@ -390,13 +396,13 @@ def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
     if not (named and positive and counts and isinstance(weight.balanced, bool) and isinstance(weight.wide, bool)):
         return False
     if weight.wide:
-        narrow = weight.search >= 1.0 and spec.rows <= weight.searched <= MOST_BAG_WEIGHT
+        narrow = weight.search >= 1.0 and spec.rows <= weight.searched <= MAX_BAG_WEIGHT
     else:
         narrow = weight.search == 1.0 and weight.searched == weight.total
     return (
         narrow
         and len(weight.classes) in (0, len(spec.target.classes))
-        and 1 <= weight.largest <= (MOST_WIDE_TOTAL if weight.wide else MOST_WEIGHT)
-        and spec.rows <= weight.total <= (MOST_WIDE_TOTAL if weight.wide else spec.rows * weight.largest)
+        and 1 <= weight.largest <= (MAX_WIDE_TOTAL if weight.wide else MAX_WEIGHT)
+        and spec.rows <= weight.total <= (MAX_WIDE_TOTAL if weight.wide else spec.rows * weight.largest)
         and weight.largest <= weight.total
     )

@@ -1,7 +1,7 @@
-"""The classes of a target in its own type, as values of Python and as text.
+"""The classes of a target: in its own type, as values of Python, as text, and as codes.
 
-The dataspec has booleans, numbers and text as they are, and dates, times and decimals as the integers that Polars keeps
-them as: days, counts of the unit, and multiples of 10**-scale.
+The dataspec has booleans, numbers and text as they are. Dates, times and decimals are the physical integers of Polars:
+days, counts of the unit, and multiples of 10**-scale.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ _DECIMAL = re.compile(r"Decimal\(precision=(\d{1,2}), scale=(\d{1,2})\)")
 _WITH_PARAMETERS = (pl.Datetime, pl.Duration, pl.Decimal)
 _EXACT = decimal.Context(prec=50)  # a decimal has 38 digits at most
 
-# What Python can say: the years 1 to 9999, without their first and last day, as time zones move them; and the days of a
-# timedelta.
+# Ranges of Python: the years 1 to 9999, without the first and last day, which time zones move; the days of a timedelta.
 _FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
-_MOST_DAYS = 999_999_998
+_MAX_DAYS = 999_999_998
 _DAY = 86_400
 
 
 def label_type(target: TargetSpec) -> pl.DataType:
-    """The Polars type of predictions. Raises FormatError when the dataspec names none that its classes fit."""
+    """Return the Polars type of predictions. Raises FormatError if the dataspec names none that its classes fit."""
     if target.is_regression:
         return pl.Float64()
     classes = list(target.classes)
@@ -52,26 +51,26 @@ def label_type(target: TargetSpec) -> pl.DataType:
 
 
 def can_be_said(dtype: pl.DataType, least: Any, most: Any) -> bool:
-    """Whether Python has values for all dates, times and durations from one integer to another."""
+    """Return True if Python has values for all dates, times and durations from one physical integer to another."""
     if dtype == pl.Date:
         return bool(least >= _FIRST_DAY and most <= _LAST_DAY)
     if isinstance(dtype, pl.Datetime):
         day = _DAY * TICKS[dtype.time_unit]
         return bool(_FIRST_DAY * day <= least and most < (_LAST_DAY + 1) * day)
     if isinstance(dtype, pl.Duration):
-        return bool(max(-least, most) <= _MOST_DAYS * _DAY * TICKS[dtype.time_unit])
+        return bool(max(-least, most) <= _MAX_DAYS * _DAY * TICKS[dtype.time_unit])
     return True
 
 
 def label_series(target: TargetSpec) -> pl.Series:
-    """The classes in the type of the target, or as strings for every kind of text."""
+    """Return the classes in the type of the target, or as strings for every kind of text."""
     return _series(target, pl.String() if target.dtype in _TEXT else label_type(target))
 
 
 def label_values(target: TargetSpec, series: pl.Series | None = None) -> list[Any]:
-    """The classes as values of Python; series: what `label_series` gives, where it is known.
+    """Return the classes as values of Python. Times, datetimes and durations are cut to microseconds.
 
-    Times, and datetimes and durations of nanoseconds, lose what is below a microsecond.
+    series  result of `label_series`, if known.
     """
     if type(target.classes[0]) is not int:
         return list(target.classes)
@@ -79,7 +78,7 @@ def label_values(target: TargetSpec, series: pl.Series | None = None) -> list[An
 
 
 def label_texts(target: TargetSpec) -> list[str]:
-    """The classes as text, all different: `late`, `true`, `3`, `0.5`, `2026-11-22`, `12:00:00 and 5 ns`."""
+    """Return the classes as text, all different: `late`, `true`, `3`, `0.5`, `2026-11-22`, `12:00:00 and 5 ns`."""
     series = label_series(target)
     ticks, below = physical(series), [0] * len(series)
     if series.dtype == pl.Time or getattr(series.dtype, "time_unit", None) == "ns":
@@ -92,9 +91,9 @@ def label_texts(target: TargetSpec) -> list[str]:
 
 @lru_cache(maxsize=4)  # the report takes them once for every row group
 def stored_labels(target: TargetSpec) -> Any:
-    """The classes as a pyarrow array, in the type in which the out-of-bag files keep labels.
+    """Return the classes as a pyarrow array, in the type of labels in out-of-bag files.
 
-    That is the target's, but plain strings for every kind of text, and null of a regression.
+    The type is that of the target, string for every kind of text, and null for a regression.
     """
     import pyarrow as pa
 
@@ -106,12 +105,12 @@ def stored_labels(target: TargetSpec) -> Any:
 
 
 def proba_names(target: TargetSpec) -> list[str]:
-    """Names of the columns of probabilities, p_<class>, in the order of the classes."""
+    """Return the names of the columns of probabilities, p_<class>, in the order of the classes."""
     return [f"p_{text}" for text in label_texts(target)] if target.classes else []
 
 
 def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | None:
-    """Class code of every row of a target column, -1 where null; None if a label is none of the classes."""
+    """Return the class code of every row of a target column, -1 for null; None if a label is not a class."""
     classes = label_series(target)
     if not _comparable(series.dtype, classes.dtype):
         return None
@@ -129,7 +128,7 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
 
 
 def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:
-    """`label_codes` of a table that messages call `where`. Raises DataError for a label that is none of the classes."""
+    """Return the class codes like `label_codes`. Raises DataError, naming the table `where`, for an unknown label."""
     codes = label_codes(series, target)
     if codes is None:
         raise DataError(f"{where} has labels in {target.name!r} {strange_labels(series, target)}")
@@ -137,7 +136,7 @@ def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np
 
 
 def strange_labels(series: pl.Series, target: TargetSpec) -> str:
-    """What messages say about labels that are not classes: some of them, and the classes."""
+    """Return the part of a message about labels that are not classes: some of them, and the classes."""
     classes = [label_text(label) for label in label_series(target).to_list()]
     found = dict.fromkeys(label_text(label) for label in series.drop_nulls().unique(maintain_order=True).head(1000))
     strange = [repr(text) for text in found if text not in classes][:3]
@@ -148,7 +147,7 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
 
 
 def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:
-    """Whether a prediction is the true label, row by row; False where one is null."""
+    """Return, row by row, if predictions equal the true labels; False where one is null."""
     decimals = found.dtype == pl.Decimal or (found.dtype.is_numeric() and truth.dtype == pl.Decimal)
     if not found.dtype.is_temporal() and not decimals:
         return (level_text(found) == level_text(truth)).fill_null(False)
@@ -156,13 +155,13 @@ def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:
         if _comparable(truth.dtype, found.dtype):
             given = truth.cast(found.dtype, strict=False)
             return ((given == found) & (given.cast(truth.dtype) == truth)).fill_null(False)
-    except pl.exceptions.PolarsError:  # no value of one type can be had from one of the other
+    except pl.exceptions.PolarsError:  # the types cannot be converted
         pass
     return pl.repeat(False, len(found), eager=True)
 
 
 def _comparable(given: pl.DataType, known: pl.DataType) -> bool:
-    """Whether equal values of the two types are the same label."""
+    """Return True if equal values of the two types are the same label."""
     if given.is_numeric() != known.is_numeric():
         return False
     families = {kind_of(dtype).family for dtype in (given, known)}
@@ -170,7 +169,7 @@ def _comparable(given: pl.DataType, known: pl.DataType) -> bool:
 
 
 def _named_type(target: TargetSpec) -> pl.DataType:
-    """The type that the dataspec names. Raises ValueError and others where there is none."""
+    """Return the type that the dataspec names. Raises ValueError and others if there is none."""
     if match := _WITH_UNIT.fullmatch(target.dtype):
         kind, zone = match[1], match[3]
         unit = cast(Literal["ms", "us", "ns"], match[2])
@@ -192,7 +191,7 @@ def _named_type(target: TargetSpec) -> pl.DataType:
 
 
 def _series(target: TargetSpec, dtype: pl.DataType) -> pl.Series:
-    """The classes in this type, or as strings for every kind of text."""
+    """Return the classes in this type, or as strings for every kind of text."""
     classes: list[Any] = list(target.classes)
     if target.dtype in _TEXT:
         return pl.Series(classes, dtype=pl.String, strict=True)

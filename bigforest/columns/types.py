@@ -1,12 +1,14 @@
-"""Columns as features: which types can be, the features a nested column holds, and the numbers that values are.
+"""Types of columns: which can be features, the features in nested columns, and the value that a cell is compared by.
 
-A category is compared by its text, whatever the physical code; its number is its place among the levels of training.
-Nulls and NaN are missing, in prediction as in training.
+Training and prediction decide a value in this module alone. Nulls and NaN are missing.
 
-Any other feature is compared as float64. Dates are days since 1970, times nanoseconds since midnight; datetimes (since
-1970, in UTC where they have a time zone) and durations count their own unit; a decimal is the float64 nearest to it,
-and so is an integer beyond 2**53. All of these keep the order of the values. Where two values of a column would become
-one number, encoding refuses it (encode/values.py), so that what is learned from is in the very order of the column.
+Categories (`level_text`, `level_codes`): a cell is compared by its text; its code is the rank of the text among the
+levels of training.
+
+Numbers (`numbers`): a cell is compared as float64. Dates are days since 1970, times nanoseconds since midnight;
+datetimes (since 1970, in UTC where they have a time zone) and durations count their own unit; a decimal is the nearest
+float64, and so is an integer beyond 2**53. The order of values is kept. Encoding refuses a column in which two values
+become the same number (encode/values.py), so the order is strict.
 """
 
 from __future__ import annotations
@@ -35,43 +37,42 @@ _NESTED = (pl.Struct, pl.Array)
 # Up to this many levels, a cast is faster than a join: a third of its time for few levels, 1.1 times for 4,000 levels
 # and few rows.
 _ENUM_LEVELS = 1 << 12
-# Cells of categories that are looked up together.
+# Cells of categories that are looked up in one query.
 _TOGETHER_CELLS = 1 << 16
 
 # float64 has all whole numbers up to here, and all powers of ten.
 _EXACT_WHOLE = 2**53
 _EXACT_DIVISOR = 10**22
 
-# Types whose values numpy has as they are.
+# Types that numpy has, too.
 _PLAIN: frozenset[type[pl.DataType]] = frozenset(
     {pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64, pl.Float32, pl.Float64}
 )
 
 
 def columns_named(names: Iterable[str]) -> pl.Expr:
-    """The columns of exactly these names, each once, in this order.
+    """Return the columns of exactly these names, each once, in this order.
 
-    Polars takes `*`, and what begins with `^` and ends with `$`, for a pattern in pl.col, select, drop, cast and
-    struct.field; not in selectors by name and in get_column.
+    Polars takes `*` and names from `^` to `$` for patterns in pl.col, select, drop, cast and struct.field, but not in
+    selectors by name and in get_column.
     """
     return cs.by_name(*names).as_expr()
 
 
 def cells(frame: pl.DataFrame, name: str) -> pl.Series:
-    """The column of exactly this name, without the name: many methods of a Series look themselves up by it in
-    pl.col."""
+    """Return the column of exactly this name, renamed to "", as many methods of a Series use its name in pl.col."""
     return frame.get_column(name).alias("")
 
 
 class Field(NamedTuple):
-    """A field of a struct: its name, its place among this many."""
+    """A field of a struct: its name, its place, and the number of fields."""
 
     name: str
     place: int
     fields: int
 
     def of(self, expr: pl.Expr) -> pl.Expr:
-        """The expression that takes it from the struct."""
+        """Return the expression of this field of a struct."""
         if self.name != "*" and not (self.name.startswith("^") and self.name.endswith("$")):
             return expr.struct.field(self.name)
         # For Polars such a name would be a pattern.
@@ -79,7 +80,7 @@ class Field(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """Where a feature is in a table: its column, its type, and the fields and places that lead to it from there."""
+    """Location of a feature in a table: its column, its type, and the path of fields and places within the column."""
 
     column: str
     dtype: pl.DataType
@@ -87,7 +88,7 @@ class Leaf(NamedTuple):
 
     @property
     def expr(self) -> pl.Expr:
-        """The expression that takes it from the table."""
+        """Expression of the feature in the table."""
         expr = columns_named([self.column])
         for step in self.path:
             expr = step.of(expr) if isinstance(step, Field) else expr.arr.get(step)
@@ -95,40 +96,39 @@ class Leaf(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What values are. Those of one family can be compared; they count `ticks` per day where they count days."""
+    """Family of a type: values of one family can be compared. Dates and times count `ticks` per day."""
 
     family: str
     ticks: int
 
 
 def is_feature_type(dtype: pl.DataType) -> bool:
-    """Whether columns of this type can be features: text, booleans, integers, floats, decimals, dates and times, and
-    those without any value."""
+    """Return True if columns of this type can be features: text, booleans, numbers, dates, times, and null."""
     return dtype in (pl.Boolean, pl.Null, *_TEMPORAL) or is_text_type(dtype) or dtype.is_numeric()
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
-    """Whether columns of this type hold text: they are categories."""
-    return dtype.base_type() in _TEXT  # a Categorical of categories of its own is not equal to pl.Categorical
+    """Return True for types of text, which are categories."""
+    return dtype.base_type() in _TEXT  # a Categorical with categories of its own does not equal pl.Categorical
 
 
 def text_of_categories(series: pl.Series) -> pl.Series:
-    """Categories as their text, as their codes depend on the piece they come in; other columns as they are."""
+    """Return categories as their text, as physical codes differ between pieces; other columns unchanged."""
     return series.cast(pl.String) if is_text_type(series.dtype) else series
 
 
 def type_name(dtype: pl.DataType) -> str:
-    """The name of a type, as the dataspec keeps it: without the categories of an Enum."""
+    """Return the name of a type in the dataspec: without the categories of an Enum."""
     return str(dtype.base_type()) if is_text_type(dtype) else str(dtype)
 
 
 def is_nested(dtype: pl.DataType) -> bool:
-    """Whether a column of this type holds several features: structs, and arrays of a fixed length."""
+    """Return True for types that hold several features: structs, and arrays of a fixed length."""
     return isinstance(dtype, _NESTED)
 
 
 def types_within(dtype: Any) -> Iterator[Any]:
-    """A type and, where it is nested, all types within it."""
+    """Yield a type and all types within it."""
     yield dtype
     inner = [field.dtype for field in dtype.fields] if isinstance(dtype, pl.Struct) else []
     inner += [dtype.inner] if isinstance(dtype, pl.Array | pl.List) else []
@@ -137,9 +137,10 @@ def types_within(dtype: Any) -> Iterator[Any]:
 
 
 def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
-    """The features that columns hold, by name: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
+    """Return the features in columns, by name: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
 
-    Columns of other types are themselves, whether or not they can be features. Raises DataError when two get one name.
+    Columns that are not nested are returned, too, including those that cannot be features. Raises DataError when two
+    have the same name.
     """
     found: dict[str, Leaf] = {}
     for column, dtype in schema.items():
@@ -151,9 +152,9 @@ def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
 
 
 def locate_columns(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> list[Leaf | None]:
-    """Where the features `wanted` are, pairs of a name and the column it was in; None for one that is not there.
+    """Return the locations of features, given their names and columns in training; None for an absent one.
 
-    A column of exactly this name comes before an unnested one.
+    A column with the name of the feature takes precedence over an unnested one.
     """
     nested: dict[str, dict[str, Leaf]] = {}
     found: list[Leaf | None] = []
@@ -169,7 +170,7 @@ def locate_columns(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str
 
 
 def kind_of(dtype: pl.DataType | str) -> Kind:
-    """The kind of a type, or of its name as the dataspec keeps it."""
+    """Return the kind of a type, or of a type name of the dataspec."""
     name = dtype if isinstance(dtype, str) else type_name(dtype)
     if name in ("String", "Categorical", "Enum"):
         return Kind("text", 1)
@@ -177,19 +178,19 @@ def kind_of(dtype: pl.DataType | str) -> Kind:
     if match:
         zone = " with a time zone" if match[3] not in (None, "None") else ""
         return Kind(match[1] + zone, _DAY * TICKS[match[2]])
-    # A date is the datetime at its midnight, which is all that pandas has of dates.
+    # A date is the datetime at its midnight: pandas has no dates.
     return Kind({"Date": "Datetime", "Time": "Time"}.get(name, "number"), 1)
 
 
 def divisor_of(dtype: pl.DataType) -> int:
-    """By what `physical` values are divided: 10**scale for decimals, else 1."""
+    """Return the divisor of `physical` values: 10**scale for decimals, else 1."""
     return int(10**dtype.scale) if isinstance(dtype, pl.Decimal) else 1
 
 
 def nearest_floats(whole: pl.Series, divisor: int) -> NDArray[np.float64]:
-    """The float64 nearest to each whole number, of up to 128 bits, by the divisor.
+    """Return the float64 nearest to each integer, of up to 128 bits, divided by the divisor.
 
-    One division of floats rounds once where both are exact; Python divides integers of any size with one rounding.
+    A division of floats rounds once if both are exact. Python divides larger integers with one rounding.
     """
     if divisor > _EXACT_DIVISOR:
         return np.array([number / divisor for number in whole.to_list()], np.float64)
@@ -203,23 +204,23 @@ def nearest_floats(whole: pl.Series, divisor: int) -> NDArray[np.float64]:
 
 
 def physical(series: pl.Series) -> pl.Series:
-    """The integers that dates, times and decimals are kept as; other columns as they are."""
+    """Return the physical integers of dates, times and decimals; other columns unchanged."""
     return series.to_physical() if series.dtype in _TEMPORAL or series.dtype == pl.Decimal else series
 
 
 def is_plain(dtype: pl.DataType) -> bool:
-    """Whether numpy has the values of such columns as they are: `numbers` of one without nulls takes no work."""
+    """Return True for types that numpy has: `numbers` of a column without nulls converts nothing."""
     return type(dtype) in _PLAIN
 
 
 def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
-    """The values of a column as numbers whose float64 is what training compared; nulls are NaN.
+    """Return the numbers that cells are compared by, exact in float64; NaN for nulls.
 
-    trained  the type in training, of the same family.
+    trained  name of the type in training, of the same family.
     """
     if not series.null_count():
         return series.to_numpy() if is_plain(series.dtype) else _present_numbers(series, trained)
-    if series.dtype == pl.Float64:  # of which numpy has nulls as NaN
+    if series.dtype == pl.Float64:  # nulls become NaN
         return series.to_numpy()
     values = np.full(len(series), np.nan)
     values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
@@ -227,11 +228,11 @@ def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
 
 
 def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.float64]:
-    """The code of each cell of a category: `first` and its place among the levels of training, float64 [rows].
+    """Return the code of each cell of a category, float64 [rows]: `first` plus its place among the levels of training.
 
-    first  code of the first level: 1 where a level was missing in training, else 0.
+    first  code of the first level: 1 if values were missing in training, else 0.
 
-    A level that was not there in training has the code first + len(levels); a missing one is NaN.
+    An unknown level has the code first + len(levels), a missing value NaN.
     """
     return next(codes_by_column([series], [levels], [first]))
 
@@ -239,8 +240,9 @@ def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.
 def codes_by_column(
     columns: Sequence[pl.Series], levels: Sequence[pl.Series], firsts: Sequence[int]
 ) -> Iterator[NDArray[np.float64]]:
-    """`level_codes` of each of some columns of a table. Short columns are looked up together, in one query of Polars:
-    one for each took half of the time of a thousand rows.
+    """Yield `level_codes` of several columns of a table.
+
+    Short columns are looked up in one query: a query for each took half of the time of a thousand rows.
     """
     step = max(1, _TOGETHER_CELLS // max(1, len(columns[0])))
     for begin in range(0, len(columns), step):
@@ -258,7 +260,7 @@ def codes_by_column(
 
 
 def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
-    """The place of each cell of some columns among the levels of its column, null where it is none of them."""
+    """Return the place of each cell among the levels of its column, null for an unknown level."""
     few = [place for place, own in enumerate(levels) if len(own) <= _ENUM_LEVELS]
     found = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
     known = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
@@ -269,15 +271,15 @@ def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.
 
 
 def places_among(values: pl.Series, known: pl.Series) -> pl.Series:
-    """The place of each value among those that are known, of the same type; null where it is none of them."""
+    """Return the place of each value among the known values, of the same type; null for an unknown one."""
     table = pl.DataFrame([known.alias("value"), pl.int_range(len(known), dtype=pl.UInt32, eager=True).alias("place")])
     return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
 
 
 def level_text(series: pl.Series) -> pl.Series:
-    """The levels of a column of text, booleans or whole numbers as text: `late`, `true`, `-7`; null where missing.
+    """Return cells of text, booleans or whole numbers as text: `late`, `true`, `-7`; null where missing.
 
-    Floats that are whole numbers are read as such: that is what whole numbers with gaps become in other libraries.
+    Whole floats are integers: other libraries store integers with missing values as floats.
     """
     if not series.dtype.is_float():
         return series.cast(pl.String)
@@ -287,7 +289,7 @@ def level_text(series: pl.Series) -> pl.Series:
 
 
 def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
-    """`numbers` of a column without nulls."""
+    """Return `numbers` of a column without nulls."""
     kind, wanted = kind_of(series.dtype), kind_of(trained)
     if series.dtype == pl.Decimal:
         return nearest_floats(physical(series), divisor_of(series.dtype))
@@ -301,7 +303,7 @@ def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     values = series.to_numpy()
     if kind.ticks < wanted.ticks:
         return values.astype(np.float64) * (wanted.ticks // kind.ticks)
-    if kind.ticks > wanted.ticks:  # whole units stay exact, which a division of floats would not grant
+    if kind.ticks > wanted.ticks:  # whole units stay exact, unlike in a division of floats
         whole, rest = np.divmod(values, kind.ticks // wanted.ticks)
         return whole + rest / (kind.ticks // wanted.ticks)
     return values

@@ -233,7 +233,7 @@ def _is_number(dtype: pl.DataType) -> bool:
 
 
 # The smallest power of two that float64 has.
-_LEAST_STEP_BITS = -1074
+_MIN_STEP_BITS = -1074
 # Squares of smaller differences lose digits.
 _SMALLEST_RANGE = 2.0**-450
 # A step up to this share of the quartiles' distance is as good as none.
@@ -295,9 +295,9 @@ def find_numbers(
             "multiply them by a number"
         )
     least = half / (max_number(rows, weighted=weighted) - 1)
-    bits = math.frexp(least)[1] if least > 0.0 else _LEAST_STEP_BITS
+    bits = math.frexp(least)[1] if least > 0.0 else _MIN_STEP_BITS
     # Half a unit in the last place of the largest value: all values are multiples of that, and so can the offset be.
-    step = max(math.ldexp(1.0, max(bits, _LEAST_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
+    step = max(math.ldexp(1.0, max(bits, _MIN_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
     offset = float(np.rint((low / 2 + high / 2) / step)) * step
     coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
     spec = TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step)

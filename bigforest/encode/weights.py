@@ -1,10 +1,10 @@
 """Row weights as integers, so that sums of weights, and of targets times weights, are exact in any order.
 
 A weight w, times that of its class, becomes max(1, rint(w / step)). The step is the greatest common divisor of the
-weights where these are then MOST_WEIGHT at most, and few enough that no bag weighs 2**31: exact for whole numbers up to
+weights where these are then MAX_WEIGHT at most, and few enough that no bag weighs 2**31: exact for whole numbers up to
 1,023 and for the likes of 0.25 and 1.5.
 
-Other weights are wide, of 64 bits. Their step is the common divisor, too, where all together are MOST_WIDE_TOTAL steps
+Other weights are wide, of 64 bits. Their step is the common divisor, too, where all together are MAX_WIDE_TOTAL steps
 at most, and else the power of two that makes them no more: of a million rows, weights down to a billionth of the mean
 are right to a thousandth. The search for splits has no room for them, and counts a row by `search` of their steps,
 rounded at random for each tree and at least one (sampling/bags.py).
@@ -21,22 +21,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
+from bigforest.columns.dataspec import MAX_WEIGHT, MAX_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
 from bigforest.columns.labels import known_codes, label_texts
 from bigforest.columns.types import cells, numbers
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.options.values import ClassWeight
 
 # Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
-_MOST_TOTAL = 1 << 30
+_MAX_SEARCH_TOTAL = 1 << 30
 # Weight of the heaviest row in the search for classes with wide weights. A row that is in a bag more than 16 times then
-# has too small a weight, in the search only. For regression the limit is MOST_WEIGHT (regression_target.py).
-_MOST_SEARCHED = 4095
+# has too small a weight, in the search only. For regression the limit is MAX_WEIGHT (regression_target.py).
+_MAX_SEARCH_WEIGHT = 4095
 # Weights that are multiples of this may have a greatest common divisor; others count as measurements.
 _FINEST = 2.0**-20
 _LARGEST_WHOLE = 2.0**53
 # Steps below this are not exact to 53 bits.
-_LEAST_STEP = sys.float_info.min
+_MIN_STEP = sys.float_info.min
 
 Weights = Callable[[], Iterator[NDArray[np.float64]]]
 
@@ -162,7 +162,7 @@ def encode_weights(
     if divisor:
         found = found._replace(divisor=divisor, total=float(rows))
     step, wide = found.divisor, False
-    if not step or found.largest > MOST_WEIGHT * step or found.total > _MOST_TOTAL * step:
+    if not step or found.largest > MAX_WEIGHT * step or found.total > _MAX_SEARCH_TOTAL * step:
         step, wide = _wide_step(found, weights, rows), True
     largest = total = rough = 0
     for slice_ in weights():
@@ -172,8 +172,8 @@ def encode_weights(
         write(whole.astype(np.uint64) if wide else whole)
     if not wide:
         return Encoded(WeightSpec(name, classes, balanced, step, largest, total, False, 1.0, total))
-    most = MOST_WEIGHT if regression else _MOST_SEARCHED
-    search = max(1.0, largest / most, total / (_MOST_TOTAL - rows))
+    most = MAX_WEIGHT if regression else _MAX_SEARCH_WEIGHT
+    search = max(1.0, largest / most, total / (_MAX_SEARCH_TOTAL - rows))
     searched = raised = 0
     for slice_ in weights():
         whole = whole_weights(slice_, step)
@@ -188,17 +188,19 @@ def whole_weights(weights: NDArray[np.float64], step: float) -> NDArray[np.int64
 
 
 def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
-    if rows >= _MOST_TOTAL:
-        raise DataError(f"{rows} rows are too many for weights, of which {_MOST_TOTAL - 1} may have some; sample some")
-    if not found.largest / MOST_WIDE_TOTAL / rows >= _LEAST_STEP or not found.largest < math.inf:
+    if rows >= _MAX_SEARCH_TOTAL:
+        raise DataError(
+            f"{rows} rows are too many for weights: at most {_MAX_SEARCH_TOTAL - 1} are possible; sample some"
+        )
+    if not found.largest / MAX_WIDE_TOTAL / rows >= _MIN_STEP or not found.largest < math.inf:
         raise DataError(
             f"the largest weight of a row is {found.largest}, too far from 1; multiply all weights by a constant"
         )
-    if found.divisor and found.total <= (MOST_WIDE_TOTAL - rows) * found.divisor:
+    if found.divisor and found.total <= (MAX_WIDE_TOTAL - rows) * found.divisor:
         return found.divisor
     # Rounded row by row, the sum does not depend on how the rows are cut into slices.
     parts = sum(int(np.rint(slice_ * (2.0**20 / found.largest)).sum()) for slice_ in weights())
-    step = found.largest / 2.0**20 * ((parts + rows) / (MOST_WIDE_TOTAL - rows))
+    step = found.largest / 2.0**20 * ((parts + rows) / (MAX_WIDE_TOTAL - rows))
     return math.ldexp(1.0, math.frexp(step)[1])
 
 

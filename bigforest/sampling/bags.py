@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import MOST_BAG_WEIGHT
+from bigforest.columns.dataspec import MAX_BAG_WEIGHT
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
@@ -303,9 +303,9 @@ def max_weight(store: Store, config: TrainConfig) -> int:
 
 def check_bag(weight: int) -> None:
     """Raise DataError if the weight of a bag is too large for the sums of kernels."""
-    if weight > MOST_BAG_WEIGHT:
+    if weight > MAX_BAG_WEIGHT:
         raise DataError(
-            f"a bag weighs {weight}, more than {MOST_BAG_WEIGHT} that are possible: lower {api('sample_fraction')}"
+            f"a bag weighs {weight}, more than {MAX_BAG_WEIGHT} that are possible: lower {api('sample_fraction')}"
         )
 
 

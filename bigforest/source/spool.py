@@ -21,8 +21,8 @@ SPOOL_BYTES = 450_000_000
 _SMALL_TIMES = 8
 _SMALL_BYTES = 30_000_000
 # Row groups of a table streamed to scratch hold about PART_BYTES, within these numbers of rows.
-_MOST_GROUP_ROWS = 1 << 18
-_LEAST_GROUP_ROWS = 1 << 12
+_MAX_GROUP_ROWS = 1 << 18
+_MIN_GROUP_ROWS = 1 << 12
 
 
 def spool_bytes(size: int) -> int:
@@ -56,7 +56,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
     path = scratch / f"source-{secrets.token_hex(4)}.parquet"
     try:
         width = max(1, len(frame.collect_schema()))
-        rows = min(_MOST_GROUP_ROWS, max(_LEAST_GROUP_ROWS, PART_BYTES // (8 * width)))
+        rows = min(_MAX_GROUP_ROWS, max(_MIN_GROUP_ROWS, PART_BYTES // (8 * width)))
         with write_atomically(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (*POLARS_FAULTS, OSError) as error:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns.dataspec import MOST_WEIGHT, max_number
+from bigforest.columns.dataspec import MAX_WEIGHT, max_number
 from bigforest.encode import weights as weights_module
 from bigforest.errors import BigForestError
 from bigforest.execution.resources import Resources
@@ -174,14 +174,14 @@ def test_weights__keep_their_proportions(cells: list[float], classes: Any) -> No
     if exact:
         assert (found * spec.step == expected).all()
     else:
-        assert found.max() <= (2**58 if spec.wide else MOST_WEIGHT)
+        assert found.max() <= (2**58 if spec.wide else MAX_WEIGHT)
         error = np.abs(found * spec.step - expected)
         assert (error <= spec.step * np.where(expected < spec.step / 2, 1.0, 0.5) + expected * 1e-15).all()
         assert (error <= expected * 1e-15).all() or spec.step <= expected.sum() / 2**55
 
 
 def test_weights__of_many_rows_are_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_module, "_MOST_TOTAL", 10_000)
+    monkeypatch.setattr(weights_module, "_MAX_SEARCH_TOTAL", 10_000)
     random = np.random.default_rng(1)
     frame = table(random.integers(0, 2, 500), w=random.exponential(size=500), whole=random.integers(1, 100, 500))
     for name in ("w", "whole"):
@@ -190,7 +190,7 @@ def test_weights__of_many_rows_are_coarser(tmp_path: Path, monkeypatch: pytest.M
         assert store.spec.weight.wide
         assert 9_000 < store.spec.weight.searched <= 10_000
         assert name == "w" or store.spec.weight.total == frame["whole"].sum()
-    monkeypatch.setattr(weights_module, "_MOST_TOTAL", 500)
+    monkeypatch.setattr(weights_module, "_MAX_SEARCH_TOTAL", 500)
     with pytest.raises(BigForestError, match="too many for weights"):
         encoded(frame, tmp_path, "b.store", weight="w")
 

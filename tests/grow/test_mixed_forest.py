@@ -226,7 +226,7 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
     with pytest.raises(DataError, match="a row is in a bag 65 times and weighs up to 66495"):
         Sampler(store, TrainConfig()).weighed(0, 0, np.full(4, 65, np.uint16))
-    monkeypatch.setattr(bags, "MOST_BAG_WEIGHT", 1_000)
+    monkeypatch.setattr(bags, "MAX_BAG_WEIGHT", 1_000)
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, MemoryLimits(1, 2, 8, 500)):
         with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):
