@@ -32,11 +32,11 @@ COLUMNS = {
 def main() -> None:
     """Grow, plan, explain."""
     import bigforest as bf
-    from bigforest.explain.plan import MAKERS
+    from bigforest.explain.sections import SECTIONS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--parts", default=",".join(MAKERS))
+    parser.add_argument("--parts", default=",".join(SECTIONS))
     given = parser.parse_args()
     rows = []
     for name, trees in SETS.items():

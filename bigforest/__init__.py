@@ -31,8 +31,7 @@ from bigforest.version import __version__
 if _TYPE_CHECKING:
     from bigforest.compiling.warm_up import warm_up
     from bigforest.encode.encode_store import encode_store
-    from bigforest.explain.explain import explain_forest
-    from bigforest.explain.plan import ExplanationPlan, plan_explanation
+    from bigforest.explain.explain import ExplanationPlan, explain_forest, plan_explanation
     from bigforest.explain.tables import Explanation
     from bigforest.images.convert import ImageFeatures, images_to_features
     from bigforest.plot.pictures import Pictures
@@ -100,7 +99,7 @@ _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
     "Comparison": "bigforest.training.comparison",
     "Explanation": "bigforest.explain.tables",
-    "ExplanationPlan": "bigforest.explain.plan",
+    "ExplanationPlan": "bigforest.explain.explain",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
     "Pictures": "bigforest.plot.pictures",
@@ -114,7 +113,7 @@ _HOMES = {
     "export_forest": "bigforest.predict.export_file",
     "images_to_features": "bigforest.images.convert",
     "merge": "bigforest.revise.merge",
-    "plan_explanation": "bigforest.explain.plan",
+    "plan_explanation": "bigforest.explain.explain",
     "plan_training": "bigforest.training.train",
     "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.predict.files",

@@ -1,5 +1,5 @@
 """Writes what follows from the options of training as they are declared in bigforest/options/train_options.py, from the
-families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/plan.py.
+families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/sections.py.
 
     python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from bigforest.explain.plan import MAKERS  # noqa: E402
+from bigforest.explain.sections import SECTIONS  # noqa: E402
 from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402
@@ -156,10 +156,10 @@ def _with_entries(text: str, name: str, entries: dict[str, str]) -> str:
 def parts_entry() -> dict[str, str]:
     """The parts of an explanation, in the docstring of the function that makes them."""
     needs = {
-        kind: ", ".join(literal(name) for name, one in MAKERS.items() if one.needs == kind)
+        kind: ", ".join(literal(name) for name, one in SECTIONS.items() if one.needs == kind)
         for kind in ("forest", "rows", "out of bag")
     }
-    fast = ", ".join(literal(name) for name, one in MAKERS.items() if one.fast)
+    fast = ", ".join(literal(name) for name, one in SECTIONS.items() if one.fast)
     text = (
         f"Parts of the explanation: of the forest alone ({needs['forest']}), of any rows ({needs['rows']}), and of "
         f"out-of-bag rows ({needs['out of bag']}). None for the fast ones ({fast}), as far as there are rows."
@@ -211,7 +211,7 @@ def command_line() -> str:
     """The options of the command line: a module, so that asking for --help imports nothing of the package."""
     panels = [one for panel in PANELS for one in OPTIONS.values() if one.option.panel == panel]
     store = f"({', '.join(map(literal, _STORE))})"
-    parts = "\n".join(f'    "{name}": flag({literal(one.help)}, "--{name}"),' for name, one in MAKERS.items())
+    parts = "\n".join(f'    "{name}": flag({literal(one.help)}, "--{name}"),' for name, one in SECTIONS.items())
     return _MODULE.format(options="\n".join(map(_choice, panels)), store=store, parts=parts)
 
 

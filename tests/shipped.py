@@ -32,7 +32,7 @@ import bigforest.kernels
 from bigforest.compiling.warm_up import KINDS
 from bigforest.encode.presort import compile_pieces
 from bigforest.events import silent
-from bigforest.explain.plan import MAKERS
+from bigforest.explain.sections import SECTIONS
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler import jit
@@ -190,7 +190,7 @@ def answer(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path, numbers: 
 
 def explain(grown: bigforest.Forest, frame: pl.DataFrame, numbers: bool, done: Callable[[str], None]) -> None:
     """Every part of an explanation, of training rows and of some new ones."""
-    for part, maker in MAKERS.items():
+    for part, maker in SECTIONS.items():
         losses = (None,) if numbers or maker.needs != "out of bag" else (None, "log_loss")
         for new_rows, loss in product((False, True), losses):
             with suppress(bigforest.ConfigError):  # a part that is not for this kind of forest, or not for new rows

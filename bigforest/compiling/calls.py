@@ -22,7 +22,7 @@ from bigforest.encode.presort import compile_pieces
 from bigforest.errors import ConfigError
 from bigforest.events import silent
 from bigforest.explain.explain import explain_forest
-from bigforest.explain.plan import MAKERS
+from bigforest.explain.sections import SECTIONS
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.warm_up import compile_for
 from bigforest.options.train_config import TrainConfig
@@ -152,6 +152,6 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 def _explain(forest: Forest, table: pl.DataFrame) -> None:
     """Make every part of an explanation, of the training rows and of new ones."""
-    for part, new_rows in product(MAKERS, (False, True)):
+    for part, new_rows in product(SECTIONS, (False, True)):
         with suppress(ConfigError):  # a part that is not for this kind of forest, or not for new rows
             explain_forest(forest.directory, table, parts=[part], new_rows=new_rows, listener=silent)

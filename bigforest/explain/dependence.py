@@ -22,7 +22,7 @@ from bigforest.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, sampled, unused_values
-from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, plan_sweep
+from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
 from bigforest.metrics.quantile_grid import quantile_grid
 from bigforest.options.values import several
 from bigforest.planning.sizes import row_ranges
@@ -72,7 +72,7 @@ class CurveSums(NamedTuple):
     own: NDArray[np.float64]
 
 
-def plan_dependence(job: ExplainJob, name: str) -> PartPlan:
+def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     """The plan of `dependence` or `effects`, for the most values that each feature may have."""
     local = name == EFFECTS
     stock, chosen = job.voting, _chosen(job, local)
@@ -98,7 +98,7 @@ def _piece_rows(points: int, classes: int) -> int:
     return max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, points * classes)))
 
 
-def write_dependence(job: ExplainJob, plan: PartPlan, name: str) -> None:
+def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     """`dependence` of single features, `dependence-pairs` of two, and `individual` curves; or `effects` of single
     features and `effects-pairs` of two, all of them numbers."""
     local = name == EFFECTS
@@ -178,7 +178,7 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
 
 
 def _sums(
-    job: ExplainJob, plan: PartPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
+    job: ExplainJob, plan: SectionPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
 ) -> list[CurveSums]:
     step = _piece_rows(max(len(curve.points) for curve in curves), len(how.chosen))
     pieces = row_ranges(rows.size, step)

@@ -1,30 +1,36 @@
-"""`bigforest.explain_forest`: from a forest, and rows, to a folder of tables."""
+"""`bigforest.explain_forest`, from a forest and rows to a folder of tables, and `bigforest.plan_explanation`."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.events import Listener
+from bigforest.events import Listener, silent
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
 from bigforest.execution.forks import check_polars_threads
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
+from bigforest.explain.sections import SECTIONS, chosen_sections, plan_sections
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.planning.memory import add_estimates
+from bigforest.planning.plan import RunPlan, StagePlan
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
 from bigforest.progress import watching
 from bigforest.source import Source
+from bigforest.source.spool import read_estimate
 from bigforest.storage.atomic import TemporaryFolder, made_folder, naming_full_disk
-from bigforest.storage.paths import as_path
+from bigforest.storage.paths import as_path, free_bytes
 
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
+# Nanoseconds of a node that is checked, and of a value that is read and written for the tasks. Measured.
+_CHECK_NS = 500.0
+_READ_NS = 40.0
 
 
 def explain_forest(
@@ -122,7 +128,7 @@ def explain_forest(
     """
     given = {name: value for name, value in locals().items() if name in ExplainOptions.__dataclass_fields__}
     forest = opened_forest(forest)
-    given |= {"parts": asked_parts(parts, data, forest), "groups": {} if groups is None else groups}
+    given |= {"parts": chosen_sections(parts, data, forest), "groups": {} if groups is None else groups}
     options = ExplainOptions(**given)
     resources = resources_of(threads, scratch, memory)
     check_polars_threads()
@@ -138,12 +144,101 @@ def explain_forest(
         folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         with made_folder(home):
-            plans = plan_parts(job)
+            plans = plan_sections(job)
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
-            # First those that may refuse the rows, so that nothing is written then.
-            for part in sorted(plans, key=lambda part: MAKERS[part].needs != "out of bag"):
-                MAKERS[part].write(job, plans[part])
+            # Sections that may refuse the rows come first, so that nothing is written then.
+            for name in sorted(plans, key=lambda name: SECTIONS[name].needs != "out of bag"):
+                SECTIONS[name].write(job, plans[name])
     return Explanation(home, holding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationPlan(RunPlan):
+    """The needs of an explanation, as upper bounds unless stated otherwise. Its stages are reading the rows, and the
+    parts.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> plan = bf.plan_explanation(forest, table, parts="permutation")
+    >>> plan.fits
+    True
+    """
+
+    def _repr_html_(self) -> str:
+        return self._html("Plan of an explanation", {})
+
+
+def plan_explanation(
+    forest: Forest | str | Path,
+    data: Any = None,
+    *,
+    parts: Iterable[str] | str | None = None,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    **options: Any,
+) -> ExplanationPlan:
+    """Estimate the memory, scratch and time of each part of `explain_forest`. Rows are only counted, not read.
+
+    Times are estimates, accurate within a factor of two or three.
+
+    Parameters
+    ----------
+    forest, data, parts, threads, scratch, memory
+        As for `explain_forest`.
+    **options
+        Other options of `explain_forest` that define what to explain: loss, groups, new_rows, classes, features, grid,
+        individual, sample, rows, neighbors, rules, seed.
+
+    Returns
+    -------
+    ExplanationPlan
+        `fits` says whether memory and scratch suffice, `seconds` is the estimated total time, and `stages` has the same
+        for each part.
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.plan_explanation(forest, table, parts="permutation").fits
+    True
+    """
+    forest = opened_forest(forest)
+    asked = ExplainOptions(parts=chosen_sections(parts, data, forest), **options)
+    resources = resources_of(threads, scratch, memory)
+    with TemporaryFolder(resources.scratch) as work:
+        source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
+        folder = ExplanationFolder(work / "planned", "", "", overwrite=False)
+        job = ExplainJob(forest, source, asked, resources, silent, folder, work)
+        plans = plan_sections(job)
+        stages = [StagePlan(name, plan.need, job.seconds(plan)) for name, plan in plans.items()]
+        stages.insert(0, _reading(job))
+        whole = add_estimates([stage.need for stage in stages])
+        return ExplanationPlan(
+            memory=resources.memory,
+            smallest=whole.smallest,
+            scratch=whole.scratch,
+            scratch_free=free_bytes(resources.scratch or Path.cwd()),
+            stages=tuple(stages),
+        )
+
+
+def _reading(job: ExplainJob) -> StagePlan:
+    """The trees are checked, and the rows written into a file."""
+    seconds, scratch = job.stock.node_count * _CHECK_NS * 1e-9 / job.resources.workers, 0
+    if job.source is not None:
+        described = job.described
+        seconds += described.rows * (len(described.used) + 1) * _READ_NS * 1e-9
+        scratch = described.file_bytes
+    return StagePlan("read", read_estimate(0, scratch), seconds)
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:

@@ -1,18 +1,34 @@
-"""Importance of features by the decrease of impurity: on the rows of the bags, and on out-of-bag rows."""
+"""Importance of features: by the decrease of impurity, on out-of-bag rows without bias, and by permutation.
+
+importance   the mean decrease of impurity, on the rows of the bags
+unbiased     MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019): the decrease on out-of-bag rows
+permutation  the increase of the loss when the values of a feature, or of a group of features, are permuted among
+             out-of-bag rows (Breiman 2001, section 10)
+local        the same for single rows
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns.labels import label_series
+from bigforest.errors import DataError, api
 from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
+from bigforest.explain.tree_groups import LoadedTree, SectionPlan, TreeStock, load_trees, plan_groups
 from bigforest.forest.decreases import tree_decreases
 from bigforest.forest.parts import part_paths
+from bigforest.oob.accumulator import least_counted
+from bigforest.options.values import several
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES
+from bigforest.storage.array_file import read_arrays, write_arrays
 
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
@@ -23,15 +39,15 @@ _NODE_NS = 200.0
 _HELD_NS = 20.0
 
 
-def plan_importance(job: ExplainJob) -> PartPlan:
+def plan_importance(job: ExplainJob) -> SectionPlan:
     """The plan of `importance`: the tables, one tree after the other."""
     cells = job.forest.trees * len(job.forest.spec.features)
     memory = BASE_BYTES + LOADING_BYTES + _CELL_BYTES * cells
     need = MemoryEstimate("importance", memory, memory)
-    return PartPlan(need, [range(job.forest.trees)], 1, _NODE_NS * job.stock.node_count)
+    return SectionPlan(need, [range(job.forest.trees)], 1, _NODE_NS * job.stock.node_count)
 
 
-def write_importance(job: ExplainJob, plan: PartPlan) -> None:
+def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     """`importance`: the mean decrease of impurity, by feature, and `importance-trees`, by tree.
 
     decrease    share of the feature in the total decrease of impurity: forest/format.py FEATURES.
@@ -87,7 +103,7 @@ def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
     return pl.DataFrame({"tree": tree, "feature": names * len(values), "importance": values.reshape(-1)})
 
 
-def plan_unbiased(job: ExplainJob) -> PartPlan:
+def plan_unbiased(job: ExplainJob) -> SectionPlan:
     """The plan of `unbiased`: out-of-bag rows are routed once through each tree."""
     rows, stock = job.described.rows, job.stock
     left_out = job.out_of_bag_share * rows
@@ -95,7 +111,7 @@ def plan_unbiased(job: ExplainJob) -> PartPlan:
     return plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows, work=work)
 
 
-def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
+def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
     """`unbiased`: the decrease of impurity by rows that are out of bag, and `unbiased-trees`, by tree.
 
     MDI-oob of Li, Wang, Basu, Kumbier and Yu 2019: irrelevant features get 0 on average, for any number of values and
@@ -157,3 +173,358 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
     leaves = np.empty(rows.size, np.uint32)
     walk_rows(tree.walked, np.uint64(tree.begin), values, rows, leaves)
     return leaves
+
+
+# Rows of a sample for local importance.
+_SAMPLE = 1000
+_LOCAL_TYPES = {"change": "<f8"}
+# Bytes of permuted values that a task holds at a time.
+_DRAWN_BYTES = 32 << 20
+# Shares are clipped to this and 1 minus this, so that logarithms are finite.
+_LEAST_SHARE = float(np.finfo(np.float64).eps)
+# Nanoseconds on one thread for drawing a value. Measured.
+_DRAW_NS = 3.0
+
+
+class PermutedGroup(NamedTuple):
+    """Features that are permuted together.
+
+    stream  the key of the order, with seed and tree: the position of a single feature, and for groups the numbers
+            after.
+    places  positions in the dataspec.
+    """
+
+    name: str
+    stream: int
+    places: tuple[int, ...]
+
+
+class Permuting(NamedTuple):
+    """The rows, what is permuted among those out of bag, the loss that this raises, and the seed of the orders."""
+
+    oob: OutOfBagRows
+    groups: list[PermutedGroup]
+    loss: str
+    seed: int
+
+
+class TreeLosses(NamedTuple):
+    """Losses of some trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
+
+    change  float64 [trees, groups, classes], increase of the loss when the group is permuted
+    loss    float64 [trees, classes], the deviance without what does not depend on the tree
+    weight  float64 [trees, classes], weight of the rows
+    """
+
+    change: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+
+def plan_permutation(job: ExplainJob) -> SectionPlan:
+    """The plan of `permutation`: rows are routed once through each tree, and again from every feature on their path."""
+    work = _permuting_nanoseconds(job, job.described.rows)
+    return plan_groups("permutation", job.stock, job.resources, _task_bytes(job), work=work)
+
+
+def plan_local(job: ExplainJob) -> SectionPlan:
+    """The plan of `local`: values are drawn for all rows, and some rows are routed."""
+    rows, groups = job.requested(_SAMPLE), len(permuted_groups(job))
+    sums = 3 * 8 * rows * groups
+    scratch = 8 * job.stock.tree_count * rows * groups
+    own, work = _task_bytes(job) + sums, _permuting_nanoseconds(job, rows)
+    return plan_groups("local", job.stock, job.resources, own, work=work, shared=sums, scratch=scratch)
+
+
+def _task_bytes(job: ExplainJob) -> int:
+    """Bytes of a task besides its trees: rows, and values that are drawn."""
+    rows, widest = job.described.rows, max(len(group.places) for group in permuted_groups(job))
+    return ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows)
+
+
+def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
+    """Time of permuting values of the out-of-bag rows, and of routing `rows` again from each feature on their path."""
+    stock, features = job.stock, len(job.described.used)
+    again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
+    drawn = job.out_of_bag_share * job.described.rows
+    walk = stock.walk_nanoseconds(job.out_of_bag_share * rows) * (1.0 + again)
+    return drawn * stock.tree_count * features * _DRAW_NS + walk
+
+
+def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
+    """`permutation`, `permutation-classes` and `permutation-trees`.
+
+    importance  mean over the trees of the increase of the loss per out-of-bag row when the feature is permuted among
+                these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss, squared error or
+                deviance.
+    scaled      the same over its standard error.
+    """
+    options, spec = job.options, job.forest.spec
+    loss, groups = options.loss_for(spec, job.forest.config.criterion), permuted_groups(job)
+    settings = repr((loss, options.seed, groups, options.new_rows))
+    names = ["permutation", "permutation-trees", *([] if job.forest.is_regression else ["permutation-classes"])]
+    if job.folder.has_all(names, settings):
+        return
+    found = _losses(job, plan, groups, loss)
+    labels = None if job.forest.is_regression else label_series(spec.target)
+    tables = permutation_tables(found, [group.name for group in groups], labels)
+    for name in names:
+        job.folder.write(name, tables[name], settings)
+
+
+def write_local(job: ExplainJob, plan: SectionPlan) -> None:
+    """`local`: increase of the loss on a row when a feature is permuted, mean over the trees that leave the row out.
+
+    A row per row and feature or group: `importance`, and `trees` that leave out the row; null where there are
+    none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
+    """
+    options, stock = job.options, job.shrunk
+    loss, groups = options.loss_for(job.forest.spec, job.forest.config.criterion), permuted_groups(job)
+    settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
+    if job.folder.has("local", settings):
+        return
+    how = _permuting(job, groups, loss)
+    kept = how.oob.table.labelled_rows()
+    rows = kept[job.chosen(_SAMPLE)]
+    change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
+    job.over_trees("local importance", plan, permute_rows, (stock, how, rows, job.work))
+    for tree in range(stock.tree_count):
+        path = local_file(job.work, tree)
+        [found] = read_arrays(path, _LOCAL_TYPES)
+        path.unlink()
+        seen = np.isnan(found[:, 0])
+        change[~seen] += found[~seen]
+        votes += ~seen
+    with np.errstate(invalid="ignore"):
+        mean = pl.Series((change / votes[:, None]).reshape(-1)).fill_nan(None)
+    columns = {
+        "row": np.repeat(rows.astype(np.uint64), len(groups)),
+        "feature": [group.name for group in groups] * rows.size,
+        "importance": mean,
+        "trees": np.repeat(votes, len(groups)),
+    }
+    job.folder.write("local", pl.DataFrame(columns), settings)
+
+
+def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permuting:
+    """What is done to the rows. Raises DataError for those without a deviance."""
+    table = job.oob.table
+    if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
+        raise DataError(
+            f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
+            f"numbers of which none is below 0; set the {api('loss')} to mse, or drop these rows"
+        )
+    return Permuting(job.oob, groups, loss, job.options.seed)
+
+
+def local_file(folder: Path, tree: int) -> Path:
+    """The file of a task with the increase of the loss of the chosen rows in a tree."""
+    return folder / f"local-{tree}.bin"
+
+
+def permute_rows(stock: TreeStock, how: Permuting, rows: NDArray[np.uint32], folder: Path, entries: range) -> None:
+    """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
+    for tree in load_trees(stock, how.oob.table, entries):
+        left_out = how.oob.out_of_bag(tree.number)
+        here = np.isin(rows, left_out)
+        found = np.full((rows.size, len(how.groups)), np.nan)
+        found[here] = _permute_chosen(tree, how, left_out, np.ascontiguousarray(rows[here]))
+        write_arrays(local_file(folder, tree.number), _LOCAL_TYPES, found)
+
+
+def _permute_chosen(
+    tree: LoadedTree, how: Permuting, left_out: NDArray[np.uint32], chosen: NDArray[np.uint32]
+) -> NDArray[np.float64]:
+    """Increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
+    from bigforest.kernels.explain import permute
+
+    found = np.zeros((len(how.groups), chosen.size))
+    if chosen.size:
+        kernel = permute.permute_number_rows if how.loss == "mse" else permute.permute_class_rows
+        for some, sums in _permuted(tree, how, kernel, (left_out, chosen), None, chosen.size):
+            found[some] = sums.change
+    return found.T
+
+
+def _permuted(
+    tree: LoadedTree,
+    how: Permuting,
+    kernel: Any,
+    rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    weight: NDArray[np.float64] | None,
+    columns: int,
+) -> Iterator[tuple[list[int], Any]]:
+    """The groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
+
+    rows  out of the bag, and those of them that are evaluated.
+    """
+    from bigforest.kernels.explain.permute import Losses, Parted
+
+    table, (left_out, chosen) = how.oob.table, rows
+    values, at = table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
+    parts = _losses_of_leaves(tree, how, weight)
+    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
+        replaced = _drawn(how, values, left_out, some, tree.number)
+        if at is not None:
+            replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
+        count = len(some)
+        parted = Parted(np.zeros(count, np.uint32), np.empty(count, np.int32), np.empty(count, np.uint32))
+        sums = Losses(np.zeros((count, columns)), np.zeros(columns), np.zeros(columns))
+        for labels in parts:
+            sums.weight[:] = 0.0
+            parted.seen[:] = 0
+            kernel(tree.walked, replaced, chosen, labels, parted, sums)
+        yield some, sums
+
+
+def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
+    """All features, each alone, and the requested groups. Raises ConfigError."""
+    spec = job.forest.spec
+    single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
+    together = [
+        PermutedGroup(
+            name, len(single) + number, tuple(job.options.places(several(columns), spec, f"the group {name!r}"))
+        )
+        for number, (name, columns) in enumerate(job.options.groups.items())
+    ]
+    return single + together
+
+
+def _losses(job: ExplainJob, plan: SectionPlan, groups: list[PermutedGroup], loss: str) -> TreeLosses:
+    stock = job.shrunk
+    shape = (stock.tree_count, len(groups), stock.width)
+    found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
+
+    def collect(trees: range, part: TreeLosses) -> None:
+        for whole, some in zip(found, part, strict=True):
+            whole[trees] = some
+
+    how = _permuting(job, groups, loss)
+    job.over_trees("permutation", plan, permute_trees, (stock, how), collect)
+    return found
+
+
+def permute_trees(stock: TreeStock, how: Permuting, entries: range) -> TreeLosses:
+    """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
+    found = [_permute_tree(tree, how) for tree in load_trees(stock, how.oob.table, entries)]
+    return TreeLosses._make(np.array(arrays) for arrays in zip(*found, strict=True))
+
+
+def _permute_tree(
+    tree: LoadedTree, how: Permuting
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    from bigforest.kernels.explain import permute
+
+    table, rows, width = how.oob.table, how.oob.out_of_bag(tree.number), tree.answer.shape[1]
+    change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
+    if rows.size:
+        kernel = permute.permute_numbers if how.loss == "mse" else permute.permute_classes
+        for some, sums in _permuted(tree, how, kernel, (rows, rows), table.weight(), width):
+            change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
+    return change, loss_sum, weight
+
+
+def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float64] | None) -> list[Any]:
+    """What the kernels add up, one LeafLosses after the other, of which the last has the weights of the rows.
+
+    The Poisson deviance of a row, 2 (p - y log(p)) but for what does not depend on p, is a number of the leaf less y
+    times another: two losses on a row of the only class.
+    """
+    from bigforest.kernels.explain.permute import LeafLosses
+
+    table, begin = how.oob.table, np.uint64(tree.begin)
+    if how.loss != "poisson_deviance":
+        return [LeafLosses(table.target(), weight, begin, leaf_losses(tree.answer, how.loss))]
+    target, kept = table.target(), table.labelled_rows()
+    only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
+    only.flags.writeable = heavy.flags.writeable = False  # as those in files are; the kernel is compiled for these
+    mean = np.maximum(tree.answer, least_counted(float(target[kept].max(initial=0.0))))
+    return [
+        LeafLosses(only, heavy, begin, -2.0 * np.log(mean)),
+        LeafLosses(only, weight, begin, 2.0 * mean),
+    ]
+
+
+def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
+    """The loss of each node on a row of each class, float64 [nodes, classes]; for regression its prediction."""
+    if loss == "mse":
+        return answer
+    if loss == "log_loss":
+        return -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
+    wrong = np.ones(answer.shape)
+    wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
+    return wrong
+
+
+def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> list[list[int]]:
+    """Groups to permute at the same time: no feature is in two, and they have `most` used features at most.
+
+    Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
+    """
+    found: list[list[int]] = [[]]
+    known, taken = set(used), set[int]()
+    for number, group in enumerate(groups):
+        places = known & set(group.places)
+        if not places:
+            continue
+        if taken & places or (taken and len(taken) + len(places) > most):
+            found.append([])
+            taken = set()
+        found[-1].append(number)
+        taken |= places
+    return found
+
+
+def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some: list[int], tree: int) -> Any:
+    """The rows with the values of each of these groups in random order."""
+    from bigforest.kernels.common.rng import stream_key
+    from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
+    from bigforest.kernels.explain.step import Replaced
+
+    used, groups = how.oob.table.used, [how.groups[number] for number in some]
+    place_of = {place: at for at, place in enumerate(used)}
+    column, member = np.full(len(used) + 1, -1, np.int32), np.full(len(used) + 1, -1, np.int32)
+    wanted = [
+        (number, place_of[place]) for number, group in enumerate(groups) for place in group.places if place in place_of
+    ]
+    keys, places = np.empty(len(wanted), np.uint64), np.array([place for _, place in wanted], np.uint64)
+    drawn = np.empty((len(wanted), rows.size), values.dtype)
+    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
+        for at, (number, place) in enumerate(wanted):
+            keys[at] = stream_key(
+                np.uint64(how.seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream)
+            )
+            column[place], member[place] = at, number
+        shuffle_columns(values, rows, places, keys, drawn)
+    return Replaced(values, drawn, column, member)
+
+
+def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series | None) -> dict[str, pl.DataFrame]:
+    """The tables of `write_permutation`, by name."""
+    weight = found.weight.sum(axis=1)
+    weighed = weight > 0
+    whole = np.full(found.change.shape[:2], np.nan)
+    whole[weighed] = found.change[weighed].sum(axis=2) / weight[weighed, None]
+    mean, error = _mean_of_trees(whole[weighed])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = np.where(error > 0, mean / error, np.nan)
+    columns = {"feature": names, "importance": mean, "standard_error": error, "scaled": scaled}
+    table = pl.DataFrame(columns).with_columns(trees=pl.lit(int(weighed.sum()), pl.Int64))
+    tables = {"permutation": table, "permutation-trees": by_tree(names, whole)}
+    if classes is not None:
+        pieces = []
+        for k in range(len(classes)):
+            own = found.weight[:, k] > 0
+            mean, error = _mean_of_trees(found.change[own, :, k] / found.weight[own, k, None])
+            labels = classes.alias("class").new_from_index(k, len(names))
+            pieces.append(
+                pl.DataFrame({"feature": names, "class": labels, "importance": mean, "standard_error": error})
+            )
+        tables["permutation-classes"] = pl.concat(pieces)
+    return tables
+
+
+def _mean_of_trees(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean over the trees, values [trees, groups], and its standard error; nan without trees."""
+    mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
+    return mean, error_over_trees(values)

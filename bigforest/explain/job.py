@@ -22,7 +22,7 @@ from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import PartPlan, TreeStock, forget_trees
+from bigforest.explain.tree_groups import SectionPlan, TreeStock, forget_trees
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest
@@ -156,14 +156,14 @@ class ExplainJob:
             )
         return places.astype(np.uint32)
 
-    def seconds(self, plan: PartPlan) -> float:
+    def seconds(self, plan: SectionPlan) -> float:
         """Estimated time of a part."""
         return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
     def over_trees(
         self,
         name: str,
-        plan: PartPlan,
+        plan: SectionPlan,
         function: Callable[..., Any],
         shared: tuple[Any, ...],
         collect: Callable[[range, Any], None] = lambda *_: None,

@@ -19,7 +19,7 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOptions:
-    """The options of `explain`; see `bigforest.explain_forest`. Parts are names of plan.py MAKERS."""
+    """The options of `explain`; see `bigforest.explain_forest`. Parts are names of sections.py SECTIONS."""
 
     parts: tuple[str, ...] = ()
     loss: str | None = None

@@ -26,7 +26,7 @@ from bigforest.columns.labels import label_series
 from bigforest.events import stage
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
+from bigforest.explain.tree_groups import SectionPlan, TreeStock, load_trees, plan_groups
 from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
     trees: NDArray[np.float64]
 
 
-def plan_strength(job: ExplainJob) -> PartPlan:
+def plan_strength(job: ExplainJob) -> SectionPlan:
     """The plan of `strength`: rows are routed once, and votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.classes]).itemsize
@@ -64,7 +64,7 @@ def plan_strength(job: ExplainJob) -> PartPlan:
     return plan_groups("strength", stock, job.resources, ROW_BYTES * rows, work=work, scratch=scratch)
 
 
-def write_strength(job: ExplainJob, plan: PartPlan) -> None:
+def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
     """`strength`, against the number of trees, and of classes `strength-classes`."""
     settings = repr(job.options.new_rows)
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]

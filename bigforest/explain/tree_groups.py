@@ -172,7 +172,7 @@ def forget_trees(key: str) -> None:
     _loaded_trees.forget(key)
 
 
-class PartPlan(NamedTuple):
+class SectionPlan(NamedTuple):
     """How a part of an explanation iterates over the trees, and what it needs. No result depends on it.
 
     need      its estimate, by the name of the part.
@@ -197,7 +197,7 @@ def plan_groups(
     shared: int = 0,
     sizes: NDArray[np.int64] | None = None,
     scratch: int = 0,
-) -> PartPlan:
+) -> SectionPlan:
     """Plan a part with one task for each group of trees.
 
     own     bytes of a task besides its trees; shared: bytes of all tasks together.
@@ -212,19 +212,19 @@ def plan_groups(
     most, at_once = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers))), resources.workers
     if resources.memory is not None:
         if resources.memory < smallest:
-            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
+            return SectionPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
         room = resources.memory - BASE_BYTES - shared
         at_once = min(at_once, room // (task + largest))
         most = min(most, room // at_once - task)
     most = max(most, largest)
     memory = BASE_BYTES + shared + at_once * (task + most)
     need = MemoryEstimate(part, memory, smallest, scratch)
-    return PartPlan(need, cut(sizes, first, most, stock.tree_count), at_once, time)
+    return SectionPlan(need, cut(sizes, first, most, stock.tree_count), at_once, time)
 
 
 def plan_sweep(
     part: str, stock: TreeStock, resources: Resources, own: int, *, work: float, scratch: int = 0
-) -> PartPlan:
+) -> SectionPlan:
     """Plan a part whose tasks each load all groups of trees, one after the other.
 
     own, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
@@ -237,9 +237,9 @@ def plan_sweep(
     if memory is not None:
         room = memory - base
         if room < largest + own:
-            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
+            return SectionPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
         if room < whole + own:
             groups = cut(sizes, first, room - own, stock.tree_count)
-            return PartPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1, time)
+            return SectionPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1, time)
         at_once = min(at_once, (room - whole) // own)
-    return PartPlan(MemoryEstimate(part, base + whole + at_once * own, smallest, scratch), groups, at_once, time)
+    return SectionPlan(MemoryEstimate(part, base + whole + at_once * own, smallest, scratch), groups, at_once, time)

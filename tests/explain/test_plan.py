@@ -10,7 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
-from bigforest.explain.plan import MAKERS
+from bigforest.explain.sections import SECTIONS
 from tests.explain.test_importance import grown_case
 from tests.thorough import cases
 
@@ -18,7 +18,7 @@ _ALONE = ("importance", "trees")
 OPTIONS: dict[str, Any] = {"sample": 30, "grid": 4}
 
 
-@pytest.mark.parametrize("part", MAKERS)
+@pytest.mark.parametrize("part", SECTIONS)
 def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> None:
     case = grown_case(200)
     data = None if part in _ALONE else case.frame
@@ -36,9 +36,9 @@ def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> Non
 
 def test_plan_explanation__adds_up_parts() -> None:
     case = grown_case(200)
-    whole = bf.plan_explanation(case.forest, case.frame, parts=MAKERS, **OPTIONS)
-    single = [bf.plan_explanation(case.forest, case.frame, parts=part, **OPTIONS) for part in MAKERS]
-    assert [stage.stage for stage in whole.stages] == ["read", *MAKERS]
+    whole = bf.plan_explanation(case.forest, case.frame, parts=SECTIONS, **OPTIONS)
+    single = [bf.plan_explanation(case.forest, case.frame, parts=part, **OPTIONS) for part in SECTIONS]
+    assert [stage.stage for stage in whole.stages] == ["read", *SECTIONS]
     assert whole.smallest == max(plan.smallest for plan in single)
     assert whole.seconds == pytest.approx(sum(plan.stages[1].seconds for plan in single) + whole.stages[0].seconds)
     read = whole.stages[0].need.scratch
@@ -47,7 +47,7 @@ def test_plan_explanation__adds_up_parts() -> None:
     assert "permutation" in whole._repr_html_()
 
 
-@pytest.mark.parametrize("part", cases([part for part in MAKERS if part not in _ALONE], quick=4))
+@pytest.mark.parametrize("part", cases([part for part in SECTIONS if part not in _ALONE], quick=4))
 def test_plan_explanation__grows_with_the_rows(part: str) -> None:
     case = grown_case(200)
     double = pl.concat([case.frame, case.frame])
@@ -64,7 +64,7 @@ def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr("bigforest.explain.job.write_row_table", lambda *_: pytest.fail("the rows were read"))
-    bf.plan_explanation(case.forest, tmp_path / "rows.parquet", parts=MAKERS, scratch=tmp_path / "work")
+    bf.plan_explanation(case.forest, tmp_path / "rows.parquet", parts=SECTIONS, scratch=tmp_path / "work")
     assert not list((tmp_path / "work").iterdir())
 
 

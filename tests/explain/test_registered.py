@@ -16,8 +16,8 @@ import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.plan import MAKERS, PartMaker, register_part
-from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
+from bigforest.explain.sections import SECTIONS, Section, register_section
+from bigforest.explain.tree_groups import SectionPlan, TreeStock, load_trees, plan_groups
 from docs.options import COMMAND_LINE, EXPLAIN, written
 from tests.explain.test_importance import grown_case
 
@@ -32,26 +32,26 @@ def tree_errors(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[
     return np.array(found)
 
 
-def plan_errors(job: ExplainJob) -> PartPlan:
+def plan_errors(job: ExplainJob) -> SectionPlan:
     rows = job.described.rows
     work = job.stock.walk_nanoseconds(job.out_of_bag_share * rows)
     return plan_groups("errors", job.stock, job.resources, ROW_BYTES * rows, work=work)
 
 
-def write_errors(job: ExplainJob, plan: PartPlan) -> None:
+def write_errors(job: ExplainJob, plan: SectionPlan) -> None:
     settings, errors = repr(job.options.new_rows), np.empty(job.stock.tree_count)
     if not job.folder.has("errors", settings):
         job.over_trees("errors", plan, tree_errors, (job.stock, job.oob), errors.__setitem__)
         job.folder.write("errors", pl.DataFrame({"error": errors}), settings)
 
 
-ERRORS = PartMaker("Out-of-bag error of each tree.", plan_errors, write_errors, "out of bag")
+ERRORS = Section("Out-of-bag error of each tree.", plan_errors, write_errors, "out of bag")
 
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    with patch.dict(MAKERS):
-        register_part("errors", ERRORS)
+    with patch.dict(SECTIONS):
+        register_section("errors", ERRORS)
         yield
 
 
@@ -93,7 +93,7 @@ def test_part__is_not_made_for_boosted_forests_and_needs_a_new_name() -> None:
     with pytest.raises(ConfigError, match="errors uses out-of-bag rows"):
         boosted.explain(frame, parts="errors")
     with pytest.raises(ConfigError, match="needs a new name, not 'trees'"):
-        register_part("trees", ERRORS)
+        register_section("trees", ERRORS)
 
 
 def test_part__its_option_and_its_docstring_follow_from_the_declaration() -> None:

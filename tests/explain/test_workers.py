@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest as bf
-from bigforest.explain.plan import MAKERS
+from bigforest.explain.sections import SECTIONS
 from tests.explain.test_importance import grown_case
 from tests.thorough import cases
 
@@ -20,7 +20,7 @@ def test_explain__is_the_same_on_workers(tmp_path: Path, temporary: bool) -> Non
     case.forest.write(tmp_path / "forest")
     forest = case.forest if temporary else bf.read_forest(tmp_path / "forest")
     data = case.frame if temporary else tmp_path / "rows.parquet"
-    options = {"parts": MAKERS, "sample": 60, "grid": 4}
+    options = {"parts": SECTIONS, "sample": 60, "grid": 4}
     here = forest.explain(data, scheduler="threads", threads=1, **options)
     with (
         LocalCluster(

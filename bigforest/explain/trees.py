@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigforest.columns.labels import label_series
 from bigforest.errors import listed
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.tree_groups import PartPlan, plan_groups
+from bigforest.explain.tree_groups import SectionPlan, plan_groups
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import answers_of, cut_entries
 from bigforest.forest.parts import Nodes, join_nodes, read_span
@@ -49,7 +49,7 @@ class TreeShapes(NamedTuple):
     leaves: pl.DataFrame
 
 
-def plan_trees(job: ExplainJob) -> PartPlan:
+def plan_trees(job: ExplainJob) -> SectionPlan:
     """The plan of `trees`."""
     stock, features = job.stock, len(job.forest.spec.features)
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
@@ -59,7 +59,7 @@ def plan_trees(job: ExplainJob) -> PartPlan:
     return plan._replace(nanoseconds=stock.node_count * _NODE_NS)
 
 
-def write_trees(job: ExplainJob, plan: PartPlan) -> None:
+def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     """`trees`, `tree-features`, `tree-pairs` and `rules`.
 
     trees          nodes, leaves, depth, mean depth of the leaves by weight, and rows of the largest leaf.
