@@ -64,12 +64,12 @@ class Contributed(NamedTuple):
     chosen: tuple[int, ...]
 
     def labels(self, target: TargetSpec) -> pl.Series | None:
-        """The labels of the explained classes, in the type of the target; None for regression."""
+        """Return the labels of the explained classes, in the type of the target; None for regression."""
         return label_series(target).gather(list(self.chosen)) if target.classes else None
 
 
 def plan_contributions(job: ExplainJob, name: str) -> SectionPlan:
-    """The plan of `contributions`, or of `shap`, which are exact. Raises ConfigError for exact ones of projections."""
+    """Plan `contributions`, or `shap`. Raises ConfigError for Shapley values of projections."""
     stock, rows = job.voting, job.described.rows
     how = Contributed(name == SHAP, chosen_classes(job))
     if how.exact:
@@ -89,15 +89,15 @@ def check_exact(stock: TreeStock) -> None:
 
 
 def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
-    """Contributions to a row, and rows of a file."""
+    """Return the number of contributions to a row, and of rows in a file."""
     width = len(job.forest.spec.features) * len(how.chosen)
     own = row_nanoseconds(job.voting, how, len(job.described.used))
     return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
 
 
 def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
-    """`contributions` or `shap`: a row per row and class: its number, the class, `base`, a column c_<feature> each, and
-    `prediction`.
+    """Write `contributions` or `shap`: a row per row and class with its number, the class, `base`, a column c_<feature>
+    each, and `prediction`.
 
     base        the prediction without features: the mean over the trees of the value of the root.
     prediction  the prediction: the sum of base and all contributions.
@@ -117,12 +117,12 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
 
 
 def part_name(name: str, begin: int) -> str:
-    """The table of the rows from `begin` on."""
+    """Return the name of the table of the rows from `begin` on."""
     return f"{name}/part-{begin:010d}"
 
 
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Codes of the classes to explain: those requested; else the second of two, or all."""
+    """Return the codes of the classes to explain: those requested; else the second of two, or all."""
     classes = job.forest.classes
     if job.options.classes is not None:
         return job.options.codes(classes)
@@ -130,7 +130,7 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
 
 
 def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
-    """Estimated time of a row on one thread."""
+    """Estimate the time of a row on one thread."""
     nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
     if not how.exact:
         return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
@@ -150,7 +150,8 @@ def explain_rows(
 def contributions(
     sweep: Sweep, begin: int, end: int, *, exact: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Base, float64 [classes], predictions [rows, classes] and contributions [rows, columns, classes] of some rows."""
+    """Return base, float64 [classes], predictions [rows, classes] and contributions [rows, columns, classes] of some
+    rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
     values, classes = sweep.table.values(), len(sweep.classes)
@@ -198,7 +199,7 @@ def _shapley_scratch(levels: int, points: int, totals: int, classes: int) -> Sha
 
 
 def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
-    """The edges of a tree without projections, and as many points as its longest path needs."""
+    """Return the edges of a tree without projections, and as many points as its longest path needs."""
     from bigforest.kernels.explain.contributions import Points, TreeEdges, find_edges
 
     size = tree.end - tree.begin
@@ -245,7 +246,7 @@ _PAIR_NS = 1.0
 
 
 def plan_interactions(job: ExplainJob) -> SectionPlan:
-    """The plan of `interactions`. Raises ConfigError for projections."""
+    """Plan `interactions`. Raises ConfigError for projections."""
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
     how = Contributed(True, chosen_classes(job))
@@ -255,13 +256,13 @@ def plan_interactions(job: ExplainJob) -> SectionPlan:
 
 
 def _pair_piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:
-    """Numbers of a row, and rows of a task."""
+    """Return the number of interactions of a row, and of rows in a task."""
     cells = (len(job.described.used) + 1) ** 2 * len(how.chosen)
     return cells, max(1, min(_PAIR_ROWS, _PAIR_CELLS // cells))
 
 
 def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
-    """`interactions` and `interaction-pairs`. Raises ConfigError for rows that are not there.
+    """Write `interactions` and `interaction-pairs`. Raises ConfigError for rows outside the table.
 
     interactions  a row per row, class and pair of features on a common path: `interaction` of the pair, both halves of
                   Lundberg's symmetric matrix; of a feature with itself its main effect (its Shapley value minus half of
@@ -286,7 +287,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
-    """Numbers of the rows requested, ascending; else of a sample. Raises ConfigError and DataError."""
+    """Return the numbers of the rows requested, ascending; else of a sample. Raises ConfigError and DataError."""
     if not rows:
         raise DataError("the table has no rows; there is nothing to explain")
     if not job.options.rows:
@@ -299,7 +300,7 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
 
 
 def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
-    """Estimated time of a row on one thread."""
+    """Estimate the time of the interactions of a row on one thread."""
     nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
@@ -314,7 +315,7 @@ def explain_pairs(sweep: Sweep, rows: NDArray[np.uint32], path: Path) -> int:
 def pair_values(
     sweep: Sweep, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Base, float64 [classes], predictions [rows, classes] and interactions [rows, columns, columns, classes].
+    """Return base, float64 [classes], predictions [rows, classes] and interactions [rows, columns, columns, classes].
 
     Interactions are set for i <= j; main effects are at i = j.
     """
@@ -358,7 +359,7 @@ def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
 def _interaction_tables(
     job: ExplainJob, how: Contributed, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
 ) -> Iterator[pl.DataFrame]:
-    """The table piece by piece; sizes of interactions are added to `total`."""
+    """Yield the table piece by piece; sizes of interactions are added to `total`."""
     for rows, path in pieces:
         base, votes, found = read_arrays(path, _PAIR_TYPES)
         path.unlink()
@@ -376,7 +377,7 @@ def _interaction_tables(
 def _pair_names(
     job: ExplainJob, how: Contributed, first: NDArray[Any], second: NDArray[Any], label: NDArray[Any]
 ) -> dict[str, pl.Series]:
-    """The columns class, feature and other."""
+    """Return the columns class, feature and other."""
     features = job.forest.spec.features
     names = pl.Series([features[place].name for place in job.table.used], dtype=pl.String)
     classes = how.labels(job.forest.spec.target)

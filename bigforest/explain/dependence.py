@@ -73,7 +73,7 @@ class CurveSums(NamedTuple):
 
 
 def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
-    """The plan of `dependence` or `effects`, for the most values that each feature may have."""
+    """Plan `dependence` or `effects`, for the most values that each feature may have."""
     local = name == EFFECTS
     stock, chosen = job.voting, _chosen(job, local)
     classes = len(chosen_classes(job))
@@ -87,20 +87,20 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
 
 
 def _most_values(job: ExplainJob, name: str, rows: int) -> int:
-    """Values of a feature that its curve has at most, in a sample of `rows`."""
+    """Return the largest number of values on the curve of a feature, in a sample of `rows`."""
     [place] = job.options.places([name], job.forest.spec, "features")
     feature = job.forest.spec.features[place]
     return min(rows, feature.codes if feature.kind == "category" else job.options.grid)
 
 
 def _piece_rows(points: int, classes: int) -> int:
-    """Rows of a task, where a curve has as many points."""
+    """Return the number of rows of a task, where a curve has as many points."""
     return max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, points * classes)))
 
 
 def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
-    """`dependence` of single features, `dependence-pairs` of two, and `individual` curves; or `effects` of single
-    features and `effects-pairs` of two, all of them numbers."""
+    """Write `dependence` of single features, `dependence-pairs` of two, and `individual` curves; or, of numbers alone,
+    `effects` of single features and `effects-pairs` of two."""
     local = name == EFFECTS
     how = Contributed(False, chosen_classes(job))
     chosen, table = _chosen(job, local), job.table
@@ -130,7 +130,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
 
 
 def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
-    """The features and pairs requested, or the most important features. Raises ConfigError."""
+    """Return the features and pairs requested, or the most important features. Raises ConfigError."""
     spec = job.forest.spec
     numeric = {feature.name for feature in spec.features if feature.kind == "numeric"}
     if job.options.features is None:
@@ -156,8 +156,9 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
-    """Values of a feature among the rows: all, or as many quantiles as requested, each of them a value; all levels
-    that the rows have. One value for local effects of a feature that no tree uses, which has none."""
+    """Return the values at which a feature is evaluated: all in the rows, or as many quantiles as requested, each of
+    them a value; for a category all levels in the rows. Local effects of a feature that no tree uses are 0: one value.
+    """
     feature = job.forest.spec.features[place]
     if place in table.used:
         values = table.values()[rows, table.used.index(place)].astype(np.float64)
@@ -214,8 +215,8 @@ def vary_rows(
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The points at which each row is evaluated, uint32 [rows or 1, points]; for local effects the corners of its
-    cell."""
+    """Return the points at which each row is evaluated, uint32 [rows or 1, points]; for local effects the corners of
+    its cell."""
     if not curve.local:
         return np.arange(len(curve.points), dtype=np.uint32)[None]
     corners = np.zeros((rows.size, 1), np.int64)
@@ -227,7 +228,7 @@ def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArr
 
 
 def cell_of(table: RowTable, place: int, grid: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """The upper end of the interval of the grid in which each row is, from 1; 0 where it has no value."""
+    """Return the upper end of the interval of the grid around each row, from 1; 0 where it has no value."""
     if place not in table.used or grid.size < 2:
         return np.zeros(rows.size, np.int64)
     values = table.values()[rows, table.used.index(place)].astype(np.float64)
@@ -274,7 +275,7 @@ def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64]
 
 
 def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
-    """Names of features, and values: numbers as they are, categories as their levels."""
+    """Return names of features, and values: numbers as they are, categories as their levels."""
     spec, points = job.forest.spec, curve.points
     columns: dict[str, Any] = {}
     ends = [""] if len(curve.places) == 1 else ["_a", "_b"]
@@ -295,7 +296,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
 
 
 def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
-    """The levels of a value; None for missing ones alone."""
+    """Return the levels of a value as a text; None for missing ones alone."""
     feature = job.forest.spec.features[place]
     names = job.forest.levels.between(place, feature, np.nextafter(value, -np.inf), value)
     if names == [None]:
@@ -304,7 +305,7 @@ def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
 
 
 def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: NDArray[Any]) -> pl.DataFrame:
-    """One row per class and point; values are [points, classes]."""
+    """Return one row per class and point; values are [points, classes]."""
     base = pl.DataFrame(_columns(curve, job))
     pieces = []
     for k in range(1 if labels is None else len(labels)):
@@ -341,7 +342,7 @@ def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series |
 
 
 def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Centred to mean 0 over the rows, each of which counts at the middle of its interval."""
+    """Centre effects to mean 0 over the rows, each of which counts at the middle of its interval."""
     if effect.shape[0] < 2 or not rows.sum():
         return np.zeros(effect.shape)
     middle = (effect[1:] + effect[:-1]) / 2
@@ -349,7 +350,7 @@ def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np
 
 
 def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Without the main effects of the two features, centred to mean 0 over the rows."""
+    """Subtract the main effects of the two features, and centre to mean 0 over the rows."""
     inner = rows[1:, 1:, None]
     if not inner.size or not inner.sum():
         return np.zeros(effect.shape)

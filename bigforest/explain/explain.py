@@ -232,7 +232,7 @@ def plan_explanation(
 
 
 def _reading(job: ExplainJob) -> StagePlan:
-    """The trees are checked, and the rows written into a file."""
+    """Estimate checking the trees, and writing the rows into a file."""
     seconds, scratch = job.stock.node_count * _CHECK_NS * 1e-9 / job.resources.workers, 0
     if job.source is not None:
         described = job.described
@@ -242,7 +242,7 @@ def _reading(job: ExplainJob) -> StagePlan:
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
-    """A digest of a forest, and of a table."""
+    """Return a digest of a forest, and of a table."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forest.part_files]
     return digest(forest.identity, stamps), digest(None if source is None else _rows_of(source))
 

@@ -40,7 +40,7 @@ _HELD_NS = 20.0
 
 
 def plan_importance(job: ExplainJob) -> SectionPlan:
-    """The plan of `importance`: the tables, one tree after the other."""
+    """Plan `importance`: the tables, one tree after the other."""
     cells = job.forest.trees * len(job.forest.spec.features)
     memory = BASE_BYTES + LOADING_BYTES + _CELL_BYTES * cells
     need = MemoryEstimate("importance", memory, memory)
@@ -48,7 +48,7 @@ def plan_importance(job: ExplainJob) -> SectionPlan:
 
 
 def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
-    """`importance`: the mean decrease of impurity, by feature, and `importance-trees`, by tree.
+    """Write `importance`, the mean decrease of impurity by feature, and `importance-trees`, by tree.
 
     decrease    share of the feature in the total decrease of impurity: forest/format.py FEATURES.
     importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
@@ -78,7 +78,7 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of each feature in the decrease of its tree, [trees, features]; 0 in trees without any.
+    """Return the share of each feature in the decrease of its tree, [trees, features]; 0 in trees without any.
 
     Where some rows weigh next to nothing beside others a decrease may be rounded to one below 0, which counts as 0.
     """
@@ -88,7 +88,7 @@ def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard error of the mean over the trees, values [trees, ...]; nan for a single tree."""
+    """Return the standard error of the mean over the trees, values [trees, ...]; nan for a single tree."""
     trees = len(values)
     if trees < 2:
         return np.full(values.shape[1:], np.nan)
@@ -98,13 +98,13 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
-    """One row per tree and feature, of values [trees, features]."""
+    """Return one row per tree and feature, of values [trees, features]."""
     tree = np.repeat(np.arange(len(values), dtype=np.uint32), len(names))
     return pl.DataFrame({"tree": tree, "feature": names * len(values), "importance": values.reshape(-1)})
 
 
 def plan_unbiased(job: ExplainJob) -> SectionPlan:
-    """The plan of `unbiased`: out-of-bag rows are routed once through each tree."""
+    """Plan `unbiased`: out-of-bag rows are routed once through each tree."""
     rows, stock = job.described.rows, job.stock
     left_out = job.out_of_bag_share * rows
     work = stock.walk_nanoseconds(left_out) + left_out * stock.tree_count * _HELD_NS
@@ -112,7 +112,7 @@ def plan_unbiased(job: ExplainJob) -> SectionPlan:
 
 
 def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
-    """`unbiased`: the decrease of impurity by rows that are out of bag, and `unbiased-trees`, by tree.
+    """Write `unbiased`, the decrease of impurity on out-of-bag rows, and `unbiased-trees`, by tree.
 
     MDI-oob of Li, Wang, Basu, Kumbier and Yu 2019: irrelevant features get 0 on average, for any number of values and
     any depth.
@@ -167,7 +167,7 @@ def _tree_decreases(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32
 
 
 def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Positions, among the nodes of the group, of the leaves in which these rows end."""
+    """Return the positions, among the nodes of the group, of the leaves in which these rows end."""
     from bigforest.kernels.explain.step import walk_rows
 
     leaves = np.empty(rows.size, np.uint32)
@@ -222,13 +222,13 @@ class TreeLosses(NamedTuple):
 
 
 def plan_permutation(job: ExplainJob) -> SectionPlan:
-    """The plan of `permutation`: rows are routed once through each tree, and again from every feature on their path."""
+    """Plan `permutation`: rows are routed once through each tree, and again from every feature on their path."""
     work = _permuting_nanoseconds(job, job.described.rows)
     return plan_groups("permutation", job.stock, job.resources, _task_bytes(job), work=work)
 
 
 def plan_local(job: ExplainJob) -> SectionPlan:
-    """The plan of `local`: values are drawn for all rows, and some rows are routed."""
+    """Plan `local`: values are drawn for all rows, and some rows are routed."""
     rows, groups = job.requested(_SAMPLE), len(permuted_groups(job))
     sums = 3 * 8 * rows * groups
     scratch = 8 * job.stock.tree_count * rows * groups
@@ -237,13 +237,13 @@ def plan_local(job: ExplainJob) -> SectionPlan:
 
 
 def _task_bytes(job: ExplainJob) -> int:
-    """Bytes of a task besides its trees: rows, and values that are drawn."""
+    """Return the bytes of a task in addition to its trees: rows, and values that are drawn."""
     rows, widest = job.described.rows, max(len(group.places) for group in permuted_groups(job))
     return ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows)
 
 
 def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
-    """Time of permuting values of the out-of-bag rows, and of routing `rows` again from each feature on their path."""
+    """Estimate permuting values of the out-of-bag rows, and routing `rows` again from each feature on their path."""
     stock, features = job.stock, len(job.described.used)
     again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
     drawn = job.out_of_bag_share * job.described.rows
@@ -252,7 +252,7 @@ def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
 
 
 def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
-    """`permutation`, `permutation-classes` and `permutation-trees`.
+    """Write `permutation`, `permutation-classes` and `permutation-trees`.
 
     importance  mean over the trees of the increase of the loss per out-of-bag row when the feature is permuted among
                 these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss, squared error or
@@ -273,7 +273,8 @@ def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def write_local(job: ExplainJob, plan: SectionPlan) -> None:
-    """`local`: increase of the loss on a row when a feature is permuted, mean over the trees that leave the row out.
+    """Write `local`: the increase of the loss on a row when a feature is permuted, mean over the trees that leave the
+    row out.
 
     A row per row and feature or group: `importance`, and `trees` that leave out the row; null where there are
     none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
@@ -307,7 +308,7 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permuting:
-    """What is done to the rows. Raises DataError for those without a deviance."""
+    """Return how to permute the rows. Raises DataError for rows without a deviance."""
     table = job.oob.table
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(
@@ -318,7 +319,7 @@ def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permu
 
 
 def local_file(folder: Path, tree: int) -> Path:
-    """The file of a task with the increase of the loss of the chosen rows in a tree."""
+    """Return the file of a task with the increase of the loss of the chosen rows in a tree."""
     return folder / f"local-{tree}.bin"
 
 
@@ -335,7 +336,7 @@ def permute_rows(stock: TreeStock, how: Permuting, rows: NDArray[np.uint32], fol
 def _permute_chosen(
     tree: LoadedTree, how: Permuting, left_out: NDArray[np.uint32], chosen: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
-    """Increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
+    """Return the increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
     from bigforest.kernels.explain import permute
 
     found = np.zeros((len(how.groups), chosen.size))
@@ -354,7 +355,7 @@ def _permuted(
     weight: NDArray[np.float64] | None,
     columns: int,
 ) -> Iterator[tuple[list[int], Any]]:
-    """The groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
+    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
 
     rows  out of the bag, and those of them that are evaluated.
     """
@@ -378,7 +379,7 @@ def _permuted(
 
 
 def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
-    """All features, each alone, and the requested groups. Raises ConfigError."""
+    """Return all features, each alone, and the requested groups. Raises ConfigError."""
     spec = job.forest.spec
     single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
     together = [
@@ -425,7 +426,7 @@ def _permute_tree(
 
 
 def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float64] | None) -> list[Any]:
-    """What the kernels add up, one LeafLosses after the other, of which the last has the weights of the rows.
+    """Return the LeafLosses that the kernels add up, one after the other; the last has the weights of the rows.
 
     The Poisson deviance of a row, 2 (p - y log(p)) but for what does not depend on p, is a number of the leaf less y
     times another: two losses on a row of the only class.
@@ -446,7 +447,7 @@ def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float
 
 
 def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
-    """The loss of each node on a row of each class, float64 [nodes, classes]; for regression its prediction."""
+    """Return the loss of each node on a row of each class, float64 [nodes, classes]; for regression its prediction."""
     if loss == "mse":
         return answer
     if loss == "log_loss":
@@ -457,7 +458,8 @@ def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
 
 
 def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> list[list[int]]:
-    """Groups to permute at the same time: no feature is in two, and they have `most` used features at most.
+    """Return lists of groups to permute at the same time: no feature is in two, and a list has at most `most` used
+    features.
 
     Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
     """
@@ -476,7 +478,7 @@ def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> 
 
 
 def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some: list[int], tree: int) -> Any:
-    """The rows with the values of each of these groups in random order."""
+    """Return the rows with the values of each of these groups in random order."""
     from bigforest.kernels.common.rng import stream_key
     from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
     from bigforest.kernels.explain.step import Replaced
@@ -500,7 +502,7 @@ def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some:
 
 
 def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series | None) -> dict[str, pl.DataFrame]:
-    """The tables of `write_permutation`, by name."""
+    """Return the tables of `write_permutation`, by name."""
     weight = found.weight.sum(axis=1)
     weighed = weight > 0
     whole = np.full(found.change.shape[:2], np.nan)
@@ -525,6 +527,6 @@ def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series |
 
 
 def _mean_of_trees(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean over the trees, values [trees, groups], and its standard error; nan without trees."""
+    """Return the mean over the trees, values [trees, groups], and its standard error; nan without trees."""
     mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
     return mean, error_over_trees(values)

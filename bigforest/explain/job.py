@@ -41,7 +41,7 @@ class OutOfBagRows(NamedTuple):
     bags: TreeBags | None
 
     def out_of_bag(self, tree: int) -> NDArray[np.uint32]:
-        """Numbers of the out-of-bag rows of the tree, ascending."""
+        """Return the numbers of the out-of-bag rows of the tree, ascending."""
         kept = self.table.labelled_rows()
         return kept if self.bags is None else np.ascontiguousarray(kept[self.bags.bag(tree) == 0])
 
@@ -108,7 +108,7 @@ class ExplainJob:
         return config.left_out_share
 
     def requested(self, most: int) -> int:
-        """At most how many rows are explained: those requested, else a sample of `most`."""
+        """Return an upper bound of the rows to explain: those requested, else a sample of `most`."""
         wanted = len(set(self.options.rows)) or self.options.sample or most
         return min(wanted, self.described.rows)
 
@@ -140,7 +140,7 @@ class ExplainJob:
         return OutOfBagRows(table, TreeBags.of(self.forest.files, BagInputs(spec, classes, codes)))
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
-        """The requested rows, by their positions among the rows with a target; else a sample of `most`.
+        """Return the requested rows, by their positions among the rows with a target; else a sample of `most`.
 
         Raises ConfigError for rows that are not among them.
         """
@@ -157,7 +157,7 @@ class ExplainJob:
         return places.astype(np.uint32)
 
     def seconds(self, plan: SectionPlan) -> float:
-        """Estimated time of a part."""
+        """Estimate the time of a section."""
         return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
     def over_trees(
@@ -181,7 +181,7 @@ class ExplainJob:
 
     @contextmanager
     def sweeping(self, at_once: int) -> Iterator[Executor]:
-        """An executor for tasks that iterate over all trees in their order; the trees are freed at the end."""
+        """Open an executor for tasks that iterate over all trees in their order; the trees are freed at the end."""
         try:
             yield self.resources.executor(at_once)
         finally:

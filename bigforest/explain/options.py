@@ -57,7 +57,8 @@ class ExplainOptions:
             raise ConfigError(f"{api('sample')} must be a number of rows from 1 on, not {shown(self.sample)}")
 
     def loss_for(self, spec: DataSpec, impurity: str) -> str:
-        """The loss that permuting raises in a forest of this impurity, by default its first. Raises ConfigError."""
+        """Return the loss of permutation importance in a forest of this impurity, by default its first. Raises
+        ConfigError."""
         kind, losses = "classes", ["error", "log_loss"]
         if spec.target.is_regression:
             kind, losses = "numbers", ["mse"]
@@ -89,7 +90,7 @@ class ExplainOptions:
             self.places(several(columns), spec, f"the group {name!r}")
 
     def codes(self, labels: Sequence[Any]) -> tuple[int, ...]:
-        """Codes of the classes to explain. Raises ConfigError for one that is none of the labels."""
+        """Return the codes of the classes to explain. Raises ConfigError for one that is none of the labels."""
         texts = [str(label) for label in labels]
         wanted = [str(label) for label in self.classes or ()]
         wrong = [label for label in wanted if label not in texts]
@@ -99,7 +100,7 @@ class ExplainOptions:
         return tuple(texts.index(label) for label in wanted)
 
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
-        """Positions of features in the dataspec. Raises ConfigError for a name that is not one."""
+        """Return the positions of features in the dataspec. Raises ConfigError for a name that is not one."""
         known = {feature.name: place for place, feature in enumerate(spec.features)}
         wrong = [name for name in names if not isinstance(name, str) or name not in known]
         if wrong or not names or len(set(names)) < len(names):

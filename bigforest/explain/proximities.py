@@ -55,12 +55,12 @@ class ListedLeaves(NamedTuple):
 
 
 def plan_proximities(job: ExplainJob) -> SectionPlan:
-    """The plan of `proximities`."""
+    """Plan `proximities`."""
     return plan_near(job, "proximities", job.requested(_SAMPLE))
 
 
 def plan_near(job: ExplainJob, part: str, asked: int) -> SectionPlan:
-    """The plan of listing the rows of all leaves, and of finding the nearest of some rows."""
+    """Plan listing the rows of all leaves, and finding the nearest of some rows."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
@@ -71,7 +71,7 @@ def plan_near(job: ExplainJob, part: str, asked: int) -> SectionPlan:
 
 
 def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
-    """`neighbors`, `proximity-classes`, `outliers` and, of classes, `prototypes`.
+    """Write `neighbors`, `proximity-classes`, `outliers` and, for classes, `prototypes`.
 
     neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/proximities.py), the nearest first.
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
@@ -173,7 +173,7 @@ def near_rows(
 
 
 def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
-    """The rows by leaf, and room for the proximities of a row, for kernels/explain/proximities.py."""
+    """Return the rows by leaf, and room for the proximities of a row, for kernels/explain/proximities.py."""
     from bigforest.kernels.explain.proximities import LeafRows, Shares
 
     kept, weight = oob.table.labelled_rows(), oob.table.weight()
@@ -196,7 +196,7 @@ def _neighbor_table(rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], foun
 def _outlier_table(
     rows: NDArray[np.uint64], own: NDArray[Any], sums: NDArray[np.float64], size: NDArray[np.int64]
 ) -> pl.DataFrame:
-    """own: the class of each row; size: of each class."""
+    """Return the table `outliers`; own: the class of each row; size: of each class."""
     squares = sums[np.arange(rows.size), own, 1]
     with np.errstate(divide="ignore"):
         raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[own] / squares, np.nan)  # nan where it is out of no bag
@@ -231,7 +231,8 @@ def _prototype_table(
     near: NDArray[np.float64],
     labels: pl.Series,
 ) -> pl.DataFrame:
-    """own: the class of each row; place: its neighbors; near: its proximity to those of its class, to others 0."""
+    """Return the table `prototypes`; own: the class of each row; place: its neighbors; near: its proximity to those of
+    its class, to others 0."""
     lines: list[tuple[int, int, int, int, float]] = []
     for k in range(len(labels)):
         inside = np.where((own == k)[:, None], near, 0.0)
@@ -266,13 +267,13 @@ class Filled(NamedTuple):
 
 
 def plan_filling(job: ExplainJob) -> SectionPlan:
-    """The plan of `filling`, assuming that all requested rows lack a value, if any did in training."""
+    """Plan `filling`, assuming that all requested rows lack a value, if any did in training."""
     lacking = any(feature.missing for feature in job.forest.spec.features)
     return plan_near(job, "filling", job.requested(job.described.rows) if lacking else 0)
 
 
 def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
-    """`filling`: a row per missing value of a training row, of features used by the trees.
+    """Write `filling`: a row per missing value of a training row, of features used by the trees.
 
     number  of numbers: the mean over the rows that have the value, weighted by their RF-GAP proximity to the row.
     level   of categories: the level of the largest sum of proximities, the first among ties.
@@ -310,13 +311,13 @@ def _fillable(job: ExplainJob, table: RowTable) -> Filled:
 
 
 def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
-    """Which of the values of some rows are missing, [rows, columns that may be filled]."""
+    """Return which of the values of some rows are missing, [rows, columns that may be filled]."""
     own = values[:, what.columns]
     return np.where(what.codes > 0, own == 0, np.isnan(own))
 
 
 def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, what: Filled) -> NDArray[np.uint32]:
-    """The kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
+    """Return the kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
     table, kept = oob.table, oob.table.labelled_rows()
     rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _SCANNED_CELLS // (len(table.used) + 1))
@@ -333,7 +334,7 @@ def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, what: Filled) -> NDArray
 def write_filled_rows(
     oob: OutOfBagRows, leaves: ListedLeaves, what: Filled, rows: NDArray[np.uint32], path: Path
 ) -> int:
-    """Task: write what `fill_missing` gives for some of the kept rows into a file; how many rows there are."""
+    """Task: write the result of `fill_missing` for some of the kept rows into a file; returns their number."""
     from bigforest.kernels.explain.proximities import fill_missing
 
     table = oob.table
@@ -351,7 +352,7 @@ def write_filled_rows(
 def _filling_tables(
     job: ExplainJob, oob: OutOfBagRows, what: Filled, pieces: list[tuple[NDArray[np.uint32], Path]]
 ) -> Iterator[pl.DataFrame]:
-    """The table piece by piece; the first has no rows."""
+    """Yield the table piece by piece; the first has no rows."""
     table, spec, levels = oob.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in what.columns.tolist()]

@@ -59,20 +59,20 @@ class RowTable(NamedTuple):
     classes: bool
 
     def values(self) -> NDArray[Any]:
-        """float32 or float64 [rows, used features + 1]; categories are codes, and missing values NaN."""
+        """Return float32 or float64 [rows, used features + 1]; categories are codes, and missing values NaN."""
         found = _mapped(self.folder / "values", "f4" if self.narrow else "f8")
         return found.reshape(self.rows, len(self.used) + 1)
 
     def target(self) -> NDArray[Any]:
-        """uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
+        """Return uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
         return _mapped(self.folder / "target", _TARGETS[self.classes])
 
     def weight(self) -> NDArray[np.float64] | None:
-        """float64 [rows]; None if all weights are 1."""
+        """Return float64 [rows]; None if all weights are 1."""
         return _mapped(self.folder / "weight", "f8") if self.weighted else None
 
     def labelled_rows(self) -> NDArray[np.uint32]:
-        """Numbers of the rows that have a target and weigh something, ascending, uint32."""
+        """Return the numbers of the rows with a target and a weight above 0, ascending, uint32."""
         return _mapped(self.folder / "kept", "u4")
 
     @property
@@ -93,7 +93,7 @@ def _mapped(path: Path, kind: str) -> NDArray[Any]:
 
 
 def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
-    """The table that `write_row_table` will write, before anything is read; as if no value were missing.
+    """Describe the table that `write_row_table` will write, before anything is read; as if no value were missing.
 
     Raises DataError where it lacks features.
     """
@@ -116,7 +116,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
 
 
 def _weight_column(spec: DataSpec, source: Source) -> str | None:
-    """The column of weights, if the table has it."""
+    """Return the column of weights, if the table has it."""
     return spec.weight.name if spec.weight is not None and spec.weight.name in source.schema else None
 
 
@@ -156,7 +156,8 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
 
 
 def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows:
-    """`true_rows`, of which classes have their weights too. Raises DataError also for targets that are too large."""
+    """Return targets and weights, as `true_rows`, with the weights of classes. Raises DataError also for targets that
+    are too large."""
     found = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
     if spec.target.is_regression and not (np.abs(found.target[found.known]) <= LARGEST).all():
         name = spec.target.name
@@ -165,7 +166,7 @@ def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows
 
 
 def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """The values of some rows, by ascending numbers, of a feature that no tree uses, as `RowTable.values` has others.
+    """Return the values of some rows, by ascending numbers, of a feature that no tree uses, as in `RowTable.values`.
 
     None of them where the table lacks the feature. Raises DataError.
     """
@@ -185,7 +186,7 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
 
 
 def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
-    """All rows, or as many as requested, drawn without replacement, ascending."""
+    """Return all rows, or as many as requested, drawn without replacement, ascending."""
     if rows <= most:
         return np.arange(rows, dtype=np.uint32)
     random = np.random.Generator(np.random.Philox(seed % 2**64))

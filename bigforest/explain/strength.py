@@ -56,7 +56,7 @@ class Sums(NamedTuple):
 
 
 def plan_strength(job: ExplainJob) -> SectionPlan:
-    """The plan of `strength`: rows are routed once, and votes are added up for each number of trees."""
+    """Plan `strength`: rows are routed once, and votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.classes]).itemsize
     votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
@@ -65,7 +65,7 @@ def plan_strength(job: ExplainJob) -> SectionPlan:
 
 
 def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
-    """`strength`, against the number of trees, and of classes `strength-classes`."""
+    """Write `strength`, against the number of trees, and for classes `strength-classes`."""
     settings = repr(job.options.new_rows)
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
     if job.folder.has_all(names, settings):
@@ -178,7 +178,7 @@ def _add_numbers(
 
 
 def _class_table(total: Sums, steps: list[int], of_class: int | None) -> pl.DataFrame:
-    """One row per number of trees, of all rows or of those of a class."""
+    """Return one row per number of trees, for all rows or the rows of a class."""
     chosen = slice(None) if of_class is None else slice(of_class, of_class + 1)
     rows, moments = total.rows[:, chosen].sum(axis=1), total.moments[:, :, chosen].sum(axis=2)
     voted, right, wrong = total.trees[:, :, :, chosen].sum(axis=3)
@@ -220,7 +220,7 @@ def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
 
 
 def _mean_of_trees(values: NDArray[np.float64], voted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over the trees that have out-of-bag rows, values [steps, trees]."""
+    """Return the mean over the trees that have out-of-bag rows, values [steps, trees]."""
     counted = voted > 0
     return np.where(counted, values, 0.0).sum(axis=1) / counted.sum(axis=1)
 

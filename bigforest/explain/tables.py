@@ -27,7 +27,7 @@ _SHOWN_COLUMNS = 12
 
 
 def digest(*facts: Any) -> str:
-    """A short digest of inputs."""
+    """Return a short digest of inputs."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
@@ -55,7 +55,7 @@ class ExplanationFolder:
             raise ConfigError(f"cannot write to {path}; choose another output")
 
     def without_rows(self) -> ExplanationFolder:
-        """The same folder, for tables that do not depend on rows."""
+        """Return the same folder, for tables that do not depend on rows."""
         own = copy(self)
         own._rows = ""
         return own
@@ -70,7 +70,7 @@ class ExplanationFolder:
         raise OutputExistsError(f"{self.path} {what}, which is no table of an explanation; choose another output")
 
     def has(self, name: str, options: str = "") -> bool:
-        """Whether the table exists. Raises OutputExistsError for another one in its place."""
+        """Return whether the table exists. Raises OutputExistsError for another one in its place."""
         path = self.file(name)
         if not path.exists():
             return False
@@ -84,12 +84,12 @@ class ExplanationFolder:
         )
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
-        """Whether all of these exist; each is checked. Raises OutputExistsError."""
+        """Return whether all of these exist; each is checked. Raises OutputExistsError."""
         there = [self.has(name, options) for name in names]
         return all(there)
 
     def write(self, name: str, table: pl.DataFrame, options: str = "") -> None:
-        """Write a table; `options` are those that decide what is in it."""
+        """Write a table; `options` are all options that it depends on."""
         self.write_pieces(name, [table], options)
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
@@ -101,7 +101,7 @@ class ExplanationFolder:
             write_pieces(temporary, tables, self._mark(name, options), compression="zstd", compression_level=1)
 
     def file(self, name: str) -> Path:
-        """The file of a table."""
+        """Return the path of a table."""
         return self.path / f"{name}.parquet"
 
     def _mark(self, name: str, options: str) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Explanation:
         return f"Explanation({', '.join(self.tables)})"
 
     def _repr_html_(self) -> str:
-        """The tables, with their rows and columns."""
+        """Return the tables, with their rows and columns, as HTML."""
         rows = []
         for name in self.tables:
             table = self.scan(name)

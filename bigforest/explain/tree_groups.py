@@ -64,19 +64,19 @@ class TreeStock(NamedTuple):
         return int(self.trees.nodes.sum())
 
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each tree."""
+        """Return the bytes of each tree."""
         return self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
 
     def depths(self) -> NDArray[np.float64]:
-        """Estimated length of the path of a row in each tree."""
+        """Estimate the length of the path of a row in each tree."""
         return 1.5 * np.log2(self.trees.nodes + 1.0)
 
     def load_nanoseconds(self) -> float:
-        """Estimated time of loading all trees on one thread."""
+        """Estimate the time of loading all trees on one thread."""
         return self.tree_count * _TREE_NS + self.node_count * (_LOAD_NS + _ANSWER_NS * self.width)
 
     def walk_nanoseconds(self, rows: float) -> float:
-        """Estimated time of routing rows through all trees, on one thread."""
+        """Estimate the time of routing rows through all trees, on one thread."""
         return rows * float(self.depths().sum()) * _STEP_NS
 
 
@@ -99,7 +99,7 @@ class LoadedTree(NamedTuple):
 
 
 def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
-    """The trees of some entries, to route the rows of `table`.
+    """Load the trees of some entries, to route the rows of `table`.
 
     Raises FormatError for damaged trees, and DataError where a value is missing and some splits are on projections.
     """
@@ -132,7 +132,7 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
 
 
 def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
-    """The bag weight in each node."""
+    """Yield the bag weight in each node."""
     for span in trees.spans(entries):
         for batch in batches(span, len(trees.header.spec.target.classes), ["weight"]):
             yield as_numpy(batch.column("weight")).astype(np.float64)
@@ -154,7 +154,7 @@ class Sweep(NamedTuple):
     classes: tuple[int, ...]
 
     def trees(self) -> Iterator[tuple[LoadedTree, NDArray[np.float64]]]:
-        """The trees, and of each the values of its nodes, float64 [nodes, classes].
+        """Yield the trees, each with the values of its nodes, float64 [nodes, classes].
 
         If all trees are one group, they stay loaded until `forget_trees`.
         """

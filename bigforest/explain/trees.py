@@ -50,7 +50,7 @@ class TreeShapes(NamedTuple):
 
 
 def plan_trees(job: ExplainJob) -> SectionPlan:
-    """The plan of `trees`."""
+    """Plan `trees`."""
     stock, features = job.stock, len(job.forest.spec.features)
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
@@ -60,7 +60,7 @@ def plan_trees(job: ExplainJob) -> SectionPlan:
 
 
 def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
-    """`trees`, `tree-features`, `tree-pairs` and `rules`.
+    """Write `trees`, `tree-features`, `tree-pairs` and `rules`.
 
     trees          nodes, leaves, depth, mean depth of the leaves by weight, and rows of the largest leaf.
     tree-features  nodes that split on a feature, trees that do, their mean level and the bag weight in them.
@@ -95,7 +95,7 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:
-    """The most frequent pairs first, among ties the one of the first features."""
+    """Return the most frequent pairs first, among ties the one of the first features."""
     pairs = pairs.sort("nodes", "key", descending=[True, False])
     names = pl.Series(features, dtype=pl.String)
     above, below = pairs["key"] // len(features), pairs["key"] % len(features)
@@ -103,7 +103,7 @@ def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:
 
 
 def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
-    """The most informative of some leaves; among ties the first tree and node."""
+    """Return the most informative of some leaves; among ties the first tree and node."""
     best = leaves.sort("interest", "tree", "node", descending=[True, False, False])
     table = best.head(job.options.rules).drop("interest")
     if job.forest.is_regression:
@@ -170,7 +170,7 @@ def _split_features(nodes: Nodes) -> _SplitFeatures:
 
 
 def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
-    """Features of parents with those of their children."""
+    """Count the features of parents with those of their children."""
     child = np.flatnonzero(parent[own.node] >= 0)
     above = parent[own.node[child]]
     number = own.start[above + 1] - own.start[above]
@@ -185,12 +185,12 @@ def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: 
 
 
 def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """The pairs of all parts, counted together."""
+    """Count the pairs of all tables together."""
     return pl.concat(parts).group_by("key").agg(pl.sum("nodes"))
 
 
 def _lines(nodes: Nodes, level: NDArray[np.int64]) -> pl.DataFrame:
-    """The rows of `trees`."""
+    """Return the rows of `trees`."""
     roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
     in_leaves = np.where(leaf, weight, 0.0)
     columns = {
@@ -205,7 +205,7 @@ def _lines(nodes: Nodes, level: NDArray[np.int64]) -> pl.DataFrame:
 
 
 def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> pl.DataFrame:
-    """The most informative leaves; among ties the first tree and node."""
+    """Return the most informative leaves; among ties the first tree and node."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = paths.begin[leaf]
@@ -224,7 +224,8 @@ def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: in
 
 
 def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header) -> str:
-    """The conditions of a leaf, those on one number put together, in the order in which features come first.
+    """Return the conditions of a leaf as a text, those on one number put together, in the order in which features come
+    first.
 
     Bounds are written in full: a rule is true of the rows of the leaf and of no others.
     """
@@ -268,7 +269,7 @@ def _in_levels(name: str, levels: list[str | None]) -> str:
 
 
 def _interval(name: str, low: float | None, high: float | None, missing: bool) -> str:
-    """Bounds of a number, and whether a missing value passes all of its conditions."""
+    """Return the bounds of a number as a text, and whether a missing value passes all of its conditions."""
     if low is None:
         text = f"{name} <= {high!r}"
     elif high is None:
