@@ -63,7 +63,7 @@ class Compiling(Notice):
 
 @dataclass(frozen=True, slots=True)
 class WorkerUse:
-    """What one worker of a cluster did in a run: tasks, seconds in them, and bytes of their results."""
+    """Use of one worker of a cluster in a run: tasks, their seconds, and bytes of their results."""
 
     worker: str
     tasks: int
@@ -83,7 +83,7 @@ Listener = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
-    """The listener that ignores everything."""
+    """Ignore the event: the listener of silent runs."""
 
 
 class Stage:

@@ -1,4 +1,4 @@
-"""Tables of HTML, for notebooks."""
+"""HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from html import escape
 
 
 def facts_table(title: str, facts: Mapping[str, str]) -> str:
-    """Names and values, a row each, under a title."""
+    """Return a table of names and values, a row each, under a title."""
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 
 
 def rows_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of texts under their headings."""
+    """Return a table of texts under headings."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"

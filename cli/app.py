@@ -15,28 +15,23 @@ from typing import Annotated, Any
 
 import typer
 
-from .calibrate import calibrate
 from .command import GuardedCommand
 from .compare import compare
+from .draw import plot, report
 from .encode import encode
+from .evaluate import oob, validate
 from .explain import explain
 from .export import export
 from .images import images
 from .inspect import inspect
-from .merge import merge
-from .oob import oob
 from .plan import plan
-from .plot import plot
 from .predict import predict
-from .prune import prune
-from .report import report
-from .shrink import shrink
+from .revise import calibrate, merge, prune, shrink
 from .simulate import simulate
 from .train import train
-from .validate import validate
 from .warm_up import warm_up
 
-# Seconds after which a signal is given once more.
+# Seconds after which an ignored signal is repeated.
 _MOMENT = 0.1
 _EXIT_CLOSED_PIPE = 141
 
@@ -97,9 +92,9 @@ def _stop(number: int, frame: Any) -> None:
 
 
 def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
-    """Give a signal again that Python had to ignore, because it came while compiled code of a library had called back.
+    """Repeat a signal that Python ignored because it arrived in a callback of compiled code.
 
-    So it is with most that come while kernels are compiled: LLVM takes seconds, and calls back when it is done.
+    Most signals that arrive while kernels compile are lost: LLVM works for seconds, and calls back when it is done.
     """
     number: int | None = None
     if isinstance(ignored.exc_value, KeyboardInterrupt):
@@ -113,7 +108,7 @@ def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
 
 
 def main() -> None:
-    """Run the command line; being asked to end by a signal removes temporary files as any error does."""
+    """Run the command line. A signal to end removes temporary files, as errors do."""
     sys.unraisablehook = _signal_again
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must continue doing so
@@ -125,14 +120,14 @@ def main() -> None:
         gc.freeze()  # or the interpreter looks through all that was imported, for a tenth of a second
         if not isinstance(end.__context__, BrokenPipeError) and _flushed():
             raise
-    # Whoever read our output went away. Nothing is said, and the exit code is the shell's for that.
+    # The reader closed the pipe. Exit quietly with the shell's code for SIGPIPE.
     assert sys.stdout is not None
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(_EXIT_CLOSED_PIPE)
 
 
 def _flushed() -> bool:
-    """Whether all that was printed has been read, or waits in a pipe to be."""
+    """Return False if the reader has closed the pipe before everything was printed."""
     if sys.stdout is None:  # closed from the start
         return True
     try:

@@ -1,4 +1,4 @@
-"""Shared by all commands: groups of options, --separator, running, --help by panel, and the display of errors."""
+"""Frame of all commands: groups of options, --separator, running, --help by panel, and the display of errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from .config_file import FROM_FILE
-from .options import COLUMNS, PANELS, RUN, SCHEDULER, Choice
+from .options import COLUMNS, FROM_FILE, PANELS, RUN, SCHEDULER, Choice
+from .running import STANDARD_INPUT, STREAM
 from .show import Facts, plain, show
-from .streams import STANDARD_INPUT, STREAM
 
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
@@ -29,9 +28,9 @@ EXIT_INTERRUPTED = 130
 _TABLES = ("data", "validate")
 # A tab is hard to type.
 _MARKS = {"tab": "\t", "\\t": "\t"}
-# A hyphen at which the help breaks no line; a terminal would show it, but not take it back.
+# Hyphen without line breaks while help is laid out; replaced before printing, so that text can be copied.
 _WHOLE_HYPHEN = "\N{NON-BREAKING HYPHEN}"
-# What a library says of the type of a value, and what it is here.
+# Words for the types that pydantic names in its messages.
 _TYPES = {
     "integer": "a whole number",
     "number": "a number",
@@ -42,7 +41,7 @@ _TYPES = {
 
 
 def _mark(text: str | None) -> str | None:
-    """The one character that is meant."""
+    """Return a separator as one character."""
     mark = None if text is None else _MARKS.get(text, text)
     if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n\0'):
         raise typer.BadParameter(f"it must be one character of ASCII, or tab, not {text!r}")
@@ -65,9 +64,9 @@ def command(
 ) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
     """Make a command of a function that returns facts, which `draw` prints for people.
 
-    The command has the options of each group, `run` among them, in the place of the function's parameter of that name,
-    and --separator if it reads tables, for all of them. The parameter receives a dictionary of the options that were
-    given, and nothing of the others: what is left open is for the API to choose. With `progress`, `run` includes a
+    The options of each group, `run` included, replace the function's parameter of that name. A command that reads
+    tables also has --separator. The parameter receives a dictionary of the options that were given; the API chooses the
+    others. With `progress`, `run` includes a
     listener, which shows the progress, and the client of a cluster; the facts get the seconds of the work and the
     statistics of the workers.
     """
@@ -103,7 +102,7 @@ def command(
             for own, name in tables:
                 _check_place(own[name])
             json, quiet = values["run"].pop("json", False), values["run"].pop("quiet", False)
-            facts = _with_progress(function, values, quiet) if progress else function(**values)
+            facts = _with_progress(context, function, values, quiet) if progress else function(**values)
             show(facts, draw, json=json, quiet=quiet)
             if not facts.get("fits", True):  # of a plan
                 raise typer.Exit(1)
@@ -115,12 +114,15 @@ def command(
     return decorate
 
 
-def _with_progress(function: Callable[..., Facts], values: dict[str, Any], quiet: bool) -> dict[str, Any]:
-    from .cluster import running
+def _with_progress(
+    context: typer.Context, function: Callable[..., Facts], values: dict[str, Any], quiet: bool
+) -> dict[str, Any]:
+    from .running import running
 
     begin, run = perf_counter(), values["run"]
     scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
-    with running(scheduler, quiet=quiet) as (client, ledger):
+    names = _command_line_names(context.command)
+    with running(scheduler, quiet=quiet, name_of=names.get) as (client, ledger):
         run |= {"listener": ledger} if client is None else {"listener": ledger, "scheduler": client}
         facts = function(**values)
     seconds = perf_counter() - begin
@@ -128,7 +130,7 @@ def _with_progress(function: Callable[..., Facts], values: dict[str, Any], quiet
 
 
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
-    """Give the tables of a command a separator. Raises ConfigError where none has a use for it."""
+    """Set the separator of the tables of a command. Raises ConfigError if none is a CSV file."""
     from bigforest.errors import ConfigError
     from bigforest.source import SeparatedPath, may_be_csv
 
@@ -141,7 +143,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
 
 def _check_place(table: str) -> None:
-    """Refuse a table that is not there before anything costly is imported; the API says so later."""
+    """Raise the API's error for a missing table at once, before costly imports."""
     if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (which is False for what is no path)
         from bigforest.source.files import find_files
 
@@ -154,13 +156,13 @@ def _given(context: typer.Context, name: str, value: Any) -> bool:
 
 
 class GuardedCommand(TyperCommand):
-    """A command whose errors are printed as one red line on stderr, with the traceback only under --debug.
+    """Command whose errors are printed as one red line on stderr, with the traceback only under --debug.
 
     With --json they are printed as an object on stdout, too.
     """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words of the usage: arguments by their names, in brackets where they may be left out."""
+        """Return the words of the usage: arguments by name, optional ones in brackets."""
         pieces = ["[OPTIONS]"]
         for argument in self._arguments(ctx):
             name = f"{_metavar(argument)}{'...' if argument.nargs == -1 else ''}"
@@ -171,7 +173,7 @@ class GuardedCommand(TyperCommand):
         return [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, in which no option and no name is broken at a hyphen."""
+        """Write the help, without line breaks at the hyphens of options and names."""
         formatter.width = min(formatter.width, shutil.get_terminal_size().columns - 2)  # click stops at 50
         text, self.help = self.help, _unbroken(self.help or "")
         try:
@@ -222,7 +224,7 @@ class GuardedCommand(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; exit 2 for what the user can mend, 1 for a fault of ours, 130 after Ctrl-C.
+        """Run the command; exit with 2 for an error of the user, 1 for a fault of the program, 130 after Ctrl-C.
 
         Another signal that asks to end exits with 128 and its number.
         """
@@ -234,7 +236,7 @@ class GuardedCommand(TyperCommand):
             raise self._refused(ctx, error, wants_json=ctx.params.get("json", False)) from error
 
     def _refused(self, ctx: Any, error: BaseException, *, wants_json: bool) -> typer.Exit:
-        """Say what an error is; returns the end of the program, with the exit code."""
+        """Print an error; return the exception that ends the program with its exit code."""
         message, code = _explain(error, _command_line_names(ctx.command))
         # A note says how to continue with an interrupted run.
         message = "; ".join([message, *getattr(error, "__notes__", [])])
@@ -248,7 +250,7 @@ class GuardedCommand(TyperCommand):
 
 
 def _metavar(argument: Any) -> str:
-    """How the help calls an argument."""
+    """Return the name of an argument in the help."""
     return str(argument.metavar or argument.name.upper())
 
 
@@ -257,7 +259,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Say of a value that has the wrong type what it is, and of one in a file of options in which file."""
+    """Add the expected type of a wrong value to the error, and the file if it is from one."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return
@@ -272,7 +274,7 @@ def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
 
 
 def _say_extra(error: Any) -> None:
-    """Say what to do about too many arguments, which a shell makes of a glob, and a list with spaces is."""
+    """Add a hint for too many arguments: an unquoted glob, or a list with spaces."""
     found = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", getattr(error, "message", ""))
     if found is None:
         return
@@ -284,7 +286,7 @@ def _say_extra(error: Any) -> None:
 
 
 def _say_own_name(error: Any, command: Any) -> None:
-    """Say of an option that scikit-learn has what it is called here."""
+    """Suggest the option for a name from scikit-learn."""
     if not hasattr(error, "possibilities"):
         return
     from bigforest.options.signatures import SKLEARN_NAMES

@@ -14,7 +14,7 @@ from .show import Facts, count, duration, lines, number_cell, number_cells, prin
 
 
 def draw_candidates(candidates: list[Facts]) -> None:
-    """Show the candidates of a comparison, a line each, and why those that retired did."""
+    """Show the candidates of a comparison, a line each, and why some were retired."""
     headings = ["candidate", "trees", "loss", "difference", "standard error", "time", ""]
     numbers = [number_cells(row[name] for row in candidates) for name in ("loss", "difference", "standard_error")]
     rows = [
@@ -91,7 +91,7 @@ def compare(data: options.Data, *, table: Given, config: Given, how: Given, run:
     """
     import bigforest
 
-    from .streams import default_output
+    from .running import default_output
 
     if "out" not in how:
         how["out"] = default_output(data, ".comparison")

@@ -9,8 +9,7 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG, STORE
-from .config_file import CONFIG_FILE
-from .options import Given, chosen
+from .options import CONFIG_FILE, Given, chosen
 from .show import Facts, lines, size, table_size
 
 

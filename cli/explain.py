@@ -130,7 +130,7 @@ def explain(
 
 
 def _print_head(frame: pl.DataFrame, name: str) -> None:
-    """Print the first rows of a small table: of importances the largest, of strength that of most trees."""
+    """Print the first rows of a small table: the largest importances, the strength of most trees."""
     if name == "strength":
         lines((name, "and correlation of the trees"))
         frame = frame.tail(1)

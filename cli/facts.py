@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:
-    """The summary of a training run."""
+    """Return the summary of a training run."""
     spec = forest.spec
     return {
         "forest": str(forest.directory),
@@ -34,7 +34,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
 
 
 def error_facts(forest: Forest) -> dict[str, Any] | None:
-    """The out-of-bag error, or those of numbers, and the rows measured; None for a forest without a report."""
+    """Return the out-of-bag error or regression metrics, and the number of rows; None without a report."""
     if not forest.has_oob:
         return None
     weighted = {"weighted": True} if forest.oob.weighted else {}
@@ -45,7 +45,7 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
 
 
 def choice_facts(found: Shrinkage | Power) -> dict[str, Any]:
-    """Lambda or the power, and the out-of-bag loss by each that was tried."""
+    """Return lambda or the power, and the out-of-bag loss of each value tried."""
     name = found.NAMES[0]
     return {
         name: found.amount,
@@ -55,7 +55,7 @@ def choice_facts(found: Shrinkage | Power) -> dict[str, Any]:
 
 
 def oob_facts(forest: Forest) -> dict[str, Any]:
-    """The out-of-bag report without its rows."""
+    """Return the out-of-bag report without its rows."""
     return {
         "forest": str(forest.directory),
         "trees": forest.trees,
@@ -67,13 +67,13 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
 
 
 def revised_facts(forest: Forest, *names: str) -> dict[str, Any]:
-    """Where a revised forest is, and these of its facts."""
+    """Return the path of a revised forest, and some of its facts."""
     facts = inspection_facts(forest, trees=False, features=False)
     return {name: facts[name] for name in ("forest", *names)}
 
 
 def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str, Any]:
-    """What the forest is; `trees` adds an entry per tree, `features` one per feature, the important first."""
+    """Return facts about a forest; `trees` adds an entry per tree, `features` one per feature by importance."""
     by_tree = (
         forest.nodes.group_by("tree")
         .agg(

@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .compare import draw_candidates
-from .config_file import toml_of
+from .options import toml_of
 from .show import Facts, choice_lines, count, lines, out_of_bag, plain, print_table, show, table_size, words
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _draw(facts: Facts) -> None:
 
 
 def _run_options(forest: Forest) -> dict[str, Any]:
-    """What `train --config` needs to grow the forest again, except for its table."""
+    """Return the options with which `train --config` grows the forest again."""
     from dataclasses import asdict
 
     from bigforest.options.train_options import options_in_use

@@ -1,8 +1,11 @@
-"""Options and arguments that several commands share. Those in groups become one dictionary of what the user gave."""
+"""Options and arguments that commands share, and options in a TOML file. A group of options becomes one dictionary."""
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from .streams import table_of
+from .running import table_of
 
 # The panels of --help, in their order.
 COLUMNS = "columns"
@@ -18,12 +21,12 @@ RUN = "run"
 PANELS = ("arguments", "options", "trees", "rows and bags", COLUMNS, "single families", RUN)
 
 
-# The options of a group that the user gave, by their names of the API.
+# Options of a group that the user gave, by their names in the API.
 Given = dict[str, Any]
 
 
 class Choice(NamedTuple):
-    """An option: what typer makes of it, what --help shows as its default, and how its value is read."""
+    """Option: its annotation for typer, its default in --help, and a function that reads its value."""
 
     annotation: Any
     default: Any
@@ -39,9 +42,9 @@ def option(
     panel: str | None = None,
     read: Callable[[Any], Any] | None = None,
 ) -> Choice:
-    """An option of type `kind` with the text of its help; `names` where --name-with-dashes will not do.
+    """Declare an option of type `kind` with its help text; `names` replace the default --name-with-dashes.
 
-    default  what --help shows; None for what the API chooses.
+    default  default in --help; None if the API chooses it.
     """
     # A shell completes the words in a metavar: sqrt and all of sqrt|all|INT.
     words = re.findall(r"(?<![^|])[a-z][a-z0-9_-]*(?![^|])", metavar or "")
@@ -51,24 +54,24 @@ def option(
 
 
 def flag(text: str, *names: str, panel: str | None = None) -> Choice:
-    """An option that is on where it is given, by one of these names."""
+    """Declare an option without a value, with these names."""
     return option(bool, None, text, *names, default=False, panel=panel)
 
 
 def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choice]:
-    """Some options of a group, in its order."""
+    """Return some options of a group, in its order."""
     wanted = set(names)
     assert wanted <= set(group), wanted - set(group)
     return {name: choice for name, choice in group.items() if name in wanted}
 
 
 def count_or_word(text: str) -> str | int:
-    """The whole number that `text` writes, else the text itself."""
+    """Return text as a whole number if it is one."""
     return int(text) if text.isdecimal() else text
 
 
 def number_or_word(text: str) -> str | int | float:
-    """The number that `text` writes, whole or not, else the text itself; whether it will do, the API says."""
+    """Return text as a number if it is one; the API checks it."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
@@ -89,7 +92,7 @@ ForestFolder = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=RUN)]
 
-# Which columns of a table are learned from.
+# Columns to learn from.
 TABLE = {
     "target": option(
         str, "NAME", "Target column. Default: the first of target, label, class, y that exists.", panel=COLUMNS
@@ -97,7 +100,7 @@ TABLE = {
     "exclude": option(list[str], "COL", "Column to leave out. Repeat for more.", panel=COLUMNS),
 }
 
-# Options that say how a command runs, by the names of the API.
+# Options of running a command, by their names in the API.
 _RUN_OPTIONS = {
     "overwrite": flag("Replace an existing output.", "--overwrite", panel=RUN),
     "json": flag("Print one JSON object and nothing else.", "--json", panel=RUN),
@@ -127,11 +130,80 @@ VOTES = {
 
 
 def run_options(*names: str) -> dict[str, Choice]:
-    """How a command runs: --json, --quiet and these options; "scheduler" stands for all that select a cluster."""
+    """Return --json, --quiet and these run options; "scheduler" selects all options of a cluster."""
     wanted = {"json", "quiet", *names} - {"scheduler"}
     return chosen(_RUN_OPTIONS, wanted) | (SCHEDULER if "scheduler" in names else {})
 
 
 def named_after(forest: str, suffix: str) -> str:
-    """Default name of an output, in the current folder: DIR/flights.forest gives flights<suffix>."""
+    """Return the default name of an output in the current folder: flights<suffix> for DIR/flights.forest."""
     return f"{Path(forest.rstrip('/')).name.removesuffix('.forest')}{suffix}"
+
+
+DEFAULT = Path("bigforest.toml")
+# The file that a command took options from, in the `meta` of its context.
+FROM_FILE = "bigforest.config_file"
+
+
+def _read(context: typer.Context, file: str | None) -> None:
+    """Make the options in the file the defaults of the command."""
+    path = DEFAULT if file is None and DEFAULT.is_file() else file
+    if path is None or context.resilient_parsing:
+        return
+    try:
+        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise typer.BadParameter(f"{path}: there is no such file; check the path") from error
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}; give a TOML file") from error
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
+    known = {parameter.name: parameter for parameter in context.command.params}
+    for name in ("config_file", "help", "data"):
+        known.pop(name, None)
+    found = {}
+    for name, value in given.items():
+        option = name.replace("-", "_")
+        if option not in known:
+            near = difflib.get_close_matches(option, sorted(known), n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise typer.BadParameter(f"{path}: {context.command.name} has no option {name!r}{hint}")
+        found[option] = _value(known[option], value, f"{path}: {name}")
+    context.default_map = found
+    context.meta[FROM_FILE] = path
+
+
+def _value(parameter: Any, value: Any, where: str) -> Any:
+    """Return the value of an option for the command; refuse one that would be misread."""
+    if isinstance(value, dict):
+        return json.dumps(value, default=str)  # of dates: the option says what it takes
+    if parameter.multiple:
+        return value if isinstance(value, list) else [value]
+    if isinstance(value, list) or (isinstance(value, bool) and not parameter.is_flag):
+        raise typer.BadParameter(f"{where} cannot be {'a list' if isinstance(value, list) else json.dumps(value)}")
+    return value
+
+
+_OPTION = typer.Option(
+    "--config",
+    metavar="FILE",
+    help="TOML file of options, named without dashes. Default: bigforest.toml in the current folder.",
+    callback=_read,
+    is_eager=True,
+    rich_help_panel=RUN,
+)
+CONFIG_FILE = {"config_file": Choice(Annotated[str | None, _OPTION], None, None)}
+
+
+def toml_of(options: Mapping[str, Any]) -> str:
+    """Return options as lines of TOML, without options that have no value."""
+    return "".join(f"{name} = {_written(value)}\n" for name, value in options.items() if value not in (None, (), []))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_written(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    # JSON writes text, numbers and booleans as TOML does, except for DEL.
+    return json.dumps(value).replace("\x7f", "\\u007f")

@@ -10,8 +10,7 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG
-from .config_file import CONFIG_FILE
-from .options import Given, option
+from .options import CONFIG_FILE, Given, option
 from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:
-    """All that a plan says."""
+    """Return all facts of a plan."""
     return {**asdict(plan), "seconds": plan.seconds, "fits": plan.fits}
 
 
@@ -51,7 +50,7 @@ def draw_parts(facts: Facts) -> None:
 
 
 def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
-    """Lines of what every plan says: scratch, memory, time, and whether it fits."""
+    """Return the lines that all plans have: scratch, memory, time, and whether it fits."""
     told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
     return [
         ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from . import options
 from .command import command
 from .options import Given, flag, option
+from .running import STREAM, output_at
 from .show import Facts, count, duration, lines, number_cell, percent
-from .streams import STREAM, output_at
 
 # By the names of `predict_file`, with its defaults; the order is that of --help.
 PREDICT = {
@@ -94,7 +94,7 @@ def predict(forest: options.ForestFolder, data: options.Data, *, how: Given, run
     """
     import bigforest
 
-    from .streams import default_output
+    from .running import default_output
 
     output = how.pop("out") if "out" in how else default_output(data, ".predictions.parquet")
     with output_at(output, run.get("scratch")) as written:

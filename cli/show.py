@@ -1,4 +1,4 @@
-"""Prints results on stdout: tables and aligned facts for people, one JSON object for programs."""
+"""Display of results on stdout: tables and aligned facts for people, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -47,18 +47,17 @@ def lines(*pairs: tuple[str, str]) -> None:
 
 
 def plain(text: str) -> str:
-    r"""The text on one line: what is no letter, sign or space as its escape, so `\t` or `\x1b`."""
+    r"""Return the text on one line, with control characters as escapes such as `\t` or `\x1b`."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def words(text: str) -> str:
-    """A long value of words for `lines`: where no terminal folds it, it is broken into lines here."""
+    """Return a long value for `lines`, with line breaks if no terminal will fold it."""
     return text if _console().is_terminal else fill(text, PIPE_WORDS, break_long_words=False, break_on_hyphens=False)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Print a table whose first `left` columns are text and whose others are numbers, which are never broken: where the
-    terminal is narrower than they are, the table is wider than it."""
+    """Print a table of `left` columns of text, then of numbers, which are never broken, even in a narrow terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -76,24 +75,24 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left:
 
 
 def count(number: int, noun: str = "") -> str:
-    """12,345 or, with a noun, 1 row and 12,345 rows."""
+    """Return 12,345 or, with a noun, 1 row and 12,345 rows."""
     if not noun:
         return f"{number:,}"
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
 def percent(share: float | None) -> str:
-    """4.21 %"""
+    """Return a share as 4.21 %."""
     return "unknown" if share is None else f"{100 * share:.2f} %"
 
 
 def number_cell(value: float | None) -> str:
-    """1.23457"""
+    """Return a number as 1.23457."""
     return "unknown" if value is None else f"{value:.6g}"
 
 
 def number_cells(values: Iterable[float | None]) -> list[str]:
-    """The numbers of a column with as many decimals as give the largest four digits; nothing for None."""
+    """Return the numbers of a column with equal decimals, four digits in the largest; "" for None."""
     values = list(values)
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0
@@ -101,7 +100,7 @@ def number_cells(values: Iterable[float | None]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """0.42 s, 73 s or 1 h 02 min"""
+    """Return 0.42 s, 73 s or 1 h 02 min."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 120:
@@ -111,7 +110,7 @@ def duration(seconds: float) -> str:
 
 
 def size(total: int) -> str:
-    """0 B, 12 kB, 3.4 MB, 56 GB"""
+    """Return 0 B, 12 kB, 3.4 MB or 56 GB."""
     amount, unit = float(total), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1000:
@@ -130,7 +129,7 @@ def _console() -> Console:
 
 
 def _print(drawn: Table, needed: int = 0) -> None:
-    """Print without the spaces that fill a table's lines, which would be noise in a file; `needed`: least width."""
+    """Print without trailing spaces, at least `needed` characters wide."""
     console = _console()
     console.width = max(console.width, needed)
     with console.capture() as capture:
@@ -139,7 +138,7 @@ def _print(drawn: Table, needed: int = 0) -> None:
 
 
 def table_size(facts: Facts) -> list[tuple[str, str]]:
-    """The lines that say what a forest or a store was made of."""
+    """Return the lines about the training table."""
     dropped = f" ({count(facts['dropped'])} more without a target were left out)" if facts["dropped"] else ""
     return [
         ("target", plain(facts["target"])),
@@ -150,7 +149,7 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
 
 
 def stop_lines(facts: Facts) -> list[tuple[str, str]]:
-    """The line that says why there are this many trees, where the out-of-bag error decided it."""
+    """Return the line about early stopping, if it was used."""
     stop = facts["stop"]
     if stop is None:
         return []
@@ -161,7 +160,7 @@ def stop_lines(facts: Facts) -> list[tuple[str, str]]:
 
 
 def out_of_bag(oob: Facts | None) -> str:
-    """The error and its number of rows, in words."""
+    """Return the out-of-bag error and its number of rows, in words."""
     if oob is None:
         return "no estimate, because trees were grown on all rows or changed afterwards; use a validation set"
     if not oob["rows"]:
@@ -177,7 +176,7 @@ def out_of_bag(oob: Facts | None) -> str:
 
 
 def choice_lines(facts: Facts) -> list[tuple[str, str]]:
-    """The lines about lambda and the power, where leaves are shrunk and shares raised, or some was tried."""
+    """Return the lines about lambda and the power, if they were tried or used."""
     shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0)
     raised = _choice_line(facts["power"], "power", 1.0)
     return [(name, text) for name, text in (("shrinkage", shrunk), ("probabilities", raised)) if text]
@@ -195,7 +194,7 @@ def _choice_line(choice: Facts, name: str, usual: float) -> str:
 
 
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
-    """The line about the last row of a validation curve, if there is one."""
+    """Return the line about the last row of a validation curve, if there is one."""
     if curve is None:
         return []
     rejected = f", {count(curve['rejected'])} of them rejected" if curve["rejected"] else ""
@@ -203,7 +202,7 @@ def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
 
 
 def _finite(value: Any) -> Any:
-    """The value with NaN and infinities, and dates and decimals, which JSON does not have, as null and as text."""
+    """Return a value for JSON: NaN as null; infinities, dates and decimals as text."""
     if isinstance(value, Mapping):
         return {str(key): _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The program `bigforest`: loads the commands and runs them, and ends on Ctrl-C in a line also while it loads them."""
+"""The program `bigforest`: it loads and runs the commands. Ctrl-C ends it with one line, even while it loads them."""
 
 from __future__ import annotations
 

@@ -9,10 +9,9 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG
-from .config_file import CONFIG_FILE
-from .options import RUN, Given, count_or_word, option
+from .options import CONFIG_FILE, RUN, Given, count_or_word, option
+from .running import table_of
 from .show import Facts, choice_lines, count, duration, lines, out_of_bag, stop_lines, table_size, validation_lines
-from .streams import table_of
 
 
 def _draw(facts: Facts) -> None:
@@ -82,7 +81,7 @@ def train(
     import bigforest
 
     from .facts import training_facts
-    from .streams import default_output
+    from .running import default_output
 
     if data is None and "resume" not in how:
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")

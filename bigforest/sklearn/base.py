@@ -1,4 +1,4 @@
-"""Shared by the estimators: fitting, adding trees, leaves, bags, and pickling."""
+"""Base class of the estimators: fitting, adding trees, leaves, bags, and pickling."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _ALONE |= {"stop_oob": None, "calibration": None, "keep_votes": False, "oob_scor
 
 
 def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
-    """Keep the arguments of __init__ as they are, as scikit-learn wants it; `given` are the locals there."""
+    """Store the arguments of __init__ unchanged, as scikit-learn requires; `given` are the locals of __init__."""
     for name, value in given.items():
         if name not in ("self", "__class__"):
             setattr(estimator, name, value)
 
 
 class BaseBigForest(BaseEstimator):  # type: ignore[misc]
-    """A forest as an estimator; the classes that users see declare the parameters and say what is predicted.
+    """Forest as an estimator; the public classes declare the parameters and define the prediction.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
 
     def __len__(self) -> int:
-        """Number of trees."""
+        """Return the number of trees."""
         check_is_fitted(self)
         return len(self.forests_[0])
 
     def __getitem__(self, number: int) -> ForestTree:
-        """One tree: see `estimators_`."""
+        """Return one tree, see `estimators_`."""
         return self.estimators_[number]
 
     def __iter__(self) -> Iterator[ForestTree]:
@@ -149,7 +149,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def forest_(self) -> Forest:
-        """The forest. Raises AttributeError where there are several, one for each output."""
+        """The forest. Raises AttributeError if there are several, one for each output."""
         check_is_fitted(self)
         if len(self.forests_) > 1:
             raise AttributeError(
@@ -173,7 +173,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def estimators_(self) -> list[ForestTree]:
-        """The trees, as estimators with the methods and some of the attributes of scikit-learn's."""
+        """The trees, as estimators with methods and attributes of scikit-learn's trees."""
         check_is_fitted(self)
         seed = self.forests_[0].config.seed
         return [ForestTree(self, number, seed) for number in range(len(self))]
@@ -227,7 +227,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
-        """`fit`, given the columns of y."""
+        """Fit, given the columns of y."""
         raise NotImplementedError
 
     def apply(self, X: Any) -> NDArray[np.int64]:
@@ -295,26 +295,26 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return path_matrix((leaves + roots).reshape(len(leaves), -1), parent), first
 
     def _leaves(self, X: Any) -> NDArray[np.int64]:
-        """The leaf of each row in each tree of each output, int64 [rows, trees, outputs]."""
+        """Return the leaf of each row in each tree of each output, int64 [rows, trees, outputs]."""
         return np.stack(self._answers(X, "apply"), axis=2).astype(np.int64)
 
     def _answers(self, X: Any, method: str, **options: Any) -> list[Any]:
-        """The result of a method of the forest of each output for these rows."""
+        """Call a method of the forest of each output with these rows; return the results."""
         check_is_fitted(self)
         table, threads = self._read(X), threads_of(self.n_jobs)
         return [getattr(forest, method)(table, threads=threads, **options) for forest in self.forests_]
 
     @classmethod
     def _ours(cls) -> Any:
-        """The class that declares the parameters; one derived from it may have an __init__ with others."""
+        """Return the class that declares the parameters: derived classes may have other parameters."""
         return next(kind for kind in cls.__mro__ if BaseBigForest in kind.__bases__)
 
     def _parameters(self) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name."""
         return {name: getattr(self, name) for name in self._ours()._get_param_names()}
 
     def _alone(self) -> BaseBigForest:
-        """An estimator that is not fitted, of one tree on all rows, with the parameters of this one that go with it."""
+        """Return an unfitted estimator of one tree on all rows, with the parameters of this one that apply."""
         own = self._parameters()
         forest: BaseBigForest = self._ours()(**own | {name: _ALONE[name] for name in _ALONE.keys() & own.keys()})
         return forest
@@ -322,7 +322,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, X: Any, targets: Sequence[pl.Series], sample_weight: Any, groups: Any, class_weights: Sequence[Any]
     ) -> bool:
-        """Grow the forest of each target, or add trees to them; False where they have them all."""
+        """Grow a forest for each target, or add trees; return False if no tree is missing."""
         frame, names = self._table(X)
         check_consistent_length(frame, *targets)
         weighted = sample_weight is not None or any(weight is not None for weight in class_weights)
@@ -376,7 +376,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return True
 
     def _grows_further(self, options: Mapping[str, Any], outputs: int) -> bool:
-        """Whether trees are missing for as many as are requested. Raises ConfigError."""
+        """Return True if more trees are requested than exist. Raises ConfigError."""
         trees, grown = options["trees"], len(self)
         if trees < grown:
             raise ConfigError(
@@ -408,13 +408,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return True
 
     def _written(self, forest: Forest) -> TemporaryFolder:
-        """A folder with a copy of the forest, to which trees are added."""
+        """Write a copy of the forest, to which trees are added, into a temporary folder."""
         home = TemporaryFolder(None if self.scratch is None else as_path(self.scratch))
         forest.write(home.path / "forest")
         return home
 
     def _table(self, X: Any) -> tuple[pl.DataFrame | SparseTable, list[str]]:
-        """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
+        """Return X as a table, validated as scikit-learn does, and its column names."""
         frame = table_frame(X := unmasked(X))
         if frame is None:
             cells = objects_of(X)
@@ -429,8 +429,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return frame, frame.columns
 
     def _read(self, X: Any) -> Any:
-        """Rows to predict, checked against those of training, as the forest reads them: a frame, or an array, dense or
-        sparse."""
+        """Return rows to predict, validated against the training rows: a frame, or a dense or sparse array."""
         frame = table_frame(X := unmasked(X))
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
@@ -442,27 +441,26 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
 
     def _objects(self, cells: NDArray[np.object_], *, reset: bool = True) -> NDArray[np.object_]:
-        """An array of objects as scikit-learn checks it."""
+        """Return an array of objects, validated by scikit-learn."""
         checked: NDArray[np.object_] = validate_data(
             self, cells, dtype=None, ensure_all_finite="allow-nan", reset=reset
         )
         return checked
 
     def _array(self, X: Any, *, reset: bool = True) -> Any:
-        """X as scikit-learn checks it; objects, as in lists with None, and floats of more than 64 bits are float64."""
+        """Return X, validated by scikit-learn; objects, as in lists with None, and longer floats become float64."""
         X = validate_data(self, X, accept_sparse="csr", ensure_all_finite="allow-nan", reset=reset)
         if X.dtype.kind == "O" or (X.dtype.kind == "f" and X.dtype.itemsize > 8):
             X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite="allow-nan")
         return X
 
     def _places(self, forest: Forest) -> dict[str, int]:
-        """The place of the column of X that each feature is from, in the order of the features."""
+        """Return the column number in X of each feature, by name."""
         column = {name: number for number, name in enumerate(self._names)}
         return {feature.name: column[feature.column or feature.name] for feature in forest.spec.features}
 
     def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
-        """Columns of the out-of-bag report of each output for all rows of X, float64 [rows, columns]; NaN where no tree
-        voted."""
+        """Return columns of the out-of-bag report of each output, float64 [rows of X, columns]; NaN without votes."""
         found = []
         for forest in self.forests_:
             names = names_of(forest)
@@ -480,7 +478,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return found
 
     def _scored(self, truth: Any, prediction: NDArray[Any], voted: NDArray[np.bool_], score: Callable[..., Any]) -> Any:
-        """A score of the rows that some tree has not seen: the estimator's own, or that of the parameter oob_score."""
+        """Score the out-of-bag rows, by the parameter oob_score if it is a function."""
         if not voted.any():
             return float("nan")
         chosen = self.oob_score if callable(self.oob_score) else score
@@ -488,7 +486,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
 
 def described(estimator: _Estimator) -> _Estimator:
-    """Complete the docstring of an estimator: by the parameters and attributes that both have, and by the options."""
+    """Add shared parameters and attributes, and the options, to the docstring of an estimator."""
     if estimator.__doc__ and BaseBigForest.__doc__:  # there are none with python -OO
         own, shared = inspect.cleandoc(estimator.__doc__), inspect.cleandoc(BaseBigForest.__doc__)
         entries = option_entries(words=_WORDS) | section(shared, "Parameters") | section(own, "Parameters")
@@ -499,7 +497,7 @@ def described(estimator: _Estimator) -> _Estimator:
 
 
 def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
-    """A listener that prints the stages of a run, and with verbose=2 or more their progress. Raises ConfigError."""
+    """Return a listener that prints stages of a run, and with verbose=2 their progress. Raises ConfigError."""
     if not isinstance(verbose, int | np.integer):
         raise ConfigError(f"verbose must be a whole number, not {verbose!r}")
     if not verbose:

@@ -1,4 +1,4 @@
-"""BigForestClassifier: from rows and classes, as scikit-learn takes them, to forests, classes and probabilities."""
+"""BigForestClassifier: scikit-learn's interface to classification forests."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return only(self._shares(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """Logarithms of `predict_proba`; minus infinity for a class without votes.
+        """Return the logarithms of `predict_proba`; minus infinity for a class without votes.
 
         Parameters
         ----------
@@ -241,11 +241,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self._of_largest(self._shares(X, trees))
 
     def _of_largest(self, shares: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
-        """The class with the largest share in each row, of each output."""
+        """Return the class with the largest share, by row and output."""
         return joined([own.take(found.argmax(axis=1)) for own, found in zip(self._classes, shares, strict=True)])
 
     def _shares(self, X: Any, trees: Sequence[int] | None = None) -> list[NDArray[np.float64]]:
-        """The shares of the classes of each output."""
+        """Return the class shares of each output."""
         found = self._answers(X, "predict_proba", trees=trees)
         return [
             self._of_all_classes(number, shares if isinstance(shares, np.ndarray) else shares.to_numpy())
@@ -253,7 +253,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         ]
 
     def _of_all_classes(self, output: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Shares with a column for every class: those whose rows all have weight 0 are not in the forest."""
+        """Return shares with a column for every class, also for classes whose rows all have weight 0."""
         classes = self._classes[output]
         place = {label: number for number, label in enumerate(labels_in_forest(classes).to_list())}
         known = [place[label] for label in self.forests_[output].classes]
@@ -277,7 +277,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
 
 def _check_scored(truth: NDArray[Any]) -> None:
-    """Raise DataError for several outputs of which scikit-learn has no score."""
+    """Raise DataError for several outputs that scikit-learn cannot score."""
     kind = type_of_target(truth)
     if kind != "multilabel-indicator":
         raise DataError(
@@ -287,7 +287,7 @@ def _check_scored(truth: NDArray[Any]) -> None:
 
 
 def _class_weights(given: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
-    """The option class_weight of each output."""
+    """Return the option class_weight for each output."""
     if isinstance(given, list | tuple):
         if len(given) != len(classes):
             raise ConfigError(
@@ -303,7 +303,7 @@ def _class_weights(given: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
 
 
 def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
-    """The option class_weight. Weights of classes that a part of the table lacks are dropped, as in scikit-learn."""
+    """Return the option class_weight. Weights of classes without rows are dropped, as in scikit-learn."""
     if given is None or (isinstance(given, str) and given in ("balanced", "balanced_subsample")):
         return given
     if not isinstance(given, dict):
@@ -327,7 +327,7 @@ def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
 
 
 def _without_classes(class_weight: dict[Any, float], labels: pl.Series, sample_weight: Any) -> NDArray[np.float64]:
-    """The weights of the rows, 0 in classes of weight 0: these rows are left out, and their classes stay."""
+    """Return the row weights, with 0 in classes of weight 0: their rows are left out, the classes stay."""
     weights = checked_sample_weight(1.0 if sample_weight is None else sample_weight, labels)
     left_out = labels.is_in([label for label, weight in class_weight.items() if not weight]).to_numpy()
     return np.where(left_out, 0.0, weights)

@@ -1,6 +1,4 @@
-"""Conversion of the estimators' parameters to options of `bigforest.train`. Most have the same name and are passed
-on.
-"""
+"""Conversion of the estimators' parameters to options of `bigforest.train`; most have the same name."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.options.values import BOOSTED
 
-# What the estimators call options that have another name in `bigforest.train`, which its messages use.
+# Parameters of the estimators by the names that `bigforest.train` has for them.
 _PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}
 _PARAMETER |= {"group": "groups", "weight": "sample_weight", "data": "X"}
 
@@ -36,7 +34,7 @@ NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance", "poi
 def training_options(
     given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool, outputs: int
 ) -> dict[str, Any]:
-    """The options of training except for seed and class_weight.
+    """Return the options of training except for seed and class_weight.
 
     given     parameters by name.
     criteria  impurities by the names of criteria.
@@ -69,7 +67,7 @@ def training_options(
         "min_split": _rows_of("min_samples_split", given["min_samples_split"], rows, 2),
         "sample_fraction": _share_of(given["max_samples"], given["bootstrap"], rows),
     }
-    # Beyond the first, rows with weights count as their mean weight: with these a leaf has the share at least.
+    # Weighted rows count as their mean weight after the first: one more row guarantees the share in a leaf.
     fewest = math.ceil(float(share) * rows) + (weighted and share > 0.0)
     if given["min_samples_leaf"] != "auto":
         fewest = max(fewest, _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1))
@@ -88,8 +86,11 @@ def training_options(
 
 
 def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of class_weight="balanced_subsample": balanced weights, and bags in which classes have their shares,
-    so that the weights are balanced in each bag as well. Raises ConfigError where bags are drawn otherwise."""
+    """Return the options of class_weight="balanced_subsample".
+
+    Stratified bags keep the class shares, so balanced weights are balanced in each bag, too. Raises ConfigError for
+    another sampling.
+    """
     balanced = {**options, "class_weight": "balanced"}
     if not TrainConfig.of(**balanced).bootstrap:
         return {"class_weight": "balanced"}
@@ -101,7 +102,7 @@ def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_shared(given: Mapping[str, Any], outputs: int) -> None:
-    """Raise ConfigError for a parameter by which the forests of several outputs had different numbers of trees."""
+    """Raise ConfigError for a parameter that would give the outputs different numbers of trees."""
     if given.get("sampling") in BOOSTED:
         raise ConfigError(
             f"sampling={given['sampling']!r} follows the errors of one output, and y has {outputs}; use "
@@ -114,7 +115,7 @@ def _check_shared(given: Mapping[str, Any], outputs: int) -> None:
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed: the number given, or one drawn as scikit-learn's estimators draw theirs."""
+    """Return a seed: the given number, or one drawn as in scikit-learn's estimators."""
     if _is_whole(random_state):
         if random_state < 0:
             raise ConfigError(f"random_state must be at least 0, not {random_state!r}")
@@ -123,7 +124,7 @@ def seed_of(random_state: Any) -> int:
 
 
 def threads_of(n_jobs: Any) -> int | None:
-    """Threads; None for all processors. Raises ConfigError."""
+    """Return the number of threads; None for all processors. Raises ConfigError."""
     if n_jobs is None:
         # Set by joblib for its workers, which share the processors.
         most = os.environ.get("NUMBA_NUM_THREADS", "")
@@ -157,7 +158,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
-    """A number of rows given as such or as a fraction of all."""
+    """Return a number of rows, from a count or a fraction of all."""
     if _is_whole(value) and value >= least:
         return int(value)
     if isinstance(value, float | np.floating) and 0.0 < value <= 1.0:
@@ -169,7 +170,7 @@ def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
 
 
 def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
-    """The size of a bag as a fraction of the rows."""
+    """Return the size of a bag as a fraction of the rows."""
     if max_samples is None:
         return 1.0
     if bootstrap is False:
@@ -187,7 +188,7 @@ def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
 
 
 def _drawn(max_features: Any) -> Any:
-    """The option `mtry`."""
+    """Return the option `mtry`."""
     if max_features is None or (isinstance(max_features, float | np.floating) and max_features == 1.0):
         return "all"
     return max_features

@@ -1,4 +1,4 @@
-"""BigForestRegressor: from rows and numbers, as scikit-learn takes them, to forests and predicted numbers."""
+"""BigForestRegressor: scikit-learn's interface to regression forests."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
 
 def _numbers(found: NDArray[np.float64] | pl.DataFrame, quantiles: int) -> NDArray[np.float64]:
-    """What `Forest.predict` gives, as an array."""
+    """Return predictions of `Forest.predict` as an array."""
     if isinstance(found, np.ndarray):
         return found
     return found.drop("prediction").to_numpy() if quantiles else found["prediction"].to_numpy()

@@ -30,8 +30,7 @@ from bigforest.source.in_memory import (
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
-    """A table of Polars, pandas or pyarrow, or one that exports an Arrow stream, as a frame; None for what becomes an
-    array.
+    """Return a table of Polars, pandas, pyarrow or with an Arrow stream as a frame; None for arrays and lists.
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """
@@ -56,19 +55,19 @@ def table_frame(X: Any) -> pl.DataFrame | None:
 
 
 def unmasked(values: Any) -> Any:
-    """An array whose masked cells are NaN, where scikit-learn would read what is below the mask; others as they are."""
+    """Replace masked cells of an array by NaN, as scikit-learn would ignore the mask."""
     return plain_array(values) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
-    """An array of objects or text, as scikit-learn makes of frames, or a list of rows with some; None for others."""
+    """Return an array of objects or text, or a list of rows with some, as an array of objects; otherwise None."""
     cells = table_of_list(X)
     mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
     return np.asarray(cells, object) if mixed else None
 
 
 def has_text(cells: NDArray[np.object_]) -> bool:
-    """Whether some cells are text and not numbers."""
+    """Return True if a cell is text and not a number."""
     try:
         cells.astype(np.float64)
     except ValueError:
@@ -79,14 +78,14 @@ def has_text(cells: NDArray[np.object_]) -> bool:
 
 
 def named(X: NDArray[Any] | pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Columns under these names, by their places."""
+    """Return X as a frame with these column names."""
     if isinstance(X, pl.DataFrame):
         return X.rename(dict(zip(X.columns, names, strict=True))) if X.columns != list(names) else X
     return frame_from_numpy(X, names)
 
 
 def category_names(given: Any, names: Sequence[str]) -> list[str]:
-    """Names of the columns that are categories, from names and places. Raises ConfigError."""
+    """Return the names of category columns, from names and column numbers. Raises ConfigError."""
     if given is None:
         return []
     found: list[str] = []
@@ -101,9 +100,9 @@ def category_names(given: Any, names: Sequence[str]) -> list[str]:
 
 
 def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The frame with these columns as whole numbers where they are floats, as those with gaps are in other libraries.
+    """Convert float columns to whole numbers: other libraries store integers with missing values as floats.
 
-    Raises DataError where one is not whole.
+    Raises DataError for a value that is not whole.
     """
     made = []
     for name in names:
@@ -118,7 +117,7 @@ def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 
 def check_dense(y: Any) -> None:
-    """Raise DataError for a sparse target, in the words of scikit-learn."""
+    """Raise DataError for a sparse target, with scikit-learn's message."""
     if is_sparse(y):
         raise DataError(
             "sparse multilabel-indicator for y is not supported; give an array with one class or number per row"
@@ -126,7 +125,7 @@ def check_dense(y: Any) -> None:
 
 
 def outputs_of(y: Any) -> list[Any]:
-    """The columns of a target, one for each output. Columns of frames keep their types."""
+    """Return the columns of a target, one for each output. Columns of frames keep their types."""
     if isinstance(y, pl.DataFrame):
         columns = y.get_columns()
     elif package_of(y) == "pandas" and hasattr(y, "columns"):
@@ -141,14 +140,14 @@ def outputs_of(y: Any) -> list[Any]:
 
 
 def only(of_outputs: Sequence[Any]) -> Any:
-    """The items of the outputs as scikit-learn shows them: a list, or the item itself where there is one output."""
+    """Return a list of several outputs' items, or the item of a single output, as scikit-learn does."""
     return list(of_outputs) if len(of_outputs) > 1 else of_outputs[0]
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Answers for several outputs, the outputs along the second axis; those for a single one as they are.
+    """Stack the predictions for several outputs along the second axis; return those of a single output unchanged.
 
-    Types that have no common one, as numbers and text, become objects.
+    Types without a common one, such as numbers and text, become objects.
     """
     if len(columns) == 1:
         return columns[0]
@@ -158,7 +157,7 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
-    """The classes of a target in ascending order, the place of each row's among them, and the labels as a column."""
+    """Return the classes in ascending order, the class number of each row, and the labels as a column."""
     labels = np.asarray(y)
     if labels.dtype.kind in "fO":
         assert_all_finite(labels, input_name="y")
@@ -170,20 +169,20 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
 
 
 def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
-    """Labels as a forest has them: whole numbers, booleans, or text, whose order may be another one."""
+    """Return labels as forests store them: whole numbers, booleans, or text, which may be ordered differently."""
     if labels.dtype.kind == "f":  # whole numbers, as check_classification_targets has found
         labels = labels.astype(np.int64)
     return pl.Series(labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()])
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:
-    """The regression targets."""
+    """Return the regression targets as float64."""
     numbers: NDArray[np.float64] = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     return numbers
 
 
 def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
-    """The weights of the rows; a single number is that of each."""
+    """Return the row weights; a single number applies to every row."""
     if isinstance(sample_weight, Real):
         sample_weight = np.full(frame.shape[0], sample_weight)
     weights: NDArray[np.float64] = check_array(

@@ -1,4 +1,4 @@
-"""One tree of a forest as an estimator, with what tools look for in scikit-learn's trees."""
+"""One tree of a forest as an estimator, with the attributes that tools read from scikit-learn's trees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _has_classes(tree: Any) -> bool:
 
 
 class FittedArrays(NamedTuple):
-    """The nodes of a tree in preorder, under the names of scikit-learn's `tree_`; -1 and -2 stand where it has them.
+    """Nodes of a tree in preorder, with the names of scikit-learn's `tree_`, and -1 and -2 as it has them.
 
     children_left, children_right  int64, -1 in leaves
     feature         int64, place of the column of X; -2 in leaves and where a node is oblique
@@ -80,7 +80,7 @@ class FittedArrays(NamedTuple):
 
 
 class ForestTree(BaseEstimator):  # type: ignore[misc]
-    """A tree of a forest, as an estimator: it predicts what the tree alone says, classes as the forest names them.
+    """Tree of a forest as an estimator. It predicts with this tree alone; classes are those of the forest.
 
     Those in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all rows that it is given, with the
     forest's parameters except those about bags. With several outputs it is the trees of this number of all of them.
@@ -109,7 +109,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
             self._take(estimator, number)
 
     def _take(self, forest: Any, number: int) -> None:
-        """Be this tree of a fitted forest."""
+        """Take the attributes of this tree of a fitted forest."""
         self._forest, self._number = forest, number
         self._trees = [own[number] for own in forest.forests_]
         self.__dict__.pop("tree_", None)
@@ -190,17 +190,17 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         return tree_shares(own)[0] if normalize else own[0] / tree.nodes["weight"][0]
 
     def get_depth(self) -> int:
-        """Level of the deepest leaf, the root having 0."""
+        """Return the depth of the deepest leaf; the root has depth 0."""
         check_is_fitted(self)
         return max(int(tree.depth) for tree in self._trees)
 
     def get_n_leaves(self) -> int:
-        """Number of leaves, of all outputs."""
+        """Return the number of leaves, of all outputs."""
         check_is_fitted(self)
         return sum(tree.leaves for tree in self._trees)
 
     def apply(self, X: Any) -> NDArray[np.int64]:
-        """Number of the leaf in which each row ends; with several outputs int64 [rows, outputs]."""
+        """Return the leaf of each row; with several outputs int64 [rows, outputs]."""
         check_is_fitted(self)
         return joined([self._apply(output, X) for output in range(len(self._trees))])
 
@@ -208,8 +208,10 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         return self._trees[output].apply(self._forest._read(X)).astype(np.int64)
 
     def decision_path(self, X: Any) -> Any:
-        """Sparse matrix in CSR format, [rows, nodes]: 1 where a node is on the path of a row. A list of them for
-        several outputs."""
+        """Return a sparse matrix in CSR format, [rows, nodes]: 1 if a node is on the path of a row.
+
+        With several outputs, a list of matrices.
+        """
         check_is_fitted(self)
         found = []
         for output, tree in enumerate(self._trees):
@@ -221,32 +223,31 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         return only(found)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """What the tree predicts for each row."""
+        """Return the prediction of the tree for each row."""
         check_is_fitted(self)
         return self._forest._predict(X, trees=[self._number])
 
     @available_if(_has_classes)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """The shares of the classes in the leaf of each row, in the order of the forest's `classes_`; a list for
-        several outputs."""
+        """Return the class shares in the leaf of each row, in the order of `classes_`; a list for several outputs."""
         check_is_fitted(self)
         return only(self._forest._shares(X, trees=[self._number]))
 
     @available_if(_has_classes)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of `predict_proba`; minus infinity for a class that the leaf lacks."""
+        """Return the logarithms of `predict_proba`; minus infinity for a class that the leaf lacks."""
         check_is_fitted(self)
         with np.errstate(divide="ignore"):
             return only([np.log(shares) for shares in self._forest._shares(X, trees=[self._number])])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy, or R2 for regression, as the score of the forest."""
+        """Return the accuracy, or R2 for regression."""
         score: float = type(self.estimator).score(self, X, y, sample_weight)
         return score
 
 
 def path_matrix(leaves: NDArray[np.int64], parent: NDArray[np.int64]) -> Any:
-    """The nodes on the paths of rows, a sparse matrix in CSR format, int64 [rows, nodes].
+    """Return the nodes on the paths of rows as a sparse matrix in CSR format, int64 [rows, nodes].
 
     leaves  int64 [rows, trees], the nodes where they end.
     parent  int64 [nodes]; -1 at a root.
@@ -263,6 +264,6 @@ def path_matrix(leaves: NDArray[np.int64], parent: NDArray[np.int64]) -> Any:
 
 
 def mean_of_shares(of_outputs: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over outputs of the shares of features, each summing to 1; outputs without a split are left out."""
+    """Return the mean over outputs of the shares of features, without outputs that have no split; sums to 1."""
     found = [shares / shares.sum() for shares in of_outputs if shares.any()]
     return np.mean(found, axis=0) if found else np.zeros_like(of_outputs[0])

@@ -62,9 +62,7 @@ def test_whole_numbers__measure_where_they_are_many_and_not_numbered_through(cas
     for given in (data, tmp_path / "table.parquet"):
         forest, said = notices(given)
         assert forest.is_regression == measures
-        assert ["--task classification" in text and 'task="classification"' in text for text in said] == [
-            True
-        ] * measures
+        assert ["set task to classification" in text for text in said] == [True] * measures
         assert (bigforest.plan_training(given, "y").classes == 1) == measures
     if measures:
         forest, said = notices(data, task="classification")
@@ -120,7 +118,7 @@ def test_one_class__on_the_command_line(run: Run, folder: Path) -> None:
 def test_many_whole_numbers__on_the_command_line(run: Run, folder: Path) -> None:
     table(WHOLE * 3).write_parquet("prices.parquet")
     run("train", "prices.parquet", "--trees", "3")
-    assert run.code == 0 and "--task classification" in run.err and "MSE" in run.out
+    assert run.code == 0 and "set --task to classification" in run.err and "MSE" in run.out
 
 
 def masked(values: Any, *cells: Any) -> Any:

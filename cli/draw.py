@@ -1,7 +1,8 @@
-"""bigforest plot"""
+"""Commands that draw a forest: plot, single charts, and report, one HTML page."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from . import options
 from .command import command
 from .options import Given, option
-from .show import Facts, duration, lines
+from .show import Facts, duration, lines, size
 
 # By the names of `plot_forest`, with its defaults; the order is that of --help.
 PLOT = {
@@ -31,11 +32,11 @@ PLOT = {
 }
 
 
-def _draw(facts: Facts) -> None:
+def _draw_plots(facts: Facts) -> None:
     lines(("files", "\n".join(facts["files"])), ("time", duration(facts["seconds"])))
 
 
-@command(_draw, plot=PLOT, run=options.run_options("overwrite", "threads", "scratch", "memory"))
+@command(_draw_plots, plot=PLOT, run=options.run_options("overwrite", "threads", "scratch", "memory"))
 def plot(
     forest: options.ForestFolder,
     data: Annotated[
@@ -62,3 +63,36 @@ def plot(
     plot.setdefault("out", options.named_after(forest, ".pictures"))
     files = bigforest.plot_forest(forest, data, **plot, **run)
     return {"forest": forest, "files": [str(file) for file in files]}
+
+
+def _draw_report(facts: Facts) -> None:
+    lines(("report", facts["file"]), ("size", size(facts["bytes"])), ("time", duration(facts["seconds"])))
+
+
+@command(_draw_report, run=options.run_options("overwrite", "threads", "scratch", "memory"))
+def report(
+    forest: options.ForestFolder,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            show_default=False,
+            help="The training table. Adds slices with large errors and the dependence on features.",
+        ),
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
+    trees: Annotated[int, typer.Option(metavar="N", help="Trees to draw.")] = 3,
+    *,
+    run: Given,
+) -> Facts:
+    """Write a report about a forest as one HTML file.
+
+    Needs bigforest[plot]. The file is self-contained, can be printed, and has a light and a dark theme.
+
+    Example: bigforest report flights.forest flights.parquet --out report.html
+    """
+    import bigforest
+
+    output = out if out is not None else options.named_after(forest, ".html")
+    file: Path = bigforest.report_forest(forest, data, output, trees=trees, **run)
+    return {"forest": forest, "file": str(file), "bytes": file.stat().st_size}

@@ -1,4 +1,4 @@
-"""bigforest oob"""
+"""Commands that evaluate a forest: oob, on its out-of-bag rows, and validate, on other rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import typer
 
 from . import options
-from .show import Facts, count, lines, number_cells, out_of_bag, percent, print_table, show
+from .command import command
+from .options import Given, option
+from .show import Facts, count, duration, lines, number_cells, out_of_bag, percent, print_table, show, validation_lines
 
 # A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
 MATRIX_CLASSES = 12
@@ -24,10 +26,10 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
 
     from .facts import oob_facts
 
-    show(oob_facts(bigforest.read_forest(forest)), _draw, json=json)
+    show(oob_facts(bigforest.read_forest(forest)), _draw_oob, json=json)
 
 
-def _draw(facts: Facts) -> None:
+def _draw_oob(facts: Facts) -> None:
     from bigforest.planning.sizes import milestones
 
     lines(("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"])))
@@ -46,7 +48,7 @@ def _draw(facts: Facts) -> None:
 
 
 def draw_metrics(metrics: list[dict[str, Any]]) -> None:
-    """A line for all classes, and one for each where they are few."""
+    """Print metrics of all classes together, and of each class if they are few."""
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
     labels = ["all", *(str(row["class"]) for row in rows[1:])]
@@ -69,3 +71,40 @@ def _draw_confusion(pairs: list[dict[str, Any]]) -> None:
     wrong.sort(key=lambda pair: -pair["rows"])
     body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
     print_table(["truth", "predicted", "rows"], body, left=2)
+
+
+def _draw_curve(facts: Facts) -> None:
+    from bigforest.planning.sizes import milestones
+
+    curve = facts["curve"]
+    written = [("curve", facts["out"])] if facts["out"] else []
+    lines(*validation_lines(curve[-1]), ("time", duration(facts["seconds"])), *written)
+    typer.echo()
+    steps = [curve[trees - 1] for trees in milestones(len(curve))]
+    rows = [[count(row["trees"]), percent(row["error"]), count(row["rejected"])] for row in steps]
+    print_table(["trees", "error", "rejected"], rows, left=0)
+
+
+# By the names of `validate_forest`; the order is that of --help.
+VALIDATE = {
+    "out": option(str, "FILE", "Also write the error after each tree to this Parquet file."),
+    **options.VOTES,
+}
+
+
+@command(
+    _draw_curve,
+    how=VALIDATE,
+    run=options.run_options("overwrite", "threads", "scratch", "memory"),
+)
+def validate(forest: options.ForestFolder, data: options.Data, *, how: Given, run: Given) -> Facts:
+    """Evaluate a forest on labelled rows, by number of trees.
+
+    All rows have the same weight.
+
+    Example: bigforest validate flights.forest test.parquet --out curve.parquet
+    """
+    import bigforest
+
+    curve = bigforest.validate_forest(forest, data, **how, **run)
+    return {"forest": forest, "curve": curve.to_dicts(), "out": how.get("out")}

@@ -1,0 +1,138 @@
+"""Streams, progress and cluster that a command runs with."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from bigforest.events import Event, Listener
+
+
+STREAM = "-"
+# Name in messages for the copy of standard input; its path is in the `meta` of the context under this name.
+STANDARD_INPUT = "standard input"
+# First bytes of files, and the suffix; other files are CSV.
+_KINDS = ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"{", ".ndjson"))
+
+
+def table_of(context: typer.Context, data: str | None) -> str | None:
+    """Return the path of a table: `data`, or, for "-", a temporary file with a copy of standard input."""
+    if data != STREAM or context.resilient_parsing:
+        return data
+    from bigforest.storage.atomic import naming_full_disk
+
+    if sys.stdin is None:
+        raise typer.BadParameter("standard input is closed; give a file, or send a table to it")
+    folder = tempfile.TemporaryDirectory(prefix="bigforest-")
+    context.call_on_close(folder.cleanup)
+    begin = sys.stdin.buffer.read(8)
+    suffix = next((suffix for mark, suffix in _KINDS if begin.startswith(mark)), ".csv")
+    path = Path(folder.name) / f"stdin{suffix}"
+    context.meta[STANDARD_INPUT] = str(path)
+    with naming_full_disk(path.parent), path.open("wb") as file:
+        file.write(begin)
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return str(path)
+
+
+@contextmanager
+def output_at(out: str, scratch: str | None) -> Iterator[str]:
+    """Yield the path of an output: `out`, or, for "-", a CSV file that is printed when the block ends."""
+    if out != STREAM:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="bigforest-", dir=scratch) as folder:
+        path = Path(folder) / "stdout.csv"
+        yield str(path)
+        sys.stdout.flush()
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def default_output(data: str, suffix: str) -> str:
+    """Return the default path of the output, in the current folder: flights<suffix> for flights.csv.
+
+    Raises DataError if nothing exists at `data`.
+    """
+    from bigforest.source.files import find_files
+    from bigforest.storage.paths import as_path
+    from bigforest.store.format import is_meant_as_store
+
+    path = as_path(data)
+    name = path.resolve().name.removesuffix(".store") if is_meant_as_store(path) else find_files(data)[0]
+    return name + suffix
+
+
+@contextmanager
+def running(
+    scheduler: dict[str, Any], *, quiet: bool, name_of: Callable[[str], str | None]
+) -> Iterator[tuple[Any, Ledger]]:
+    """Yield the argument `scheduler` of the API and the listener that shows progress.
+
+    scheduler  options that select a cluster; empty for threads.
+    name_of    names of options on the command line, for notices.
+    """
+    from bigforest.events import silent
+    from bigforest.progress import Bars
+
+    bars = None if quiet else Bars(enabled=sys.stderr is not None and sys.stderr.isatty(), name_of=name_of)
+    listener = bars or silent
+    try:
+        with _scheduler(listener, **scheduler) as client:
+            yield client, Ledger(listener)
+    finally:
+        if bars is not None:
+            bars.close()  # which makes them vanish
+
+
+@contextmanager
+def _scheduler(
+    listener: Listener,
+    scheduler: str | None = None,
+    scheduler_file: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+) -> Iterator[Any]:
+    if scheduler is not None and scheduler_file is not None:
+        raise typer.BadParameter("give --scheduler or --scheduler-file, not both")
+    if scheduler is None and scheduler_file is None:
+        if tls_ca or tls_cert or tls_key:
+            raise typer.BadParameter("TLS files belong to a scheduler; give --scheduler or --scheduler-file")
+        yield None
+        return
+    from bigforest.execution.connect import connected
+
+    files = {"file": scheduler_file, "ca": tls_ca, "cert": tls_cert, "key": tls_key}
+    with connected(scheduler, **files, listener=listener) as client:
+        yield client
+
+
+class Ledger:
+    """Listener that keeps the statistics of the workers, and passes all events on."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._workers: list[dict[str, Any]] = []
+
+    def __call__(self, event: Event) -> None:
+        from bigforest.events import WorkersUsed
+
+        if isinstance(event, WorkersUsed):
+            self._workers = [asdict(worker) for worker in event.workers]
+        self._listener(event)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Entry `workers` for --json; empty without a cluster."""
+        return {"workers": self._workers} if self._workers else {}
