@@ -25,7 +25,7 @@ from functools import partial
 from itertools import accumulate, islice, pairwise
 from typing import Any, TypeVar
 
-from bigforest.errors import BigForestError, ClusterError
+from bigforest.errors import BigForestError, ClusterError, api
 from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.executor import Executor, Part
@@ -222,7 +222,7 @@ class _Tasks:
         if isinstance(error, KilledWorker):
             found = ClusterError(
                 f"the task {name} has lost {error.allowed_failures + 1} workers, the last of them "
-                f"{error.last_worker.address}; look for the reason in its log (often too little memory): lower memory, "
+                f"{error.last_worker.address}; look for the reason in its log (often too little memory): lower {api('memory')}, "
                 "or give the workers more"
             )
         else:

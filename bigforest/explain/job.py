@@ -192,7 +192,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     """Raise DataError if the rows are recognisably not those that the forest was grown on."""
     spec = forest.spec
     kept = table.labelled_rows()
-    advice = "give the table the forest was grown on, or, for other rows, say new_rows"
+    advice = f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"
     if kept.size != spec.rows or table.rows - kept.size != spec.dropped:
         found = f"{counted(kept.size, 'row')} with a target and {table.rows - kept.size:,} without"
         raise DataError(f"the table has {found}, in training there were {spec.rows:,} and {spec.dropped:,}; {advice}")

@@ -302,7 +302,7 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
     ):
         if asked not in (None, stored):
             raise ConfigError(
-                f"the store {store.path} was made {f'without {name}' if stored is None else f'with {name} {stored!r}'}"
+                f"the store {store.path} was made {f'without {api(name)}' if stored is None else f'with {api(name)} {stored!r}'}"
                 f", not with {asked!r}; encode the table again"
             )
     config = replace(config, max_bins=store.max_bins, group=group, categories=categories, missing=spec.missing_words)
