@@ -32,7 +32,7 @@ from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
 from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
 from bigforest.encode.values import key_size, value_bytes
-from bigforest.errors import DataError, listed
+from bigforest.errors import DataError, api, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compiling import ENCODING, announced
 from bigforest.execution.executor import Executor
@@ -81,8 +81,9 @@ def encode(
     """
     columns, name, task, others, kinds, values = roles or column_roles(source, target, exclude, config)
     if task == "regression" and config.task is None and (why := why_regression(source, columns[name])):
-        choose = 'for classification use --task classification, in Python task="classification"'
-        listener(Notice(f"{name!r} has {why}, so this is a regression; {choose}"))
+        listener(
+            Notice(f"{name!r} has {why}, so this is a regression; set {api('task')} to classification for classes")
+        )
     asked, config = config.task, config.settled(task)
     sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
     alone = [one for one, kind in kinds.items() if kind == "category"]

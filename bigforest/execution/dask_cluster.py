@@ -222,7 +222,8 @@ class _Tasks:
         if isinstance(error, KilledWorker):
             found = ClusterError(
                 f"the task {name} has lost {error.allowed_failures + 1} workers, the last of them "
-                f"{error.last_worker.address}; look for the reason in its log (often too little memory): lower {api('memory')}, "
+                f"{error.last_worker.address}; look for the reason in its log (often too little memory): "
+                f"lower {api('memory')}, "
                 "or give the workers more"
             )
         else:

@@ -301,10 +301,8 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
         ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
     ):
         if asked not in (None, stored):
-            raise ConfigError(
-                f"the store {store.path} was made {f'without {api(name)}' if stored is None else f'with {api(name)} {stored!r}'}"
-                f", not with {asked!r}; encode the table again"
-            )
+            made = f"without {api(name)}" if stored is None else f"with {api(name)} {stored!r}"
+            raise ConfigError(f"the store {store.path} was made {made}, not with {asked!r}; encode the table again")
     config = replace(config, max_bins=store.max_bins, group=group, categories=categories, missing=spec.missing_words)
     return replace(config, weight=weight, class_weight=class_weight)
 
