@@ -1,6 +1,6 @@
 """A scikit-learn forest with the trees of a forest.
 
-Values are compared as float32, which scikit-learn makes of its input, with the thresholds as they are. Importances of
+scikit-learn converts its input to float32 and compares it with the float64 thresholds. Importances of
 features are computed by scikit-learn. For regression the impurity of leaves is 0: their variance is not stored.
 """
 

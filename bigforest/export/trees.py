@@ -31,7 +31,7 @@ class ExportedTree(NamedTuple):
     threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
     default_left  bool: whether missing values go left; on a category levels that are not listed
     levels        of a node on a category the levels listed, which go to the other side; None represents missing
-    votes         float64 [nodes, classes], what a leaf adds for each class, or [nodes, 1], the number that it predicts
+    votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
     """

@@ -420,7 +420,7 @@ def has_levels(spec: DataSpec) -> bool:
 
 
 def write_levels(directory: Path, header: Header) -> None:
-    """Write levels.parquet of the forest in `directory`, where there are levels."""
+    """Write levels.parquet of the forest in `directory`, if it has levels."""
     if header.levels is not None and has_levels(header.spec):
         tables = header.levels.tables(header.spec)
         write_tables(_levels_schema(header.spec), tables, directory / LEVELS_FILE, LEVELS_KIND, header)

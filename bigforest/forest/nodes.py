@@ -202,9 +202,9 @@ T = TypeVar("T")
 class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
-    feature       int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
+    feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
     left          uint32 (0), always the node's own number in its tree + 1
-    right         uint32 (0), number in the tree, too
+    right         uint32 (0), number of the right child in the tree
     depth         uint32
     threshold     float64 (nan), nan on a category
     default_left  bool (False), False in oblique nodes
@@ -213,9 +213,9 @@ class TreeArrays(NamedTuple):
     counts        uint32 [nodes, classes], without classes for regression
     below, above  uint32 (0), largest code that went left and smallest that went right, of nodes that were grown on
                   codes of features; they are not written
-    value         float64, mean of the target; None where classes are predicted
-    levels        what nodes on categories list; None without such nodes
-    terms         the directions of oblique nodes; None without such nodes
+    value         float64, mean of the target; None for classification
+    levels        levels that nodes on categories list; None without categories
+    terms         directions of oblique nodes; None without oblique nodes
     """
 
     feature: NDArray[np.int32]

@@ -38,8 +38,8 @@ class OobReport:
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class and, where class is null, of all; for
                regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance
     error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
-    measure    what that is: error (the share of wrong rows), mean squared error or, with the impurity poisson, mean
-               Poisson deviance
+    measure    name of that error: error (the share of wrong rows), mean squared error or, with the impurity poisson,
+               mean Poisson deviance
     rows_used  number of these rows
     weighted   whether rows have weights, which apply to everything except numbers of rows
 

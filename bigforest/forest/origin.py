@@ -42,7 +42,7 @@ class Origin:
     exclude      columns left out.
     fingerprint  `Store.fingerprint` of the presorted table; empty when forests of different tables were merged.
     merged       the forests it was merged from, in the order of the trees; empty for one that was grown.
-    stop         what decided how many trees there are; None where the number was given.
+    stop         rule that set the number of trees; None if the number was given.
     """
 
     data: str | None

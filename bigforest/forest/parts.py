@@ -53,20 +53,23 @@ PROBLEMS = (
 
 
 class Nodes(NamedTuple):
-    """Checked nodes that follow each other, with one entry per node in all but the first two.
+    """Consecutive nodes, checked: the arrays that prediction needs. All but the first two have one entry per node.
 
-    tree        number of the tree of the first of them
-    roots       int64, positions of the roots among them
+    Trees that are kept in memory after growing have this form too, without the arrays of TreeArrays (nodes.py) that
+    only growing and writing need: left, depth, gain, below and above, 24 bytes per node.
+
+    tree        number of the tree of the first node
+    roots       int64, positions of the roots
     node        uint32, number within the tree
-    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/common/layout.py) where there is none
-    right       uint32, number of the right child within the tree; anything in a leaf
-    threshold   float64; anything in a leaf and on a category
-    default_left  bool; anything in leaves and oblique nodes
+    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/common/layout.py) in nodes without one
+    right       uint32, number of the right child within the tree; undefined in a leaf
+    threshold   float64; undefined in a leaf and on a category
+    default_left  bool; undefined in leaves and oblique nodes
     weight      uint64, weight of the bag rows in the node
     counts      uint32, or uint64 of wide weights [nodes, classes], without classes for regression
-    value       float64, finite; None where classes are predicted
-    levels      what nodes on categories list; None without such nodes
-    terms       the directions of oblique nodes; None without such nodes
+    value       float64, finite; None for classification
+    levels      levels that nodes on categories list; None without categories
+    terms       directions of oblique nodes; None without oblique nodes
     """
 
     tree: int

@@ -46,7 +46,7 @@ def recut(
     """Write trees of the forest in `source` as the files `groups` of the forest of `header` in `directory`.
 
     groups  the first parts of that forest, as grow/forest.py cuts it; the trees they cover must be in `source`.
-    parts   the trees of each part to read, of a forest that is growing; None for all that are there.
+    parts   the trees of each part to read, of a forest that is growing; None for all.
 
     A part has the bytes that it would have if its trees had been grown and written at once. Raises FormatError.
     """
@@ -60,7 +60,7 @@ def recut(
 def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> None:
     """Write all trees of the forest in `source` as trees from `offset` on of the `merged` forest in `directory`.
 
-    The parts are cut as they are. Raises FormatError.
+    The files keep their trees. Raises FormatError.
     """
     paths = part_paths(source)
     starts, (header, _) = [first_tree(path) for path in paths], check_parts(paths)

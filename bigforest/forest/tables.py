@@ -83,7 +83,7 @@ def write_table_file(
     """Write `pieces`, at least one and all of one schema, to the Parquet file `out`, with row groups of whole pieces.
 
     kind        kind of the file; only a file of the same kind is overwritten.
-    about       what else the JSON object under the key "bigforest" of its schema metadata says.
+    about       further entries of the JSON object under the key "bigforest" of its schema metadata.
     dictionary  columns to write with a dictionary, True for all: good for few values, useless for measurements.
 
     Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is requested.

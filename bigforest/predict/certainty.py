@@ -105,7 +105,7 @@ class Calibration:
         """Return intervals for regression, scaled by the spread of the trees if enough trees vote on a row; else
         prediction sets of classes.
 
-        chosen  which of the rows to calibrate on. Raises ConfigError where there are too few.
+        chosen  bool [rows], rows to calibrate on. Raises ConfigError if there are too few.
         """
         rows = self._fitting if chosen is None else self._fitting.chosen(chosen)
         if self._classes:
@@ -117,7 +117,7 @@ class Calibration:
         """Return intervals or sets calibrated separately for each value of a column. column: of all rows of the
         training table.
 
-        Raises ConfigError where there are too few rows.
+        Raises ConfigError if there are too few rows.
         """
         own = column.gather(self._fitting.number)
         levels = tuple(level_text(own).drop_nulls().unique().sort())
@@ -129,7 +129,7 @@ class Calibration:
 
         bag  returns how often each training row is in the bag of a tree, uint16 [rows].
 
-        Bags are drawn once. Raises ConfigError where there are too few rows, or too many trees, and FormatError where
+        Bags are drawn once. Raises ConfigError if there are too few rows, or too many trees, and FormatError where
         other trees voted on a row than those whose bags are without it.
         """
         if self._left is None:

@@ -189,7 +189,7 @@ class Trees(NamedTuple):
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
     """Return the files of trees with the sizes that their names and metadata say, which are checked on loading.
 
-    parts  the trees of each part to look at, of a forest that is growing; None for all that are there.
+    parts  the trees of each part to look at, of a forest that is growing; None for all.
     """
     paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
     header, spans = check_parts(paths)

@@ -133,9 +133,10 @@ def plan_passes(
     `smallest` of the estimate is the smallest budget that works; for a smaller one the estimate is more memory than the
     budget.
     """
-    # A batch is there as it was read, as one chunk and as written; so are its predictions.
+    # Up to three copies of a batch exist at once: as read, rechunked, and as written. The same holds for its
+    # predictions.
     row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
-    # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
+    # Votes are kept between groups and, for quantiles, the leaf of every tree, in addition to a chunk of leaves.
     row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (16 if spread else 0)
     table_rows = max(1, shape.rows)
     tiles = max(CHUNK_BYTES, tile_bytes(shape.features))

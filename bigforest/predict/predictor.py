@@ -106,7 +106,7 @@ class GroupLeafTargets(NamedTuple):
     ) -> GroupLeafTargets:
         """Check and return the targets of a group of packed trees.
 
-        mean  float64 [leaves], of the leaves as they are grown
+        mean  float64 [leaves], of the leaves as grown
         step  of the targets, see TargetSpec
         directory  of the forest
 
@@ -128,15 +128,14 @@ class Predictor(NamedTuple):
     """A forest, or a group of its trees, packed, with the rule by which it predicts.
 
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
-    trees  trees of the whole forest; None for those that are here.
-    ranks  of the training table, where the trees split on ranks; None where they split on values.
-    group_leaf_targets  for quantiles; None where the rule asks for none.
-    grown  float64 [leaves], what the leaves predict as grown, less the offset of the target; None where the rule does
-           not ask for the spread of the trees.
-    leaf_values  for intervals by the jackknife, which takes all trees at once: what the leaves of all trees predict, by
-                 their numbers, as whole numbers, float64 [leaves], and the unit of these; None where the rule asks for
-                 none.
-    votes  sum of the votes of the trees that answer; None where each has one.
+    trees  number of trees of the whole forest; None if `packed` has all of them.
+    ranks  of the training table, if the trees split on ranks; otherwise None.
+    group_leaf_targets  for quantiles; None if the rule has none.
+    grown  float64 [leaves], values of the leaves as grown, minus the offset of the target; None unless the rule needs
+           the spread of the trees.
+    leaf_values  values of all leaves as whole numbers, float64 [leaves], and their unit, for intervals by the
+                 jackknife, which takes all trees at once; None if the rule has none.
+    votes  sum of the weights of the trees; None if all are equal.
     """
 
     packed: PackedTrees
