@@ -126,12 +126,13 @@ def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | Non
 
 
 def _small_store(path: Path, extras: TableTraits) -> Store:
-    """A table of one feature, or two with `odd`, whose values do not separate the targets."""
+    """Write a table with these traits whose feature `x` does not separate the targets."""
     codes = np.arange(_ROWS, dtype=np.uint8)
     levels = pl.Series("level", list("abcd"))
-    target = TargetSpec("y", "Int64", (), "regression") if extras.regression else TargetSpec("y", "Int64", ("0", "1"))
+    classes = ("0", "1", "2") if extras.many else ("0", "1")
+    target = TargetSpec("y", "Int64", (), "regression") if extras.regression else TargetSpec("y", "Int64", classes)
     with StoreWriter(path, max_bins="exact") as writer:
-        writer.add_rows(codes % 2 if target.classes else (codes % 2).astype(np.int64), None)
+        writer.add_rows(codes % len(classes) if target.classes else (codes % 2).astype(np.int64), None)
         with PartWriter(writer.parts, 0) as part:
             part.values(codes.astype(np.float64), None)
             part.end_feature("x", "Float64", [codes])
