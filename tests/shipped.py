@@ -6,7 +6,7 @@ Three processes take the kinds in turn: they often wait for files. Each prints t
 did something, by itself or by another one. The exit status is 1 if there are any, or if a kernel was not called at all.
 Not a test by itself: run it with a wheel that `python -m bigforest.compiling.ship` made, in a fresh environment, as CI
 does.
-Its tables and options are others than those by which kernels are chosen for a wheel (bigforest/compiling/calls.py).
+Its tables and options are others than those by which kernels are chosen for a wheel (bigforest/compiling/ship.py).
 """
 
 from __future__ import annotations

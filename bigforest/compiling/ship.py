@@ -3,10 +3,15 @@
     pip wheel --no-deps --wheel-dir dist .
     python -m bigforest.compiling.ship dist/bigforest-0.1.0-py3-none-any.whl
 
-Kernels of every kind of forest, and of all that is done with forests, are compiled for each level of x86-64 that this
-processor has (x86-64-v3 and -v4), by as many processes as there are processors. The new wheel stands beside the given
-one and is for this Python and this platform. It also works with other versions of Numba, NumPy or Python and on other
-processors: kernels that do not fit are not read, and are compiled.
+Kernels are compiled for each level of x86-64 that this processor has (x86-64-v3 and -v4), by as many processes as there
+are processors. The new wheel is written next to the given one and is for this Python and this platform. It also works
+with other versions of Numba, NumPy or Python and on other processors: kernels that do not fit are not read, and are
+compiled.
+
+A kernel is compiled for the types of its arguments: the kind of forest (warm_up.py), the type of numbers with which
+rows are routed through trees (bytes, float32 or float64), row weights, and options. So everything that can be done with
+a forest is done here with each kind, type and option that has kernels of its own. tests/shipped.py, which CI runs on a
+wheel, fails if a kernel is missing.
 """
 
 from __future__ import annotations
@@ -19,20 +24,41 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from sysconfig import get_platform
+from typing import Any
 
-from bigforest.compiling.warm_up import ALL, KINDS, search_path
+import numpy as np
+import polars as pl
+
+from bigforest.compiling.warm_up import ALL, KINDS, search_path, small_table
+from bigforest.encode.presort import compile_pieces
 from bigforest.errors import BigForestError, ConfigError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
+from bigforest.explain.explain import explain_forest
+from bigforest.explain.plan import MAKERS
+from bigforest.grow.families.registry import family_of
+from bigforest.grow.warm_up import compile_for
 from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of
 from bigforest.kernels.compiler.levels import levels_of_host
+from bigforest.options.train_config import TrainConfig
+from bigforest.predict.files import predict_file
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.revise.calibrate import calibrate_forest
+from bigforest.revise.prune import prune_forest
+from bigforest.revise.validate import validate_forest
+from bigforest.simulation.simulate import simulate
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.training.train import train
 
 _INSIDE = Path(*SHIPPED.parts[-3:])
 _IN_A_PROCESS = """
 import sys
 from pathlib import Path
-from bigforest.compiling.calls import warm_rest
+from bigforest.compiling.ship import warm_rest
 from bigforest.compiling.warm_up import warm_here
 from bigforest.kernels.compiler.cache import used
 
@@ -45,10 +71,10 @@ Path(listed).write_text("".join(f"{file}\\n" for file in used))
 
 
 def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path | None = None) -> Path:
-    """Write a copy of `wheel` with the kernels of these kinds for these levels, beside it; returns its path.
+    """Write a copy of `wheel` with the kernels of some kinds for some levels next to it. Return its path.
 
-    cache  a folder that keeps kernels between builds; None for none. What others have compiled there for a level, with
-           NUMBA_CPU_NAME and the like, is not compiled again.
+    cache  folder that keeps kernels between builds; None for none. Kernels that another process has compiled there for
+           a level, with NUMBA_CPU_NAME and similar, are not compiled again.
 
     Raises ConfigError for a wheel of other kernels than those that run here, and for levels that this processor does
     not have.
@@ -66,7 +92,7 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
                 f"{wheel} has kernels of another bigforest than this one; install the version it was built from"
             )
         at_once = Resources().workers
-        # A process compiles several kinds: what parts of kernels they have in common is compiled once in it.
+        # A process compiles several kinds, because they share device functions.
         jobs = [(level, kinds[place::at_once]) for level in levels for place in range(min(at_once, len(kinds)))]
         with ThreadPoolExecutor(at_once) as pool:
             found = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
@@ -79,7 +105,7 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
 
 
 def _compile(level: str, kinds: Sequence[str], cache: Path, folder: Path) -> set[Path]:
-    """Compile for a level, in a process that takes the processor for one of that level; returns the files."""
+    """Compile for a level, in a process whose compiler assumes a processor of that level. Return the files."""
     settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
     listed = folder / f"{level}-{kinds[0]}.files"
     done = subprocess.run(
@@ -111,6 +137,131 @@ def _wheel(*arguments: str | Path) -> None:
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
         raise ConfigError(f"wheel {arguments[0]} failed: {said[-1] if said else done.returncode} (pip install wheel)")
+
+
+_ROWS = 400
+# Types of numbers with which rows are routed through trees.
+_TRAVEL = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
+# Columns with missing values: a number, without a category; both; or the category.
+_GAPS = ("number", "both", "category")
+# Options with kernels of their own, for forests with bags, for classes and for regression. Family.variants has others.
+_BAGGED: list[dict[str, Any]] = [
+    {"max_bins": 4},
+    {"replace": False, "sample_fraction": 0.5},
+    {"bootstrap": False},
+    {"keep_votes": True},
+    {"max_leaf_nodes": 8},
+    {"group": "group"},
+]
+_CLASSES: list[dict[str, Any]] = [
+    {"impurity": "entropy"},
+    {"sampling": "stratified"},
+    {"sampling": "balanced"},
+    {"sampling": "arc-x4"},
+    {"sampling": "adaboost"},
+    {"vote": "hard"},
+]
+_NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
+
+
+def warm_rest(kind: str) -> None:
+    """Compile the kernels of a kind that neither training nor prediction needs, or load them from the cache."""
+    categories, numbers, own = KINDS[kind]
+    table = small_table(categories, 0 if numbers else 3, _ROWS)
+    if "splitter" in own:  # finished forests are like those of the best splits
+        _vary(kind, table, _NUMBERS if numbers else [])
+        return
+    bagged = KINDS[kind].takes_weights
+    options = [] if categories else [*family_of(TrainConfig.of(**own)).variants]
+    if bagged:
+        options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
+    with TemporaryFolder(None) as folder:
+        for weight in ({}, {"weight": "weight"}) if bagged else ({},):
+            tables = list(product(_TRAVEL if bagged else ("bits", *_TRAVEL), _GAPS if categories else _GAPS[2:]))
+            for name, gaps in tables:
+                typed = _typed(table, name, gaps)
+                forest = _trained(kind, typed, folder / name, **weight)
+                if not weight or (name, gaps) == tables[-1]:  # weights do not change routing
+                    _route(forest, typed, folder)
+                    _revise(forest, typed, folder)
+            _explain(forest, typed)
+    _vary(kind, table, options)
+    compile_pieces()
+    simulate("trunk", rows=_ROWS, dims=2, listener=silent)
+
+
+def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> None:
+    """Grow a forest with each of these options, in memory and by passes."""
+    with TemporaryFolder(None) as folder:
+        for one in options:
+            try:
+                forest = _trained(kind, table, folder / "option", **one)
+            except ConfigError:  # a variant or an impurity that is not for these trees
+                continue
+            forest.predict(table)
+            if one.keys() & {"sampling", "group"} and not forest.config.boosts:
+                _explain(forest, table)
+            compile_for(KINDS[kind].traits, forest.config, passes=True, scratch=None)
+
+
+def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
+    """Return the table with numbers of a type.
+
+    All types but bytes have enough values that their codes take two bytes, and regression targets with all digits.
+    """
+    numbers = pl.col("a", "b", "c", "d")
+    if travel in ("bits", "bytes"):
+        table = table.with_columns((numbers.floor() % (2 if travel == "bits" else 256)).cast(pl.UInt8))
+    else:
+        table = table.with_columns((numbers + np.arange(table.height) * np.pi).cast(_TRAVEL[travel]))
+        table = table.with_columns(pl.col("y") * np.pi if table["y"].dtype == pl.Float64 else pl.col("y"))
+    if gaps != "category":
+        table = table.with_columns(a=pl.when(pl.int_range(pl.len()) % 7 > 0).then(pl.col("a")))
+    return table.drop("level") if gaps == "number" else table
+
+
+def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Forest:
+    """Train a forest of a kind with further options."""
+    _, numbers, own = KINDS[kind]
+    kept = {"keep_targets": True} if numbers else {}
+    exclude = [name for name in ("weight", "group") if name not in options.values()]
+    # With 60 trees, intervals use the spread of the trees.
+    options = {"trees": 60 if numbers else 4, **kept, **own, **options}
+    return train(table, "y", exclude=exclude, scheduler="threads", listener=silent, out=out, overwrite=True, **options)
+
+
+def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
+    """Predict with trees kept from training, with trees read from files, and within a memory budget."""
+    options: list[dict[str, Any]] = [{}, {"coverage": 0.5}] if forest.config.bootstrap else [{}]
+    if forest.spec.target.is_regression:
+        options += [{"quantiles": [0.5]}, {"coverage": 0.5, "jackknife": True}]
+    for opened in (forest, read_forest(forest.directory)):
+        opened.predict(table, memory="100GB")
+        opened.apply(table)
+        for one in options:
+            opened.predict(table, **one)
+    opened.shrink(1.0).predict(table)
+    if not forest.is_regression:
+        opened.sharpen(2.0).predict_proba(table)
+    predict_file(forest.directory, table, folder / "predictions.parquet", overwrite=True, listener=silent)
+
+
+def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
+    """Calibrate, prune, evaluate and extend a forest."""
+    if not forest.spec.target.is_regression:
+        for revise in (calibrate_forest, prune_forest):
+            revise(forest.directory, table, folder / "revised", overwrite=True, listener=silent).predict(table)
+        validate_forest(forest.directory, table, listener=silent)
+    train(table, resume=forest.directory, trees=forest.config.trees + 2, scheduler="threads", listener=silent).predict(
+        table
+    )
+
+
+def _explain(forest: Forest, table: pl.DataFrame) -> None:
+    """Compute every part of an explanation, of training rows and of new rows."""
+    for part, new_rows in product(MAKERS, (False, True)):
+        with suppress(ConfigError):  # a part that is not for this kind of forest, or not for new rows
+            explain_forest(forest.directory, table, parts=[part], new_rows=new_rows, listener=silent)
 
 
 def main() -> int:

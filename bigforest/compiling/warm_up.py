@@ -1,4 +1,4 @@
-"""Compiling kernels in advance: a small forest of each kind is trained and predicts once."""
+"""Compile kernels in advance, by training a small forest of each kind and predicting once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,22 +27,43 @@ from bigforest.planning.memory import TableTraits
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 
-# Whether there are categories and missing values, and whether the task is regression.
+
+class ForestKind(NamedTuple):
+    """Forests that share kernels.
+
+    categories  the table has categories and missing values.
+    regression  the target is a number.
+    options     options of training.
+    """
+
+    categories: bool
+    regression: bool
+    options: dict[str, Any]
+
+    @property
+    def traits(self) -> TableTraits:
+        """Traits of the tables of this kind."""
+        odd = ("level",) if self.categories else ()
+        return TableTraits(odd, category=4 if self.categories else 0, regression=self.regression)
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether the forests have bags and row weights."""
+        return self.options.get("family", "axis") in BY_IMPURITY
+
+
 _TABLES = {
     "classification": (False, False),
     "classification-categories": (True, False),
     "regression": (False, True),
     "regression-categories": (True, True),
 }
-# The same, and options of training.
-KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
-    **{name: (*table, {}) for name, table in _TABLES.items()},
-    **{f"random-{name}": (*table, {"splitter": "random"}) for name, table in _TABLES.items()},
+KINDS: dict[str, ForestKind] = {
+    **{name: ForestKind(*table, {}) for name, table in _TABLES.items()},
+    **{f"random-{name}": ForestKind(*table, {"splitter": "random"}) for name, table in _TABLES.items()},
     **{
-        family.name if task == "classification" else f"{family.name}-regression": (
-            False,
-            task == "regression",
-            {"family": family.name},
+        family.name if task == "classification" else f"{family.name}-regression": ForestKind(
+            False, task == "regression", {"family": family.name}
         )
         for family in known_families()
         if family.uses_values
@@ -113,6 +134,7 @@ def warm_up(
 
 
 def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progress: Stage) -> None:
+    """Compile the kernels of some kinds: on each machine of a cluster, or in several processes of this machine."""
     at_once = min(len(kinds), Resources().workers)
     if cluster is not None or at_once == 1:
         for kind in kinds:
@@ -129,18 +151,21 @@ def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progr
 
 
 def warm_here(kind: str, passes: bool = False) -> None:
-    """Compile the kernels of this kind in this process, or load them from the cache."""
+    """Compile the kernels of a kind in this process, or load them from the cache."""
     from bigforest.predict.files import predict_file
     from bigforest.training.train import train
 
-    mixed, numbers, options = KINDS[kind]
+    traits, options, numbers = KINDS[kind].traits, KINDS[kind].options, KINDS[kind].regression
     if numbers:
         options = {**options, "keep_targets": True}
     with TemporaryFolder(None) as folder:
         # Rows without and with weights, two classes and more: these have kernels of their own.
-        for weighted in (False, True) if takes_weights(kind) else (False,):
+        for weighted in (False, True) if KINDS[kind].takes_weights else (False,):
             for classes in (0,) if numbers else (2, 5):
-                table, out = small_table(mixed, classes, _ROWS), folder / f"{weighted}-{classes}.forest"
+                table, out = (
+                    small_table(KINDS[kind].categories, classes, _ROWS),
+                    folder / f"{weighted}-{classes}.forest",
+                )
                 weight: dict[str, Any] = {"weight": "weight"} if weighted else {}
                 features = table.drop("group") if weighted else table.drop("group", "weight")
                 forest = train(
@@ -149,38 +174,28 @@ def warm_here(kind: str, passes: bool = False) -> None:
                 forest.predict(table, quantiles=[0.5] if numbers else [])
                 predict_file(out, table, folder / "predictions.parquet", overwrite=True, listener=silent)
         if passes:
-            extras = extras_of(kind)
-            with announced(kernels_of(extras, forest.config, passes=True), silent):
-                compile_for(extras, forest.config, passes=True, scratch=None)
+            with announced(kernels_of(traits, forest.config, passes=True), silent):
+                compile_for(traits, forest.config, passes=True, scratch=None)
 
 
-def small_table(mixed: bool, classes: int, rows: int) -> pl.DataFrame:
-    """A small table with numeric features, a category with a missing level if `mixed`, weights, groups, and a
-    target: numeric without classes.
+def small_table(categories: bool, classes: int, rows: int) -> pl.DataFrame:
+    """Return a small table with numeric features, weights, groups and a target.
+
+    categories  add a category with a missing value.
+    classes     number of classes; 0 for a numeric target.
     """
     draw = np.random.default_rng(0)
     number = np.arange(rows) % 16 / 2.0
     table = pl.DataFrame({name: draw.permutation(number) for name in "abcd"})
     table = table.with_columns(weight=draw.random(rows) + 0.1, group=draw.integers(0, rows // 2, rows))
-    if mixed:
+    if categories:
         table = table.with_columns(level=pl.Series([None, *("abcd"[row % 4] for row in range(1, rows))]))
     target = draw.permutation(rows) % classes if classes else draw.permutation(number)
     return table.with_columns(y=target)
 
 
-def extras_of(kind: str) -> TableTraits:
-    """What tables of this kind have besides plain numbers."""
-    mixed, numbers, _ = KINDS[kind]
-    return TableTraits(("level",) if mixed else (), category=4 if mixed else 0, regression=numbers)
-
-
-def takes_weights(kind: str) -> bool:
-    """Whether forests of this kind have weights of rows, and bags."""
-    return KINDS[kind][2].get("family", "axis") in BY_IMPURITY
-
-
 def _warm_apart(kind: str, passes: bool) -> None:
-    """Compile the kernels of this kind in a process of its own; the compiler works on one thread of a process."""
+    """Compile the kernels of a kind in another process, because the compiler uses one thread of a process."""
     done = subprocess.run(
         [sys.executable, "-c", IN_A_PROCESS, "passes" if passes else "memory", kind],
         env={**os.environ, "PYTHONPATH": search_path()},
@@ -191,5 +206,5 @@ def _warm_apart(kind: str, passes: bool) -> None:
 
 
 def search_path() -> str:
-    """PYTHONPATH of a process that is to find the modules that this one finds."""
+    """Return the PYTHONPATH with which another process finds the modules of this one."""
     return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes of what is worked on at a time. No byte of any result depends on them: tests take small ones.
+    """Batch sizes of the stages. No byte of any result depends on them. Tests use small ones.
 
-    Constants beside the code are: sizes that files depend on, such as rows of a row group or of a file; what fits a
-    processor's cache; and how much of a forest's files is decoded at a time, as they are read without resources, too.
+    Constants beside the code are: sizes that files depend on, such as rows of a row group or of a file; sizes that fit
+    a processor's cache; and how much of a forest's files is decoded at a time, also by readers without resources.
 
     Encoding (encode/):
 

@@ -1,8 +1,8 @@
 """Estimates of the memory of a run, so that it is refused at the start instead of killed later.
 
-Every stage has an `..._estimate` beside its code that says its `MemoryEstimate`, most for (shape, config, resources).
-`add_estimates` makes those of a run one, which plans print, and whose `check` refuses: in one text, with the smallest
-budget.
+Every stage declares its need beside its code: a function `..._estimate`, mostly of (shape, config, resources), returns
+a `MemoryEstimate`. `add_estimates` combines the estimates of a run. Plans print the result, and its `check` refuses a
+run, naming the stage and the smallest sufficient budget.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PLAIN = TableTraits()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides the memory of a run, known or bounded from above before it starts.
+    """Size of a table, which determines the memory of a run. Known, or bounded from above, before the run starts.
 
     rows     rows of the table.
     widths   bytes of a code of each feature, in their order.
@@ -86,12 +86,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """What a stage needs.
+    """Needs of a stage.
 
-    stage     its name, as in the events.
-    memory    most bytes of anonymous memory at the budget it was asked about, BASE_BYTES included.
-    smallest  the smallest budget it can work with.
-    scratch   bytes on disk beside its output.
+    stage     name of the stage, as in events.
+    memory    maximum bytes of anonymous memory with the budget of the run, BASE_BYTES included.
+    smallest  smallest budget with which the stage can run.
+    scratch   bytes on disk in addition to its output.
     passes    times it reads the table or store from end to end.
     trees     trees that share a pass; 0 where passes have no trees, or all share the only one.
     """
@@ -109,7 +109,7 @@ class MemoryEstimate:
             raise self.refusal(budget)
 
     def refusal(self, budget: int) -> ConfigError:
-        """The error of a budget that is too small."""
+        """Return the error for a budget that is too small."""
         given = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
         least = megabytes(self.smallest)
         return ConfigError(
@@ -119,9 +119,9 @@ class MemoryEstimate:
 
 
 def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
-    """What a run needs whose stages, these, follow one another; it is named by the one whose `smallest` is the largest.
+    """Return the needs of a run whose stages follow one another, named after the stage with the largest `smallest`.
 
-    Scratch of a stage is removed when it ends, except for what was streamed there to be read, which stays to the end.
+    The scratch files of a stage are removed when it ends, except for a table that was streamed there.
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     return MemoryEstimate(
@@ -134,7 +134,7 @@ def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
 
 
 def machine_bytes() -> int | None:
-    """Memory of this machine, or of the container that this process is in; None where it cannot be asked."""
+    """Return the bytes of memory of this machine, or of the container of this process; None if unknown."""
     limits: list[int] = []
     with suppress(OSError, AttributeError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -145,9 +145,9 @@ def machine_bytes() -> int | None:
 
 
 def keep_freed(large: int = _LARGE) -> None:
-    """From now on keep freed memory for the next arrays, up to 16 MB in each thread, except for that of large arrays.
+    """Keep freed memory for the next arrays from now on, up to 16 MB in each thread, except for large arrays.
 
-    large  bytes of an array that is large.
+    large  bytes from which an array is large.
 
     Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
     pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Arrays of more than 2 MB
@@ -162,7 +162,7 @@ def keep_freed(large: int = _LARGE) -> None:
 
 
 def release_freed() -> None:
-    """Give freed memory back to the system, and from now on keep it as `keep_freed` does.
+    """Return freed memory to the system, and keep memory that is freed later as `keep_freed` does.
 
     The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
     threads that come and go. Does nothing where the library cannot.

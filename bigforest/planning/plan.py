@@ -11,7 +11,7 @@ from bigforest.planning.sizes import megabytes
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """One stage: what it needs (memory_estimate.py), and about how many seconds it takes."""
+    """Needs of a stage, and its estimated seconds."""
 
     stage: str
     need: MemoryEstimate
@@ -20,12 +20,13 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What a run will take, at most unless said otherwise.
+    """Needs of a run, as upper bounds unless stated otherwise.
 
-    memory        the budget, None for no limit.
-    smallest      the smallest budget that would do.
-    scratch       bytes of temporary files, where they will be: `scratch_free` bytes are free there.
-    stages        in the order in which they run.
+    memory        the budget; None for no limit.
+    smallest      the smallest sufficient budget.
+    scratch       bytes of temporary files.
+    scratch_free  free bytes on their disk.
+    stages        stages in the order in which they run.
     """
 
     memory: int | None
@@ -45,7 +46,7 @@ class RunPlan:
         return sum(stage.seconds for stage in self.stages)
 
     def _html(self, title: str, facts: dict[str, str]) -> str:
-        """How a notebook shows the plan; the first facts are given."""
+        """Return the plan as HTML for a notebook. `facts` come first."""
         facts = facts | {
             "memory": "no limit" if self.memory is None else megabytes(self.memory),
             "smallest memory": megabytes(self.smallest),

@@ -1,4 +1,4 @@
-"""Sizes as users write and read them, numbers of trees for which curves are shown, and ranges of rows."""
+"""Sizes in bytes as users write them, numbers of trees for which curves are shown, and ranges of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE
 
 
 def parse_bytes(size: str | int, name: str = "memory") -> int:
-    """Bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number.
+    """Return the bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number.
 
     Raises ConfigError, which says that `name` is wrong.
     """
@@ -29,16 +29,16 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
 
 
 def megabytes(size: int) -> str:
-    """The size rounded up, as an option takes it: 1234MB."""
+    """Return the size rounded up, as an option takes it: 1234MB."""
     return f"{-(-size // 10**6)}MB"
 
 
 def milestones(trees: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, ... up to and including all trees."""
+    """Return 1, 2, 5, 10, 20, 50, ... up to and including all trees."""
     steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
     return [*(step for step in steps if step < trees), trees]
 
 
 def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
-    """All rows in ranges of `step` rows, the last perhaps fewer: the first row of each, and the one after its last."""
+    """Divide rows into ranges of `step` rows, and return (first row, row after the last) of each."""
     return [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]

@@ -39,7 +39,7 @@ _DEFAULT: dict[str, dict[str, Any]] = {
 
 
 def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]:
-    """The options of the default candidates, by name; only of the first `most`, if it is not None.
+    """Return the options of the default candidates, by name; of the first `most` if it is not None.
 
     The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
     same share of the rows; all features at every node; and splits on projections, sparse and rotated.
@@ -59,7 +59,7 @@ def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "ca
 def given_candidates(
     given: Mapping[str, Mapping[str, Any]] | str | Path, base: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """The options of the candidates of a mapping, or of a TOML file with a table for each, by name.
+    """Return the options of explicit candidates by name: a mapping, or a TOML file with a table for each candidate.
 
     base  options that all of them have. Raises ConfigError.
     """
@@ -112,7 +112,7 @@ NEAR = 1.0
 
 
 class Standing(NamedTuple):
-    """The standing of a candidate: its loss, the difference to the least loss, and the standard error of this."""
+    """Loss of a candidate, its difference to the lowest loss, and the standard error of the difference."""
 
     loss: float
     difference: float
@@ -120,14 +120,14 @@ class Standing(NamedTuple):
 
     @property
     def behind(self) -> float:
-        """The difference in standard errors."""
+        """Difference in standard errors."""
         if self.error > 0:
             return self.difference / self.error
         return math.inf if self.difference > 0 else 0.0
 
 
 def rounds(trees: int) -> list[int]:
-    """The numbers of trees after which candidates are compared: every STEP, and from 100 on after a quarter more."""
+    """Return the numbers of trees after which candidates are compared: every STEP, from 100 on a quarter more."""
     sizes, at = [], 0
     while at < trees:
         at = min(trees, at + max(STEP, at // 4 // STEP * STEP))
@@ -136,7 +136,7 @@ def rounds(trees: int) -> list[int]:
 
 
 def standings(losses: Mapping[str, MeasuredLoss], rows: Rows) -> dict[str, Standing]:
-    """The standing of each candidate. An unknown loss (NaN) is the largest."""
+    """Return the standing of each candidate. An unknown loss (NaN) is the largest."""
     known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in losses.items()}
     best = min(known, key=known.__getitem__)
     results = {}
@@ -147,19 +147,19 @@ def standings(losses: Mapping[str, MeasuredLoss], rows: Rows) -> dict[str, Stand
 
 
 def retired(results: Mapping[str, Standing], trees: int) -> list[str]:
-    """The candidates that are too far behind."""
+    """Return the candidates that are too far behind."""
     if trees < FIRST_TREES:
         return []
     return [name for name, standing in results.items() if standing.behind > RETIRES]
 
 
 def winner(results: Mapping[str, Standing]) -> str:
-    """The first candidate that is as good as the best."""
+    """Return the first candidate whose loss is within NEAR standard errors of the lowest."""
     return next(name for name, standing in results.items() if standing.behind <= NEAR)
 
 
 def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
-    """The cross-fitted loss: that of each half of the rows by the candidate that wins on the other half.
+    """Return the cross-fitted loss: each half of the rows is evaluated with the candidate that wins on the other half.
 
     The loss of the winner is a little too low, because the winner was chosen by it. Rows of one group are in one half.
     """

@@ -2,7 +2,7 @@
 
 For regression, nodes draw half of the features and leaves have 2 rows, or nodes draw all and leaves have 1. The first
 is best for most tables, the second if few features carry a signal with little noise. The second is chosen if trial
-trees are better with it by more than chance. For rotation trees, see axes_choice.py.
+trees are better with it by more than chance.
 
 For classification, nodes draw the square root of the features, four times as many, or half of them. The first is best
 for most tables, the others if few of many features carry a signal, or if some carry one only together. They take
@@ -71,11 +71,11 @@ from bigforest.training.trial_trees import (
 
 
 def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration with the names of the features that axes are made from; none for all."""
+    """Return the configuration with the names of the features that axes are built from; none for all features."""
     names = store.spec.feature_names
     if len(names) == 1:
         return replace(config, axes_from=())
-    # Axis trees on the same rows, with the defaults of what rotation trees alone have.
+    # Axis trees on the same rows, with the defaults of the options of rotation trees.
     plain = {name: OPTIONS[name].default for name in ("rotation", "axis_features", "axes", "orthogonal", "axes_from")}
     ranks = trial_config(replace(config, family="axis", mtry=None, **plain).with_defaults())
     gains: NDArray[np.float64] = np.sum(try_each(gains_of, [ranks], store, resources, listener)[0], axis=0)
@@ -100,7 +100,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
 
 
 def subset_sizes(features: int) -> list[int]:
-    """How many of the leading features are tried: all, and half as many each time, down to one."""
+    """Return the numbers of leading features to try: all, half of them, and so on down to one."""
     sizes = [features]
     while sizes[-1] > 1:
         sizes.append(sizes[-1] // 2)
@@ -108,7 +108,7 @@ def subset_sizes(features: int) -> list[int]:
 
 
 def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.float64]:
-    """Task: the out-of-bag gain of splits on each feature in some trees, float64 [features]."""
+    """Task: return the out-of-bag gain of splits on each feature in some trees, float64 [features]."""
     gains = np.zeros(len(store.spec.features))
     for trial in trials(store, config, trees):
         answers, sums = trial.answers, _sums_below(trial)
@@ -120,7 +120,7 @@ def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.floa
 
 
 def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
-    """The sum of the truth of the out-of-bag rows that reach each node, float64 [nodes, outputs]."""
+    """Return the sum of the truth of the out-of-bag rows that reach each node, float64 [nodes, outputs]."""
     depth = trial.trees.depth
     sums = np.zeros((depth.size, trial.truth.shape[1]))
     for root, out in zip(np.flatnonzero(depth == 0), trial.left_out, strict=True):
@@ -133,7 +133,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
 
 
 def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:
-    """The names of a subset; none for all features, and never the word for automatic choice."""
+    """Return the names of a subset. A subset with all features, or only one of the name `auto`, has no names."""
     chosen = tuple(names[place] for place in subset)
     return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen
 
@@ -146,7 +146,7 @@ _BLOCKS = 4
 
 
 def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
-    """The configuration with min_level, if it was not given: one number, or one for each feature if some have more."""
+    """Return the configuration with `min_level`: one number, or one per feature if a category needs more."""
     if config.min_level is not None:
         return config
     features = store.spec.features
@@ -162,9 +162,9 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
 
 
 class _Rows:
-    """Rows of a table that are not held out: of all blocks, or of some.
+    """Rows that are not held out, from all blocks of a table or, for large tables, from some.
 
-    outputs  of each class the rows in it and their weights; or all rows, and the weighted targets, from 0 to 1
+    outputs  for each class its rows and their weights; for regression all rows and weighted targets scaled to 0 to 1
     weight   float64 [rows], 1 on average
     """
 
@@ -192,7 +192,7 @@ class _Rows:
             self.outputs = [(rows, self.weight[rows]) for rows in np.split(order, ends)]
 
     def codes(self, feature: int) -> NDArray[np.int64]:
-        """The levels of a category in these rows."""
+        """Return the level of each row for a category, int64 [rows]."""
         found: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
         most, end = self._store.spec.features[feature].codes - 1, 0
         for span, kept in self._kept:
@@ -208,10 +208,10 @@ def variance_ratio(
     outputs: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     weight: NDArray[np.float64],
 ) -> float:
-    """The variance within levels divided by that between them; inf where the latter is not above 0 or not known.
+    """Return the variance within levels divided by the variance between levels; inf if the latter is 0 or unknown.
 
-    codes    [rows], the levels, from 0 on
-    outputs  of each the rows where it is not 0, and its value there times the weight; the values are from 0 to 1
+    codes    int64 [rows], levels from 0 on
+    outputs  for each output the rows where it is not 0, and its values there, from 0 to 1, times the weight
     weight   [rows], 1 on average
     """
     sizes, rows = np.bincount(codes, weight), codes.size
@@ -256,7 +256,7 @@ _MOST_ERRORS = 1 << 20
 
 
 def most_of(config: TrainConfig, shape: Shape) -> TrainConfig:
-    """The configuration that needs most memory among those that may be chosen."""
+    """Return the configuration that needs most memory among the possible choices."""
     if is_open(config, shape.features, shape.rows, shape.classes):
         config = rules_for(config, shape.features)[-1]
     return replace(config, axes_from=()) if config.chooses_axes else config
@@ -279,7 +279,7 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
 
 
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
-    """How often trial trees look at a feature of a row, about; for classification if no rule is given up."""
+    """Estimate how often trial trees read a feature of a row. For classification, no rule is given up early."""
     rows = row_count(shape.rows, shape.features, config)
     looks = 0
     if config.chooses_axes:
@@ -291,7 +291,7 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
 
 
 def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
-    """Whether a rule is to be chosen, by a configuration that has a task, for a table of this size."""
+    """Return True if trial trees choose `mtry` for a table of this size. The configuration has a task."""
     given = config.mtry is not None or config.feature_fraction is not None
     if given or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
         return False
@@ -301,7 +301,7 @@ def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> 
 
 
 class _Effort(NamedTuple):
-    """What is spent on a choice.
+    """Trial trees spent on a choice.
 
     first   trial trees of the default and of the next rule after which the others may be given up.
     size    trees of a task.
@@ -319,7 +319,7 @@ class _Effort(NamedTuple):
 
 
 def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
-    """The effort for trial trees of a table of this size."""
+    """Return the effort for a table of this size."""
     few = row_count(rows, features, config) < _FEW
     if config.task == "classification" and features > rows:
         return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=2.0, timed=False)
@@ -332,7 +332,7 @@ def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
 
 
 def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
-    """The configuration with each of the rules, the default first; a given size of leaves is that of all."""
+    """Return the configuration with each rule for `mtry`, the default first. An explicit `min_leaf` applies to all."""
     if config.task == "regression":
         usual = replace(config, mtry="half", min_leaf=config.leaf_rule)
         return [usual, replace(config, mtry="all", min_leaf=config.min_leaf or 1)]
@@ -344,7 +344,7 @@ def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
 
 
 def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration with the best rule."""
+    """Return the configuration with the best rule for `mtry`."""
     features, weight = len(store.spec.features), trial_weights(store, config)
     rules = rules_for(config, features)
     first, size, trees, errors, timed = _effort(config, store.rows, features)
@@ -385,8 +385,10 @@ def _lead(
     weight: NDArray[Any] | None,
     timed: bool,
 ) -> tuple[float, float]:
-    """By how much the loss of `config` is lower, and its standard error; if `timed`, the first at equal time, and never
-    by more than that of very many trees."""
+    """Return by how much the loss of `config` is lower, and the standard error of that.
+
+    timed  compare at equal time, and never by more than for very many trees.
+    """
     mean, error = gain_of(other, plain, weight)
     if not timed:
         return mean, error
@@ -397,7 +399,7 @@ def _lead(
 
 
 def _told(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
-    """What users are told of a choice."""
+    """Return the notice of a choice."""
     if chosen.task == "regression":
         other = f"{usual.mtry} and {usual.min_leaf}"
         return (

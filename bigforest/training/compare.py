@@ -1,8 +1,9 @@
-"""The comparison: candidates grow on one store, those that fall behind are retired, the winner is a finished forest.
+"""`bigforest.compare` and `train(tune=...)`: several runs over one store, compared by their out-of-bag losses.
 
-Also `train(tune=...)`: a comparison, and then the forest of the winner.
-
-`bigforest.compare`: compare candidates on one table.
+1. Encode the table once.
+2. In each round, grow the forest of every remaining candidate to the same number of trees.
+3. Retire candidates that are too far behind, and save the state.
+4. The winner is the first candidate that is as good as the best. Its forest is already complete.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ _SHARES = 1.25
 
 
 def parse_duration(text: str | float | None, name: str = "budget", other: str = "") -> float | None:
-    """Seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds.
+    """Return the seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds.
 
-    Raises ConfigError, which names it and `other`, what else it may be.
+    Raises ConfigError, which says that the option `name` must be `other` or a duration.
     """
     if text is None:
         return None
@@ -101,7 +102,7 @@ def parse_duration(text: str | float | None, name: str = "budget", other: str = 
 
 
 def is_comparison(path: Path) -> bool:
-    """Whether a folder is that of a comparison, finished or not."""
+    """Return True for the folder of a comparison, finished or not."""
     return (path / FILE).is_file()
 
 
@@ -151,7 +152,7 @@ class Race:
         return Comparison(out)
 
     def _entered(self) -> tuple[Store, ComparisonState]:
-        """`_begin`, in a folder that is made if necessary, and removed again if the race cannot begin."""
+        """Call `_begin` in a folder that is made if necessary, and removed again if the comparison cannot begin."""
         made = not self.out.exists()
         with naming_refusal(self.out.parent):
             self.out.mkdir(exist_ok=True)
@@ -246,7 +247,7 @@ class Race:
         return ComparisonState(run, metric, options=base, candidates=candidates)
 
     def _check(self, name: str, options: dict[str, Any], store: Store) -> None:
-        """Raise ConfigError and DataError, naming the candidate, where it cannot be grown on the table."""
+        """Raise ConfigError and DataError, naming the candidate, if it cannot be grown on the table."""
         try:
             self._make_store(Run.of(ColumnArguments(store, None, (), options)), self.out)
         except (ConfigError, DataError) as error:
@@ -282,7 +283,7 @@ class Race:
         )
 
     def _grown(self, state: ComparisonState, name: str, store: Store, trees: int) -> RowScores:
-        """The scores of a candidate after this number of trees, which are added to those that it has."""
+        """Grow a candidate to this number of trees and return the scores of its rows."""
         (self.out / _FORESTS).mkdir(exist_ok=True)
         folder = _forest_of(self.out, name)
         options = {**state.options, **state.candidates[name], "trees": trees}
@@ -311,14 +312,14 @@ def _check_place(out: Path) -> None:
 
 
 def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows:
-    """Weights and groups of the rows. Raises ConfigError where what is compared does not fit in memory."""
+    """Read the weights and groups of the rows. Raises ConfigError if the scores do not fit in memory."""
     needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
     MemoryEstimate("compare", needed, needed).check(resources.memory)
     return Rows.of(store)
 
 
 def _tell_of_shares(state: ComparisonState, listener: Listener) -> None:
-    """A notice where candidates leave out very different shares of the rows."""
+    """Send a notice if candidates leave out very different shares of the rows."""
     shares = {}
     for name, options in state.candidates.items():
         config = TrainConfig.of(**{**state.options, **options})
@@ -334,7 +335,7 @@ def _tell_of_shares(state: ComparisonState, listener: Listener) -> None:
 
 
 def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
-    """Name the winner, move its forest into place, then write the tables; the other forests are removed."""
+    """Name the winner, move its forest into place, write the tables, and remove the other forests."""
     racing = state.racing
     if state.winner is None:
         scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
@@ -355,7 +356,7 @@ def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
 
 
 def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> None:
-    """Record in the forest in `directory` the table of the comparison as its training table, as `train` does.
+    """Record the table of the comparison as the training table of the forest in `directory`.
 
     data  path of the table; None for one in memory.
     """
@@ -381,7 +382,7 @@ def _discard(out: Path, name: str) -> None:
 
 @contextmanager
 def _how_to_go_on(out: Path) -> Iterator[None]:
-    """Add to errors that interrupt a race how to continue it."""
+    """Add to errors that interrupt a comparison how to continue it."""
     try:
         yield
     except DiskFullError as error:
@@ -403,7 +404,7 @@ def tuned_forest(
     *,
     overwrite: bool,
 ) -> Forest:
-    """The forest of the winner among some default candidates, at `out` or temporary; events become notices.
+    """Compare some default candidates and return the forest of the winner, at `out` or temporary.
 
     tune  number of candidates, or the time limit.
     """

@@ -1,7 +1,4 @@
-"""The result of a comparison, read from its folder.
-
-The state of a comparison after each round, from which it can continue after an interruption: race.json.
-"""
+"""A comparison as saved: race.json, from which it continues after an interruption, and the result that users hold."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ STATE_FORMAT = StateFormat("bigforest-comparison", 2, f"start again with {api('o
 
 
 def announce(folder: Path) -> None:
-    """Mark an empty folder as that of a comparison, whose table is not encoded yet."""
+    """Mark an empty folder as the folder of a comparison whose table is not encoded yet."""
     with write_durably(folder / FILE) as path:
         path.write_text(json.dumps(STATE_FORMAT.mark()) + "\n", encoding="utf-8")
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether a folder has more than the mark of `announce`."""
+    """Return True if race.json has more than the mark of `announce`."""
     if not (folder / FILE).is_file():
         return False
     try:
@@ -48,10 +45,10 @@ def has_begun(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The result of a round.
+    """Result of a round.
 
-    losses   the standing of each candidate.
-    retired  the candidates that retired after the round, and why.
+    losses   standing of each candidate.
+    retired  candidates that retired after the round, with the reasons.
     """
 
     trees: int
@@ -92,12 +89,12 @@ class ComparisonState:
 
     @property
     def retired(self) -> dict[str, str]:
-        """All candidates that have retired, and why."""
+        """Candidates that have retired, with the reasons."""
         return {name: why for each in self.rounds for name, why in each.retired.items()}
 
     @property
     def racing(self) -> list[str]:
-        """The candidates that have not retired."""
+        """Candidates that have not retired."""
         return [name for name in self.candidates if name not in self.retired]
 
     def write(self, folder: Path) -> None:
@@ -259,7 +256,7 @@ _CANDIDATES = {"candidate": pl.String, "options": pl.String, "trees": pl.Int64} 
 
 
 def candidate_table(state: ComparisonState) -> pl.DataFrame:
-    """`Comparison.candidates`."""
+    """Return `Comparison.candidates`."""
     last = {name: standing for each in state.rounds for name, standing in each.losses.items()}
     rows = []
     for name, options in state.candidates.items():
@@ -270,7 +267,7 @@ def candidate_table(state: ComparisonState) -> pl.DataFrame:
 
 
 def curve_table(state: ComparisonState) -> pl.DataFrame:
-    """`Comparison.curve`."""
+    """Return `Comparison.curve`."""
     rows = [(name, each.trees, *standing) for each in state.rounds for name, standing in each.losses.items()]
     return pl.DataFrame(rows, schema={"candidate": pl.String, "trees": pl.Int64, **_LOSSES}, orient="row")
 

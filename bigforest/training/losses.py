@@ -1,7 +1,7 @@
 """The out-of-bag loss of a forest, and its standard error.
 
-A loss is a mean over rows, or 1 minus the area under the ROC curve. With it comes the *influence* of every row: the
-first-order change of the loss when the weight of the row increases. The sum of the squares of influences
+A loss is a mean over rows, or 1 minus the area under the ROC curve. With it, functions return
+the *influence* of every row: the first-order change of the loss when the weight of the row increases. The sum of the squares of influences
 is the squared standard error of the loss; the squares of the differences of influences of two forests give
 that of the difference of their losses, paired by row (for the area: DeLong et al. 1988). Rows of one group are added up
 first, because they are not independent. Oracle: tests/naive/race.py.
@@ -32,7 +32,7 @@ ROW_BYTES = 16
 
 
 class RowScores(NamedTuple):
-    """What decides the loss of each row.
+    """Scores that determine the loss of each row.
 
     score   float64 [rows], its loss, or for the area the share of the votes for the second class; NaN if the row is out
             of no bag.
@@ -44,14 +44,14 @@ class RowScores(NamedTuple):
 
 
 class MeasuredLoss(NamedTuple):
-    """A loss, and the influence of each row on it, float64 [rows]; 0 of rows that do not count."""
+    """A loss, and the influence of each row on it, float64 [rows]; 0 for rows that do not count."""
 
     loss: float
     influence: NDArray[np.float64]
 
 
 class Rows(NamedTuple):
-    """The rows of a store as those of a comparison.
+    """Weights and groups of the rows of a comparison.
 
     weight  float64 [rows]; None if all have the same weight.
     group   int64 [rows]; None where each row is by itself.
@@ -62,18 +62,18 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Rows:
-        """The rows of a store."""
+        """Read the weights and groups of a store."""
         weight = None if store.spec.weight is None else store.weights_of(0, store.rows).astype(np.float64)
         group = None if store.spec.group is None else store.groups_of(0, store.rows).astype(np.int64)
         return cls(weight, group)
 
     def chosen(self, keep: NDArray[np.bool_]) -> Rows:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Rows._make(None if array is None else array[keep] for array in self)
 
 
 def row_scores(forest: Forest, metric: str) -> RowScores:
-    """The scores of all training rows by the out-of-bag report of a forest. Raises FormatError."""
+    """Compute the scores of all training rows from the out-of-bag report of a forest. Raises FormatError."""
     target = forest.spec.target
     batches = oob_row_batches(forest.directory, _columns(forest, metric))
     pieces = [_scores(batch, forest, metric) for batch in batches]
@@ -98,7 +98,7 @@ def _columns(forest: Forest, metric: str) -> list[str]:
 def _scores(
     batch: pa.RecordBatch, forest: Forest, metric: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32] | NDArray[np.float64]]:
-    """The scores of a batch, and the classes; for the deviance, the predictions and the targets."""
+    """Return the scores of a batch and the classes. For the deviance, return predictions and targets."""
     truth, prediction = (pl.Series(pl.from_arrow(batch.column(name))) for name in ("truth", "prediction"))
     if metric == "poisson_deviance":
         return prediction.fill_null(np.nan).to_numpy(), truth.to_numpy()
@@ -118,7 +118,7 @@ def _scores(
 
 
 def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
-    """The loss of a forest, and the influence of the rows. NaN where no row is out of bag."""
+    """Return the loss of a forest and the influences of the rows. The loss is NaN if no row is out of bag."""
     used = np.isfinite(scores.score)
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
     scored = np.where(used, scores.score, 0.0)
@@ -130,7 +130,7 @@ def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
 
 
 def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> MeasuredLoss:
-    """1 minus the area under the ROC curve: the share of pairs of rows of both classes in the wrong order."""
+    """Return 1 minus the area under the ROC curve: the share of pairs of rows of both classes in the wrong order."""
     sides = [np.where(second == side, weight, 0.0) for side in (False, True)]
     totals = [side.sum() for side in sides]
     if not all(totals):
@@ -148,7 +148,7 @@ def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray
 
 
 def standard_error(influence: NDArray[np.float64], rows: Rows) -> float:
-    """The standard error of a loss, or of a difference of losses, from the influences of the rows."""
+    """Return the standard error of a loss, or of a difference of losses, from the influences of the rows."""
     if rows.group is not None:
         _, place = np.unique(rows.group, return_inverse=True)
         influence = np.bincount(place, influence).astype(np.float64)

@@ -27,7 +27,7 @@ class FrameNamespace:
 
     @property
     def train(self) -> Callable[..., Any]:  # a notebook completes arguments by the method, unless this says MethodType
-        """Grow a forest on the frame: `bigforest.train`, whose arguments, result and errors these are."""
+        """Train a forest on the frame. Arguments, result and errors are the same as for `bigforest.train`."""
         from bigforest.training.train import train
 
         return MethodType(train, self._frame)

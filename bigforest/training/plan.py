@@ -136,7 +136,7 @@ class TrainingPlan:
 
     @cached_property
     def needs(self) -> list[MemoryEstimate]:
-        """What each stage of the run needs, in their order."""
+        """Memory, scratch and passes of each stage, in their order."""
         table, shape, config, skipped = self.table, self.shape, self.config, set()
         if isinstance(table, Store):
             skipped.add("encode")
@@ -308,7 +308,7 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
 
 
 def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:
-    """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; without the text of levels.
+    """Return the bytes of a store of this shape: codes, dictionaries, targets, weights, checksums, not text of levels.
 
     Weights are assumed to be wide, and targets to be exact whole numbers.
     """
@@ -318,9 +318,9 @@ def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[str, float]:
-    """Estimated seconds of each stage with all its data in memory, for trees grown until their leaves are pure.
+    """Estimate the seconds of each stage with all data in memory, for trees grown until their leaves are pure.
 
-    Growing finds the leaves of out-of-bag rows; the report adds their votes up.
+    Growing finds the leaves of out-of-bag rows; the report adds up their votes.
     """
     drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)

@@ -185,12 +185,12 @@ class RunState:
 
 
 class RunFolder:
-    """An unfinished run that this process works on, and no other. A context manager: leaving it unlocks the folder.
+    """Folder of an unfinished run, locked by this process. A context manager, which unlocks it.
 
-    out     where the forest will be, as the user wrote it.
-    path   the same with links followed.
+    out     output as the user wrote it.
+    path    output with links followed.
     folder  `path`.unfinished.
-    fresh   whether the run began in this process.
+    fresh   the run began in this process.
     """
 
     def __init__(self, out: Path, path: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
@@ -209,27 +209,27 @@ class RunFolder:
 
     @property
     def forest(self) -> Path:
-        """The folder of the growing forest."""
+        """Folder of the growing forest."""
         return self.folder / "forest"
 
     @property
     def store(self) -> Path:
-        """Where the store is, once it is complete."""
+        """Path of the complete store."""
         return as_path(self.state.work) / _STORE
 
     @property
     def temporary(self) -> Path:
-        """An existing folder for temporary files, emptied whenever a run begins or continues."""
+        """Folder for temporary files, emptied whenever a run begins or continues."""
         return as_path(self.state.work) / _TEMPORARY
 
     def save(self, **changes: Any) -> None:
-        """Replace entries of the state, on disk and here."""
+        """Replace entries of the state, in memory and on disk."""
         self.state = replace(self.state, **changes)
         self.state.write(self.folder / _STATE)
         sync(self.folder)
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written, and make missing folders."""
+        """Remove half-written files of a killed process, and make missing folders."""
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
@@ -239,7 +239,7 @@ class RunFolder:
         self.temporary.mkdir(parents=True, exist_ok=True)
 
     def move_work(self, scratch: Path) -> None:
-        """Use a folder in `scratch` for store and temporary files from now on; a complete store moves along."""
+        """Use a folder in `scratch` for the store and temporary files from now on. A complete store is moved."""
         if as_path(self.state.work).parent == scratch.resolve():
             return
         work, old = _work_in(scratch, self.path), self.store
@@ -255,7 +255,7 @@ class RunFolder:
         self._leave_other()
 
     def _leave_other(self) -> None:
-        """Remove what a move of the work leaves behind, also a killed one."""
+        """Remove the work folder that a completed or killed move left behind."""
         if self.state.other_work is not None:
             _remove_work(as_path(self.state.other_work), self.state.mark)
             self.save(other_work=None)
@@ -273,7 +273,7 @@ class RunFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the folder and everything that belongs to it."""
+        """Remove the folder and its work folder."""
         remove(self.forest)  # from here on the folder counts as worthless
         for work in (self.state.other_work, self.state.work):
             if work is not None:
@@ -282,15 +282,15 @@ class RunFolder:
 
 
 def remove_leftovers(forest: Path) -> None:
-    """Remove what was left in a forest by workers that were lost, or slower than those that took over their tasks."""
+    """Remove files of lost workers, or of tasks that ran twice, from a forest."""
     remove_half_made(forest)
     remove(forest / LEAVES)
 
 
 def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> RunFolder:
-    """A new run for the output `out`. `work` of the state is set here, in `scratch` if that is given.
+    """Begin a run for the output `out`, with its work folder in `scratch` if that is not None.
 
-    Raises OutputExistsError when there is something at `out` or a run to resume and `overwrite` is False;
+    Raises OutputExistsError when `out` exists, or a run to resume, and `overwrite` is False;
     BusyError when another process works on it; ConfigError and FormatError.
     """
     path = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
@@ -327,7 +327,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
 
 
 def reopen(out: Path) -> RunFolder | None:
-    """The unfinished run for the output `out`, None if there is none. Raises BusyError and FormatError."""
+    """Open the unfinished run for the output `out`. Return None if there is none. Raises BusyError and FormatError."""
     path = out.resolve()
     lock = _locked(out, path)
     if lock is None:
@@ -347,24 +347,24 @@ def reopen(out: Path) -> RunFolder | None:
 
 
 def is_unfinished(out: Path) -> bool:
-    """Whether there is a run for the output `out` to resume; the folder of one killed at its begin does not count."""
+    """Return True if there is a run for the output `out` to resume. A run killed while it began does not count."""
     path = out.resolve()
     return (_unfinished(path) / "forest").is_dir()
 
 
 def output_of(path: str | Path) -> Path:
-    """The output that is named by its own path or by that of its folder of an unfinished run."""
+    """Return the output of a path: the path itself, or without the suffix of an unfinished run."""
     path = as_path(path)
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
 
 
 def go_on(out: Path) -> str:
-    """How to resume an unfinished run, for messages."""
+    """Return how to resume an unfinished run, for messages."""
     return f"continue with `bigforest train --resume {out}`"
 
 
 def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
-    """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
+    """Remove the locked folder of an earlier run. Raise OutputExistsError if it is worth keeping."""
     folder = _unfinished(path)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
@@ -375,7 +375,7 @@ def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
             f"{folder} is an unfinished run: {go_on(out)}, or start again with {api('overwrite')}, which discards it"
         )
     aside = folder / _REPLACED
-    if aside.exists() and not is_there(path):  # killed between the two renames of `install`
+    if aside.exists() and not is_there(path):  # killed between the two renames of `replace_output`
         aside.rename(path)
     try:
         RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False).discard()
@@ -384,13 +384,13 @@ def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
 
 
 def _is_ours(entry: Path) -> bool:
-    """Whether an entry of the folder of a run has the name of one that a run makes."""
+    """Return True if a run makes entries of this name in its folder."""
     known = {_LOCK, _STATE, _REPLACED, "forest", "work"}
     return entry.name in known or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
 
 
 def _locked(out: Path, path: Path) -> Lock | None:
-    """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
+    """Lock the folder of an earlier run. Return None if there is no folder. Raises BusyError."""
     folder = _unfinished(path)
     while folder.is_dir():
         try:
@@ -408,7 +408,7 @@ def _locked(out: Path, path: Path) -> Lock | None:
 
 
 def _unfinished(path: Path) -> Path:
-    """The folder of the run for this output."""
+    """Return the folder of the run for an output."""
     return path.parent / (path.name + UNFINISHED)
 
 
@@ -421,7 +421,7 @@ def _work_in(scratch: Path, path: Path) -> Path:
 
 
 def _make_work(work: Path, mark: str) -> None:
-    """Make the folder for store and temporary files, and put the mark of the run into it."""
+    """Make the work folder, with the mark of the run."""
     work.mkdir(parents=True)
     with write_atomically(work / _MARK) as temporary:
         temporary.write_text(mark)
@@ -447,9 +447,9 @@ def _is_marked(work: Path, mark: str) -> bool:
 
 
 def _remove_work(work: Path, mark: str) -> None:
-    """Remove the known content of the work folder of the run with this mark, and it itself if nothing else is in it.
+    """Remove the known content of the work folder with this mark, and the folder if it is empty then.
 
-    A folder without a complete mark is that of a run killed right after making it, if it holds nothing else.
+    A folder that contains nothing but half a mark was made by a run that was killed right after.
     """
     if _is_marked(work, mark):
         for entry in (_STORE, _TEMPORARY):
@@ -470,7 +470,7 @@ def _is_half_a_mark(entry: Path) -> bool:
 
 
 def _remove_rest(folder: Path) -> None:
-    """Remove the folder of a run, its state and its lock last."""
+    """Remove the folder of a run. Its state and its lock go last."""
     last = ["", _STATE, _LOCK]
     for entry in sorted(folder.iterdir(), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
         remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

@@ -1,4 +1,4 @@
-"""Shrinking a finished forest: by a given lambda, or by one selected by out-of-bag loss."""
+"""Shrinking a finished forest, with an explicit lambda or with the lambda of the lowest out-of-bag loss."""
 
 from __future__ import annotations
 

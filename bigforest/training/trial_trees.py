@@ -59,9 +59,14 @@ _KEPT_BYTES = 192
 
 
 class Errors(NamedTuple):
-    """Of each row: the sums of the errors of the trees that left it out, float64 [rows, outputs], the sum of their
-    squares, and how many such trees there are, float64 [rows]. `split`: rows of all nodes that the trees split.
-    `truth`: float64 [rows], the targets, if the Poisson deviance is the loss; else None."""
+    """Errors of the trees that left a row out, summed over these trees.
+
+    total    float64 [rows, outputs], sums of the errors
+    squares  float64 [rows], sums of the squared errors over all outputs
+    trees    float64 [rows], number of these trees
+    split    rows of all nodes that the trees split
+    truth    float64 [rows], targets, if the loss is the Poisson deviance; None for other losses
+    """
 
     total: NDArray[np.float64]
     squares: NDArray[np.float64]
@@ -71,7 +76,7 @@ class Errors(NamedTuple):
 
 
 class TrialTrees(NamedTuple):
-    """Trees grown together, the rows that each left out, and the truth, float64 [rows, outputs]."""
+    """Trees grown together, the rows that each tree left out, and the truth, float64 [rows, outputs]."""
 
     trees: TreeArrays
     left_out: Sequence[LeftOut]
@@ -79,7 +84,7 @@ class TrialTrees(NamedTuple):
 
     @property
     def splits(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The inner nodes, in their order, and the left and the right child of each."""
+        """Inner nodes in order, and the left and the right child of each, int64 [splits]."""
         roots = np.flatnonzero(self.trees.depth == 0)
         inner = np.flatnonzero(self.trees.feature != LEAF)
         base = roots[np.searchsorted(roots, inner, side="right") - 1]
@@ -87,7 +92,7 @@ class TrialTrees(NamedTuple):
 
     @property
     def answers(self) -> NDArray[np.float64]:
-        """The prediction of each node, float64 [nodes, outputs]: its shares of classes, or its mean."""
+        """Prediction of each node, float64 [nodes, outputs]: its class shares, or its mean."""
         return answers_of(self.trees.counts, self.trees.value)
 
 
@@ -100,10 +105,9 @@ def try_each(
     trees: range | None = None,
     size: int = TASK_TREES,
 ) -> list[list[T]]:
-    """The results of the task `measure` for the trees of each configuration, `size` trees at a time and in their
-    order.
+    """Run the task `measure` on the trees of each configuration, `size` trees at a time. Return the results in order.
 
-    trees  begins and ends at multiples of `size`; None for all, of which each configuration has as many.
+    trees  numbers of the trees, from a multiple of `size` to another; None for all. All configurations have as many.
     """
     executor = resources.executor(1 if resources.memory is not None else None)
     for of_family in {config.family: config for config in configs}.values():
@@ -118,7 +122,7 @@ def try_each(
 
 
 def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
-    """The configuration of trial trees: a seed of their own, and out-of-bag rows."""
+    """Return the configuration of trial trees: seed 0, with out-of-bag rows."""
     if config.boosts:
         options["sampling"] = "uniform"
     options = {"trees": TREES} | options
@@ -126,8 +130,10 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
 
 
 def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
-    """Task: the errors of some trees, for each of the rows they are grown on, by `error_unit`: targets of any size can
-    be squared twice."""
+    """Task: return the errors of some trees for each row they are grown on.
+
+    Errors are in units of `error_unit`, so that the squares of large targets do not overflow.
+    """
     unit = error_unit(store)
     errors: Errors | None = None
     for trial in trials(store, config, trees):
@@ -162,13 +168,13 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTre
 
 
 def summed(parts: Sequence[Errors]) -> Errors:
-    """The errors of all trees; added in their order, because sums of floats depend on it."""
+    """Add up the errors of all trees, in the order of the trees, because sums of floats depend on the order."""
     total, squares, trees, split = (sum(part[1:], part[0]) for part in [*zip(*parts, strict=True)][:4])
     return Errors(total, squares, trees, split, parts[0].truth)
 
 
 def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
-    """The mean decrease of the loss over the rows by the other trees, and its standard error.
+    """Return the mean decrease of the loss over the rows by the other trees, and its standard error.
 
     Both are 0 if fewer than two rows can be evaluated.
     """
@@ -183,7 +189,7 @@ def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[
 
 
 def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
-    """The mean over the rows of what single trees have beside the loss: of B trees, the B-th part is added to it.
+    """Return the mean excess loss of a single tree over an infinite forest. A forest of B trees has 1/B of it.
 
     It is 0 if no row can be evaluated.
     """
@@ -195,9 +201,9 @@ def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
 
 
 def _losses(errors: Errors, evaluated: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The loss of very many trees on each row that is evaluated: the mean product of the errors of two trees.
+    """Return the loss of an infinite forest on each evaluated row: the mean product of the errors of two trees.
 
-    Or the deviance of the mean of the trees, less what it is too large by as they are few, to second order.
+    For the Poisson deviance, it is the deviance of the mean of the trees, corrected for their number to second order.
     """
     total, squares, trees = (of[evaluated] for of in errors[:3])
     if errors.truth is None:
@@ -209,19 +215,19 @@ def _losses(errors: Errors, evaluated: NDArray[np.bool_]) -> NDArray[np.float64]
 
 
 def trial_weights(store: Store, config: TrainConfig) -> NDArray[Any] | None:
-    """The weights of the rows that trees are evaluated on; None if all are equal."""
+    """Return the weights of the rows that trees are evaluated on; None if all are equal."""
     return None if store.weight is None else store.weight[trial_rows(store, config)]
 
 
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
-    """The rows that trees are grown and evaluated on: of `sampled_rows` those that are not held out."""
+    """Return the rows that trees are grown and evaluated on: `sampled_rows` without held-out rows."""
     rows = sampled_rows(store.rows, row_count(store.rows, len(store.spec.features), config))
     held_out = held_out_of(store, config, 0, store.rows)
     return rows if held_out is None else rows[~held_out[rows]]
 
 
 def sampled_rows(rows: int, wanted: int) -> NDArray[np.int64]:
-    """The rows that trees are grown and evaluated on, ascending: drawn, a function of the two numbers alone."""
+    """Draw row numbers, ascending. The draw depends only on the two numbers."""
     random = np.random.Generator(np.random.Philox(key=rows))
     blocks = block_count(rows)
     if blocks <= _BLOCKS:
@@ -234,7 +240,7 @@ def sampled_rows(rows: int, wanted: int) -> NDArray[np.int64]:
 
 
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
-    """How many rows trees of a configuration, which has a task, are evaluated on."""
+    """Return the number of rows that trees are evaluated on. The configuration has a task."""
     most = _MOST_CELLS // features
     axis, classes = base_family(config.family) == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)
@@ -243,7 +249,7 @@ def row_count(rows: int, features: int, config: TrainConfig) -> int:
 
 
 def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """What choosing needs, see planning/memory.py."""
+    """Estimate the memory of choosing options."""
     rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
