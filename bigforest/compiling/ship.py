@@ -201,7 +201,8 @@ def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> 
             forest.predict(table)
             if one.keys() & {"sampling", "group"} and not forest.config.boosts:
                 _explain(forest, table)
-            compile_for(KINDS[kind].traits, forest.config, passes=True, scratch=None)
+            for classes in KINDS[kind].classes:
+                compile_for(KINDS[kind].traits(classes), forest.config, passes=True, scratch=None)
 
 
 def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:

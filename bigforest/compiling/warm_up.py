@@ -41,10 +41,14 @@ class ForestKind(NamedTuple):
     options: dict[str, Any]
 
     @property
-    def traits(self) -> TableTraits:
-        """Traits of the tables of this kind."""
+    def classes(self) -> tuple[int, ...]:
+        """Numbers of classes with kernels of their own; 0 for regression."""
+        return (0,) if self.regression else (2, 5)
+
+    def traits(self, classes: int) -> TableTraits:
+        """Return the traits of the tables of this kind with this number of classes."""
         odd = ("level",) if self.categories else ()
-        return TableTraits(odd, category=4 if self.categories else 0, regression=self.regression)
+        return TableTraits(odd, category=4 if self.categories else 0, regression=self.regression, many=classes > 2)
 
     @property
     def takes_weights(self) -> bool:
@@ -155,25 +159,22 @@ def warm_here(kind: str, passes: bool = False) -> None:
     from bigforest.predict.files import predict_file
     from bigforest.training.train import train
 
-    traits, options, numbers = KINDS[kind].traits, KINDS[kind].options, KINDS[kind].regression
-    if numbers:
-        options = {**options, "keep_targets": True}
+    forests = KINDS[kind]
+    options = {**forests.options, "keep_targets": True} if forests.regression else forests.options
     with TemporaryFolder(None) as folder:
-        # Rows without and with weights, two classes and more: these have kernels of their own.
-        for weighted in (False, True) if KINDS[kind].takes_weights else (False,):
-            for classes in (0,) if numbers else (2, 5):
-                table, out = (
-                    small_table(KINDS[kind].categories, classes, _ROWS),
-                    folder / f"{weighted}-{classes}.forest",
-                )
+        for weighted in (False, True) if forests.takes_weights else (False,):  # weights have kernels of their own
+            for classes in forests.classes:
+                table = small_table(forests.categories, classes, _ROWS)
+                out = folder / f"{weighted}-{classes}.forest"
                 weight: dict[str, Any] = {"weight": "weight"} if weighted else {}
                 features = table.drop("group") if weighted else table.drop("group", "weight")
                 forest = train(
                     features, "y", trees=1, scheduler="threads", listener=silent, out=out, **options, **weight
                 )
-                forest.predict(table, quantiles=[0.5] if numbers else [])
+                forest.predict(table, quantiles=[0.5] if forests.regression else [])
                 predict_file(out, table, folder / "predictions.parquet", overwrite=True, listener=silent)
-        if passes:
+        for classes in forests.classes if passes else ():
+            traits = forests.traits(classes)
             with announced(kernels_of(traits, forest.config, passes=True), silent):
                 compile_for(traits, forest.config, passes=True, scratch=None)
 

@@ -121,7 +121,8 @@ def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | Non
         executor = Threads(1)
         if family.uses_values:
             compile_presort()  # ways of ranking that a small table does not use
-        table = family.passed_table(store, config, rules, _LIMITS, folder, executor)
+        limits = _LIMITS._replace(cells=2 * max(len(store.spec.target.classes), 2))
+        table = family.passed_table(store, config, rules, limits, folder, executor)
         grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)
 
 

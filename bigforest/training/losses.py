@@ -1,10 +1,10 @@
 """The out-of-bag loss of a forest, and its standard error.
 
-A loss is a mean over rows, or 1 minus the area under the ROC curve. With it, functions return
-the *influence* of every row: the first-order change of the loss when the weight of the row increases. The sum of the squares of influences
-is the squared standard error of the loss; the squares of the differences of influences of two forests give
-that of the difference of their losses, paired by row (for the area: DeLong et al. 1988). Rows of one group are added up
-first, because they are not independent. Oracle: tests/naive/race.py.
+A loss is a mean over rows, or 1 minus the area under the ROC curve. With it, functions return the *influence* of every
+row: the first-order change of the loss when the weight of the row increases. The sum of the squared influences is the
+squared standard error of the loss. The squared differences of the influences of two forests give the standard error of
+the difference of their losses, paired by row (for the area: DeLong et al. 1988). Influences of the rows of a group are
+added up first, because they are not independent. Oracle: tests/naive/race.py.
 """
 
 from __future__ import annotations

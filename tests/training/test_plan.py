@@ -21,7 +21,7 @@ from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import MemoryEstimate, Shape, machine_bytes
+from bigforest.planning.memory import MemoryEstimate, Shape, TableTraits, machine_bytes
 from bigforest.source import Source, open_source, spool
 from bigforest.training import plan as plan_module
 from bigforest.training.plan import resolve, store_disk_bytes
@@ -30,6 +30,8 @@ from tests.commands import Run, folder, run
 from tests.strategies import mixed_frames
 
 __all__ = ["folder", "run"]  # fixtures
+
+MANY = TableTraits(many=True)
 
 
 def frame(rows: int = 400) -> pl.DataFrame:
@@ -99,17 +101,19 @@ def test_shape__of_parquet_files_by_their_statistics(tmp_path: Path) -> None:
     frame().head(150).write_parquet(tmp_path / "a.parquet", row_group_size=40)
     frame().tail(250).write_parquet(tmp_path / "b.parquet")
     found = shape(tmp_path, "kind", tmp_path)
-    assert found == Shape(400, (1, 1, 1, 2, 2), 2 + 10 + 30 + 400 + 400, 3, (1, 1, 8, 8, 4))
+    assert found == Shape(400, (1, 1, 1, 2, 2), 2 + 10 + 30 + 400 + 400, 3, (1, 1, 8, 8, 4), extras=MANY)
 
 
 def test_shape__without_statistics_is_bounded_by_types_and_rows(tmp_path: Path) -> None:
     frame().write_parquet(tmp_path / "a.parquet", statistics=False)
     found = shape(frame(), "kind", tmp_path)
-    assert found == Shape(400, (1, 1, 2, 2, 2), 2 + 256 + 3 * 400, 3, (1, 1, 8, 8, 4))
+    assert found == Shape(400, (1, 1, 2, 2, 2), 2 + 256 + 3 * 400, 3, (1, 1, 8, 8, 4), extras=MANY)
     found = shape(tmp_path / "a.parquet", "kind", tmp_path)
-    assert found == Shape(400, (1, 2, 2, 2, 2), 3 + 257 + 3 * 400, 3, (1, 1, 8, 8, 4))  # values may be missing
+    assert found == Shape(
+        400, (1, 2, 2, 2, 2), 3 + 257 + 3 * 400, 3, (1, 1, 8, 8, 4), extras=MANY
+    )  # values may be missing
     binned = shape(frame(), "kind", tmp_path, max_bins=10)
-    assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4))
+    assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4), extras=MANY)
 
 
 def test_shape__of_parquet_files_with_integers_of_128_bits(tmp_path: Path) -> None:
