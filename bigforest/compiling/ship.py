@@ -39,7 +39,7 @@ from bigforest.errors import BigForestError, ConfigError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.explain.explain import explain_forest
-from bigforest.explain.plan import MAKERS
+from bigforest.explain.sections import SECTIONS
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.warm_up import compile_for
 from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of
@@ -260,7 +260,7 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 def _explain(forest: Forest, table: pl.DataFrame) -> None:
     """Compute every part of an explanation, of training rows and of new rows."""
-    for part, new_rows in product(MAKERS, (False, True)):
+    for part, new_rows in product(SECTIONS, (False, True)):
         with suppress(ConfigError):  # a part that is not for this kind of forest, or not for new rows
             explain_forest(forest.directory, table, parts=[part], new_rows=new_rows, listener=silent)
 
