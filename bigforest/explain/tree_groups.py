@@ -116,10 +116,7 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
         )
     mixed = packed.leaf_votes("soft" if stock.soft else "hard")
     packed = packed._replace(counts=packed.counts[:0].copy())
-    narrow = table is not None and table.narrow
-    if narrow:
-        packed = packed.narrowed()
-    walked = WalkedTrees(packed.layout(narrow), packed.directions, packed.sets)
+    walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     ends = [*packed.roots.tolist()[1:], packed.nodes]
     found = []
     for number, begin, end in zip(trees.numbers(entries), packed.roots.tolist(), ends, strict=True):

@@ -65,17 +65,12 @@ def load_trees(store: Store, trees: Trees, entries: range, workers: int) -> Pack
 def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
     """Convert packed trees, which must not be used any more, for routing rows of the store.
 
-    Thresholds become codes, in float32 if it holds all codes. They stay values if some node is oblique or missing
-    values are filled.
+    Thresholds become codes. They stay values if some node is oblique or missing values are filled.
     """
     by_code = packed.directions is None and store.spec.fills is None
     if by_code:
-        assert packed.wide is not None
-        replace_thresholds(packed.wide, packed.used, store, workers)
-    packed = packed._replace(counts=packed.counts[:0].copy())
-    if by_code and max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES:
-        packed = packed.narrowed()
-    return packed
+        replace_thresholds(packed.layout, packed.used, store, workers)
+    return packed._replace(counts=packed.counts[:0].copy())
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
@@ -180,7 +175,6 @@ def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[An
 def _columns(store: Store, packed: PackedTrees, first: int, last: int) -> RowBatch:
     """Return the rows from `first` to before `last` in the form of the trees: codes or values."""
     columns: list[NDArray[Any]] = []
-    kind = np.float64 if packed.narrow is None else np.float32
     block = first // BLOCK_ROWS
     blocks = range(block, block + 1)
     for place in packed.used.tolist():
@@ -191,6 +185,7 @@ def _columns(store: Store, packed: PackedTrees, first: int, last: int) -> RowBat
         elif packed.directions is not None or store.spec.fills is not None:
             columns.append(store.low(place)[cells])
         elif feature.missing:
+            kind = np.float32 if feature.codes <= _NARROW_CODES else np.float64
             columns.append(np.where(cells == 0, np.nan, cells).astype(kind))
         else:
             columns.append(cells)

@@ -308,7 +308,7 @@ class _Job:
                 yield begin, rows, batch
                 begin += batch.height
 
-        passes = self.forest.loader.passes(self.rule, shape, self.resources, 0, found.narrow)
+        passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
         stop, wanted = source.rows if stop is None else stop, self.proba or score.active
         ways = (False, True) if self.proba else (False,)
         for batch, predictions in passes.predictions(

@@ -145,10 +145,7 @@ def _predict_matrix(
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
-    def narrow() -> bool:
-        return spec.has_narrow_fills and reader.matrix(whole, np.arange(len(spec.features))).narrow
-
-    passes = loader.passes(rule, shape, resources, matrix.nbytes, narrow)
+    passes = loader.passes(rule, shape, resources, matrix.nbytes)
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
@@ -176,7 +173,6 @@ def _predict_frame(
         lambda used: prediction_shape(schema, found.columns(used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
-        found.narrow,
     )
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:

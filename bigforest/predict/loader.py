@@ -51,7 +51,7 @@ class TreeLoader:
     def take(self, packed: PackedTrees) -> None:
         """Keep trees that are in memory already, so that the first prediction does not read them."""
         with self._lock:
-            self._packed, self._last = packed.with_narrow(), None
+            self._packed, self._last = packed, None
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
         """Return all trees with a rule, ready to predict rows.
@@ -96,13 +96,11 @@ class TreeLoader:
         shape: Callable[[NDArray[np.int64]], Shape],
         resources: Resources,
         held: int,
-        narrow: Callable[[], bool],
     ) -> PredictionPasses:
         """Plan how a table is predicted: the groups of trees and the ranges of rows, within the memory of `resources`.
 
         shape    returns the Shape of the table from the positions of the features in use (see plan_passes).
         held     bytes of the table that are in memory already.
-        narrow   returns whether all its values are float32.
 
         Raises ConfigError, also if the memory is not sufficient, and FormatError for damaged nodes.
         """
@@ -126,7 +124,6 @@ class TreeLoader:
         held += 0 if targets is None else targets.held
         if (targets is not None or rule.by_spread) and self._lambdas:
             trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets and spread are of leaves as grown
-        all_narrow = narrow()
         kept: dict[range, Predictor] = {}
 
         def load_group(entries: range) -> Predictor:
@@ -140,7 +137,6 @@ class TreeLoader:
                     step = self.files.spec.target.step
                     own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step, self.files.directory)
                 packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
-                packed = packed.narrowed() if all_narrow else packed
                 kept[entries] = self._predictor(rule, packed, numbers, own, grown)
             return kept[entries]
 
@@ -183,7 +179,7 @@ class TreeLoader:
             if self._packed is None:
                 packed = load(self.files.parts, self.files.header, 0, available_threads(), lambdas=self._lambdas)
                 check_count(self.files.directory, packed.roots.size, self.files.header)
-                self._packed = packed.with_narrow()
+                self._packed = packed
             return self._packed
 
     def _leaf_targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:

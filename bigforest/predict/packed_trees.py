@@ -1,6 +1,6 @@
 """Trees packed for prediction: read and checked a piece at a time, packed file by file, then joined.
 
-A node is two words: 16 bytes (layout `wide`), or 8 if all values are float32 and the numbers fit (layout `narrow`).
+A node is two words, 16 bytes.
 Nodes are in preorder, so the left child of a node is the next one. A tree on two classes, whose third node is impure:
 
     x3 <= 0.5                  node  word 0            word 1
@@ -37,14 +37,10 @@ if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
 
 
-_NARROW_BALLOT_BITS = 22
-
-
 class PackedTrees(NamedTuple):
     """Consecutive trees, packed.
 
-    wide    the nodes, for any values; None when `narrowed` has put others in their place
-    narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
+    layout  the nodes
     directions  of the oblique nodes; None for trees without such nodes
     sets    of the nodes on categories; None for trees without such nodes
     roots   uint64 [trees]
@@ -54,8 +50,7 @@ class PackedTrees(NamedTuple):
             classes * lambdas, or lambdas]
     """
 
-    wide: NodeLayout | None
-    narrow: NodeLayout | None
+    layout: NodeLayout
     directions: Directions | None
     sets: LevelSets | None
     roots: NDArray[np.uint64]
@@ -65,17 +60,16 @@ class PackedTrees(NamedTuple):
     @property
     def nodes(self) -> int:
         """Number of nodes."""
-        return self.layout(True).links.size // 2
+        return self.layout.links.size // 2
 
     @property
     def nbytes(self) -> int:
         """Bytes of nodes and of what leaves hold."""
-        layouts = [layout.links.nbytes for layout in (self.wide, self.narrow) if layout is not None]
-        return sum(layouts) + self.counts.nbytes
+        return self.layout.links.nbytes + self.counts.nbytes
 
     def leaf_nodes(self) -> list[NDArray[np.uint32]]:
         """Return the numbers of the leaves within each tree."""
-        leaves = np.flatnonzero(np.isnan(self.layout(True).thresholds[::2]))
+        leaves = np.flatnonzero(np.isnan(self.layout.thresholds[::2]))
         ends = [*self.roots.tolist(), self.nodes]
         return [
             (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
@@ -95,44 +89,12 @@ class PackedTrees(NamedTuple):
     def by(self, place: int, lambdas: int) -> PackedTrees:
         """Keep one of several lambdas: return the trees with the leaf values by the lambda at `place`.
 
-        `self`, which has no layout `narrow`, must not be used any more: its nodes are changed.
+        `self` must not be used any more: its nodes are changed.
         """
-        assert self.wide is not None and self.narrow is None
         width = self.counts.shape[1] // lambdas
-        leaf = np.isnan(self.wide.thresholds[::2])
-        self.wide.links[::2][leaf] -= np.uint64(self.counts.shape[1] - width)
+        leaf = np.isnan(self.layout.thresholds[::2])
+        self.layout.links[::2][leaf] -= np.uint64(self.counts.shape[1] - width)
         return self._replace(counts=self.counts[:, place::lambdas].copy())
-
-    def layout(self, narrow: bool) -> NodeLayout:
-        """Return the layout for values that are all float32 (`narrow`), or for any values."""
-        if narrow and self.narrow is not None:
-            return self.narrow
-        assert self.wide is not None
-        return self.wide
-
-    def with_narrow(self) -> PackedTrees:
-        """Return the trees with the layout `narrow` in addition, if the nodes fit it."""
-        assert self.wide is not None
-        if self.directions is not None:
-            return self
-        words = np.empty(self.wide.links.size, np.uint32)
-        return self._replace(narrow=_narrow(self.wide, self.used.size, self.sets is not None, words))
-
-    def narrowed(self) -> PackedTrees:
-        """Return the trees with the layout `narrow` in place of `wide`, if the nodes fit it, otherwise unchanged.
-
-        `self` must not be used any more: its memory is used again, and half of it given back.
-        """
-        assert self.wide is not None
-        if self.directions is not None:
-            return self
-        words = self.wide.links
-        front = words[: words.size // 2].view(np.uint32)
-        features, categories = self.used.size, self.sets is not None
-        if _narrow(self.wide, features, categories, front) is None:
-            return self
-        words.resize(words.size // 2, refcheck=False)
-        return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
 
 
 def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
@@ -148,27 +110,6 @@ def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
     if counts.dtype == np.float64:
         return np.require(counts, requirements="W")  # a file's content may not be written to; kernels take one kind
     return counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
-
-
-def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:
-    """Return the layout `narrow` in `words`, which may be the first half of the words of `wide`; None if the nodes do
-    not fit."""
-    from bigforest.kernels.predict.pack import fits_narrow, narrow_nodes
-
-    narrow = _narrow_layout(features, categories, words)
-    if not fits_narrow(wide, narrow):
-        return None
-    narrow_nodes(wide, features, narrow)
-    return narrow
-
-
-def _narrow_layout(features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout:
-    from bigforest.kernels.predict.flat_tree import NodeLayout
-
-    places = 2 * features if categories else features
-    shift = 32 - int(places - 1).bit_length()
-    ballot = np.uint64(2**_NARROW_BALLOT_BITS - 1)
-    return NodeLayout(words.view(np.float32), words, np.uint64(shift), np.uint64(2 ** (shift - 1)), ballot)
 
 
 _MAX_NODES = 2**32 - 1
@@ -288,7 +229,7 @@ def _pack_pieces(
     for piece in pieces:
         first = piece.tree if first is None else first
         size = piece.feature.size
-        here = _wide(words[2 * done : 2 * (done + size)])
+        here = _layout_of(words[2 * done : 2 * (done + size)])
         counts = piece.counts if shrinking is None else piece.counts[:, :0]
         own = np.empty((count_mixed(piece.feature, counts), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
@@ -333,15 +274,14 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     roots: list[NDArray[np.int64]] = []
     begin = impure = blocks = sets = 0
     for own, piece in zip(trees, pieces, strict=True):
-        number_nodes(_wide(piece), place, used.size, blocks, sets, *_ballots_from(counts, impure))
+        number_nodes(_layout_of(piece), place, used.size, blocks, sets, *_ballots_from(counts, impure))
         roots.append(own.roots + begin)
         begin += piece.size // 2
         impure += sum(map(len, own.counts))
         blocks += own.blocks
         sets += own.sets
     return PackedTrees(
-        wide=_wide(words),
-        narrow=None,
+        layout=_layout_of(words),
         directions=_directions(trees, place, used.size),
         sets=_sets(trees, used.size),
         roots=np.concatenate(roots).astype(np.uint64),
@@ -360,7 +300,7 @@ def _ballots_from(counts: NDArray[Any], before: int) -> tuple[int, int]:
     return 1, before + counts.shape[1] - 1  # every leaf has one, packed as if there were one column
 
 
-def _wide(words: NDArray[np.uint64]) -> NodeLayout:
+def _layout_of(words: NDArray[np.uint64]) -> NodeLayout:
     from bigforest.kernels.predict.flat_tree import NodeLayout
 
     return NodeLayout(words.view(np.float64), words, np.uint64(33), np.uint64(2**32), np.uint64(2**32 - 1))

@@ -54,8 +54,7 @@ class RowRouter:
         DataError.
         """
         packed, every, rows = self.packed, rows, rows.cut(start, stop)
-        narrow = packed.wide is None or (self._spec.has_narrow_fills and rows.narrow)
-        layout = packed.layout(narrow)
+        narrow = self._spec.has_narrow_fills and rows.narrow
         by_level = packed.directions is None and self._are_few(rows.rows)
         tiles = self._empty(rows, narrow, by_level)
         by_rows = packed.directions is not None
@@ -66,7 +65,7 @@ class RowRouter:
         if missing and by_rows:
             raise missing_error(every, [self._spec.features[int(place)].name for place in packed.used])
         return prediction_kernels()[1].RouteInputs(
-            tiles, rows.rows, by_level, layout, packed.directions, packed.sets, missing
+            tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing
         )
 
     def _are_few(self, rows: int) -> bool:

@@ -129,7 +129,7 @@ def measure(
 
     rule = forest.rules.make(vote, ties)
     reader = forest.loader.reader(rule.unseen)
-    passes = forest.loader.passes(rule, shape, resources, 0, found.narrow)
+    passes = forest.loader.passes(rule, shape, resources, 0)
     counts = np.zeros((2, forest.trees), np.int64)
     known = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:

@@ -101,7 +101,7 @@ def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
         found = stock.load(range(len(trees)), data.draw(st.sampled_from([1, 2])))
     at_once = pack([[nodes_of(tree, number)] for number, tree in enumerate(trees)], mixed_spec(regression))
     assert found.used.tolist() == at_once.used.tolist()
-    for one, two in ((found.wide, at_once.wide), (found.sets, at_once.sets)):
+    for one, two in ((found.layout, at_once.layout), (found.sets, at_once.sets)):
         assert (one is None) == (two is None)
         for left, right in zip(one or (), two or (), strict=True):
             assert np.asarray(left).tobytes() == np.asarray(right).tobytes()

@@ -29,15 +29,15 @@ from bigforest.forest.format import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
-from bigforest.kernels.predict.flat_tree import MORE, TERMS, NodeLayout
-from bigforest.kernels.predict.pack import SOUND, check_nodes, narrow_nodes
+from bigforest.kernels.predict.flat_tree import MORE, TERMS
+from bigforest.kernels.predict.pack import SOUND, check_nodes
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict import groups
 from bigforest.predict.forest import read_forest
 from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.store.levels import Levels
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
-from tests.naive.predict import adds_up, is_preorder, round_down
+from tests.naive.predict import adds_up, is_preorder
 
 SPEC = spec_of(3, ("no", "unsure", "yes"), "String")
 
@@ -114,24 +114,16 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     assert found.used.tolist() == stock.used.tolist()
     assert found.roots.tolist() == expected.roots.tolist()
     assert found.counts.tolist() == expected.counts.tolist()
-    assert found.wide is not None and expected.wide is not None
-    assert found.wide.links[::2].tolist() == expected.wide.links[::2].tolist()
+    assert found.layout.links[::2].tolist() == expected.layout.links[::2].tolist()
     low = np.uint64(2**32 - 1)
-    assert (found.wide.links[1::2] & low).tolist() == (expected.wide.links[1::2] & low).tolist()
+    assert (found.layout.links[1::2] & low).tolist() == (expected.layout.links[1::2] & low).tolist()
     _check_columns(found, join_trees(grown[begin:end]))
-    narrow = found.with_narrow().narrow
-    assert (narrow is None) == (found.directions is not None)
-    again = found.narrowed()
-    assert again.nodes == sum(tree.feature.size for tree in grown[begin:end])
-    if narrow is not None:
-        assert again.wide is None and again.narrow is not None
-        assert again.narrow.links.tolist() == narrow.links.tolist()
+    assert found.nodes == sum(tree.feature.size for tree in grown[begin:end])
 
 
 def _check_columns(found: PackedTrees, trees: TreeArrays) -> None:
     """What the nodes look at is that of the trees, joined."""
-    assert found.wide is not None
-    column = (found.wide.links[1::2] >> found.wide.shift).astype(np.int64)
+    column = (found.layout.links[1::2] >> found.layout.shift).astype(np.int64)
     axis, oblique = trees.feature >= 0, trees.feature == OBLIQUE
     assert found.used[column[axis]].tolist() == trees.feature[axis].tolist()
     assert (found.directions is None) == (trees.terms is None)
@@ -420,18 +412,6 @@ def test_check_nodes__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
             found = check_nodes(state, *here, waiting, rest)
     sound = is_preorder(leaf, *columns) and adds_up(leaf, *columns[:2], counts.tolist())
     assert (found == SOUND and state[4] == 1) == sound
-
-
-@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
-def test_narrow_nodes__round_thresholds_down(values: list[float]) -> None:
-    links = np.zeros(2 * len(values), np.uint64)
-    wide = NodeLayout(links.view(np.float64), links, np.uint64(33), np.uint64(2**32), np.uint64(2**32 - 1))
-    wide.thresholds[::2] = values
-    links[1::2] = 1
-    words = np.zeros(links.size, np.uint32)
-    narrow = NodeLayout(words.view(np.float32), words, np.uint64(31), np.uint64(2**30), np.uint64(2**22 - 1))
-    narrow_nodes(wide, 2, narrow)
-    assert narrow.thresholds[::2].tolist() == [float(round_down(value)) for value in values]
 
 
 # Whole files and whole forests.

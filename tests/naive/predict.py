@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from tests.naive import rng
@@ -137,10 +135,3 @@ def adds_up(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int], cou
         is_leaf or all(map(int.__eq__, map(int.__add__, counts[left[node]], counts[right[node]]), counts[node]))
         for node, is_leaf in enumerate(leaf)
     )
-
-
-def round_down(value: float) -> np.float32:
-    """The largest float32 that is not above a float64."""
-    with np.errstate(over="ignore"):
-        rounded = np.float32(value)
-    return rounded if float(rounded) <= value else np.nextafter(rounded, np.float32(-np.inf))

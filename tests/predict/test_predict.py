@@ -24,7 +24,6 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.batch_sizes import Limits
-from bigforest.predict import packed_trees as flat_tree
 from bigforest.predict import predictor, router
 from bigforest.predict.forest import Forest
 from bigforest.predict.packed_trees import pack
@@ -85,7 +84,7 @@ def labelled(codes: list[int]) -> list[int | None]:
 
 def voting_of(grown: list[TreeArrays], rule: VoteRule) -> Predictor:
     spec = spec_of(FEATURES, (5, 7, 9))
-    made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec).with_narrow()
+    made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec)
     return Predictor(made, made.leaf_votes(rule.ballots), rule, spec)
 
 
@@ -141,13 +140,12 @@ def test_vote__values_of_one_byte(data: st.DataObject) -> None:
     matrix = np.array(rows, np.uint8).astype(kind)
     ready = voting_of(grown, VoteRule("soft", "lowest", 0))
     codes, shares = expected(grown, matrix.astype(np.float64).tolist())
-    for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
-        used = RowBatch.of([matrix[:, place].copy() for place in ready.packed.used])
-        assert used.width == 1
-        predictions = nodes.predict(used, 0, proba=True)
-        assert predictions.codes.tolist() == codes
-        assert predictions.proba is not None
-        assert predictions.proba.tolist() == shares
+    used = RowBatch.of([matrix[:, place].copy() for place in ready.packed.used])
+    assert used.width == 1
+    predictions = ready.predict(used, 0, proba=True)
+    assert predictions.codes.tolist() == codes
+    assert predictions.proba is not None
+    assert predictions.proba.tolist() == shares
 
 
 @given(
@@ -319,15 +317,10 @@ def test_predict__from_several_threads_at_once(tmp_path: Path) -> None:
     assert all(frame.equals(found[0]) for frame in found)
 
 
-@pytest.mark.parametrize("bits", [0, flat_tree._NARROW_BALLOT_BITS])
-def test_predict__float32_with_and_without_narrow_nodes(
-    bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flat_tree, "_NARROW_BALLOT_BITS", bits)
+def test_predict__float32(tmp_path: Path) -> None:
     random = np.random.default_rng(8)
     grown = [random_tree(random, 300, CLASSES, 40, THRESHOLDS) for _ in range(3)]
     forest = forest_of(tmp_path, grown, spec_of(300, (5, 7, 9)))
-    assert (forest.loader.predictor(forest.rules.make(None)).packed.narrow is None) == (bits == 0)
     matrix = random.choice(np.array(THRESHOLDS, np.float32), (20, 300))
     codes, _ = expected(grown, matrix.astype(np.float64).tolist())
     assert forest.predict(matrix).tolist() == labelled(codes)

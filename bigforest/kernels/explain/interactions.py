@@ -26,7 +26,7 @@ _NONE = np.int64(-1)
 
 
 class PairScratch(NamedTuple):
-    """By depth.
+    """Scratch by depth.
 
     node     uint64 [levels]; left, met: uint8 [levels]; share: float64 [levels]
     product  float64 [levels, points]; inverse: float64 [levels, points], 1 / the factor of the edge

@@ -1,4 +1,4 @@
-"""What happens with rows that reach leaves: ballots are added, classes counted, or leaves recorded."""
+"""Route rows to their leaves, and add up ballots, count classes, or record the leaves."""
 
 from __future__ import annotations
 

@@ -17,10 +17,6 @@ root. Ballot b < classes votes for class b alone and needs no table; ballot b >=
 `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
 touched.
 
-There are two layouts, which give the same answers: wide (float64 and uint64 words) for any values, and narrow
-(float32 and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down:
-then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
-
 Values come in tiles, of float64, or of float32 or of one byte where these hold all of them. Where no node is oblique
 they are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection
 takes several values of a row, so there they are [tiles, rows, used features + 1], and what comes last of a row is a
@@ -49,8 +45,8 @@ _ONE = np.uint64(1)
 class NodeLayout(NamedTuple):
     """Packed nodes.
 
-    thresholds  float64 or float32 [2 * nodes], a view of links
-    links       uint64 or uint32 [2 * nodes]
+    thresholds  float64 [2 * nodes], a view of links
+    links       uint64 [2 * nodes]
     shift       uint64, bits of a link below the feature
     default     uint64, the bit below those: set where a row without a value goes left
     ballot      uint64, mask of the bits of a leaf that number its ballot

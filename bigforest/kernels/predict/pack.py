@@ -37,12 +37,9 @@ LEFT_CHILD = 1
 RIGHT_CHILD = 2
 
 # Bits of a NaN, to which the number of a leaf's ballot is added.
-WIDE_LEAF = np.uint64(0x7FF8000000000000)
-NARROW_LEAF = np.uint64(0x7FC00000)
-# Bits of the float32 next below zero.
-SMALLEST_NEGATIVE = 0x80000001
-# The largest block of a direction in a link of the layout `wide`, and number of a set that is no NaN in the narrow one.
-LAST_PLACE = 2**31 - 2**23 - 1
+LEAF_BITS = np.uint64(0x7FF8000000000000)
+# The largest place of a feature, or first block of a direction, in a link.
+LAST_PLACE = 2**31 - 1
 
 
 @inlined
@@ -153,14 +150,14 @@ def pack_nodes(
     listed,
     blocks,
     counts,
-    wide,
+    layout,
     mixed,
     first_mixed,
     first_block,
     first_set,
     used,
 ):
-    """Write checked nodes into the layout `wide` (kernels/predict/flat_tree.py) and counts of mixed leaves into
+    """Write checked nodes into the layout (kernels/predict/flat_tree.py) and counts of mixed leaves into
     `mixed`.
 
     node         uint32 [nodes], number within the tree
@@ -187,19 +184,19 @@ def pack_nodes(
             if feature[i] >= 0:
                 used[feature[i]] = True
                 column = feature[i]
-                default = wide.default if default_left[i] else default
+                default = layout.default if default_left[i] else default
             else:
                 first_block += blocks[i]
-            wide.thresholds[2 * i] = threshold[i]
+            layout.thresholds[2 * i] = threshold[i]
             if listed[i]:
                 column += features
-                wide.links[2 * i] = np.uint64(first_set)
+                layout.links[2 * i] = np.uint64(first_set)
                 first_set += 1
-            wide.links[2 * i + 1] = (np.uint64(column) << wide.shift) | default | np.uint64(right[i] - node[i])
+            layout.links[2 * i + 1] = (np.uint64(column) << layout.shift) | default | np.uint64(right[i] - node[i])
             continue
         if classes == 0:
-            wide.links[2 * i] = WIDE_LEAF + np.uint64(1 + first_mixed + found)
-            wide.links[2 * i + 1] = np.uint64(0)
+            layout.links[2 * i] = LEAF_BITS + np.uint64(1 + first_mixed + found)
+            layout.links[2 * i + 1] = np.uint64(0)
             found += 1
             continue
         present, ballot = present_classes(counts[i])
@@ -208,81 +205,33 @@ def pack_nodes(
             for k in range(classes):
                 mixed[found, k] = counts[i, k]
             found += 1
-        wide.links[2 * i] = WIDE_LEAF + np.uint64(ballot)
-        wide.links[2 * i + 1] = np.uint64(0)
+        layout.links[2 * i] = LEAF_BITS + np.uint64(ballot)
+        layout.links[2 * i + 1] = np.uint64(0)
 
 
 @kernel
-def number_nodes(wide, place, used, first_block, first_set, classes, first_mixed):
+def number_nodes(layout, place, used, first_block, first_set, classes, first_mixed):
     """Renumber the nodes of some trees as part of a group.
 
     Features are replaced by their places, uint64 [features], among the `used` ones; first_block, first_set and
     first_mixed are the numbers of blocks, sets and mixed ballots before those of these trees.
     """
     features = np.uint64(place.size)
-    within = (np.uint64(1) << wide.shift) - np.uint64(1)
-    for node in range(wide.links.size // 2):
-        link = wide.links[2 * node + 1]
+    within = (np.uint64(1) << layout.shift) - np.uint64(1)
+    for node in range(layout.links.size // 2):
+        link = layout.links[2 * node + 1]
         if link:
-            column = link >> wide.shift
+            column = link >> layout.shift
             if column < features:
                 column = place[column]
             elif column < features + features:
                 column = np.uint64(used) + place[column - features]
-                wide.links[2 * node] += np.uint64(first_set)
+                layout.links[2 * node] += np.uint64(first_set)
             else:
                 column = np.uint64(2 * used + first_block) + (column - features - features)
-            wide.links[2 * node + 1] = (column << wide.shift) | (link & within)
-        elif (wide.links[2 * node] & wide.ballot) >= np.uint64(classes):
-            wide.links[2 * node] += np.uint64(first_mixed)
-
-
-@kernel
-def fits_narrow(wide, narrow):
-    """Whether ballots and links of the nodes of `wide` fit the layout `narrow`, which is not written."""
-    for node in range(wide.links.size // 2):
-        link = wide.links[2 * node + 1]
-        threshold = wide.thresholds[2 * node]
-        if (link & (wide.default - np.uint64(1))) >= narrow.default:
-            return False
-        if threshold != threshold and (wide.links[2 * node] & wide.ballot) > narrow.ballot:
-            return False
-    return True
-
-
-@kernel
-def narrow_nodes(wide, features, narrow):
-    """Write the nodes of `wide`, which must fit, on `used` features into the layout `narrow`.
-
-    `narrow` may be the front half of the memory of `wide`. A threshold becomes the largest float32 that is not above
-    it. Oracle: tests/naive/predict.py round_down.
-    """
-    for node in range(wide.links.size // 2):
-        threshold = wide.thresholds[2 * node]
-        link = wide.links[2 * node + 1]
-        ballot = wide.links[2 * node] & wide.ballot
-        if threshold != threshold:
-            narrow.links[2 * node] = np.uint32(NARROW_LEAF + ballot)
-            narrow.links[2 * node + 1] = np.uint32(0)
-            continue
-        rounded = np.float32(threshold)
-        narrow.thresholds[2 * node] = rounded
-        column = link >> wide.shift
-        default = narrow.default if link & wide.default else np.uint64(0)
-        below = default | (link & (wide.default - np.uint64(1)))
-        narrow.links[2 * node + 1] = np.uint32((column << narrow.shift) | below)
-        if column >= np.uint64(features):
-            narrow.links[2 * node] = np.uint32(ballot)  # the number of a set
-            continue
-        if np.float64(rounded) > threshold:
-            bits = np.int64(narrow.links[2 * node])
-            if rounded > 0:
-                bits -= 1
-            elif rounded < 0:
-                bits += 1
-            else:
-                bits = SMALLEST_NEGATIVE
-            narrow.links[2 * node] = np.uint32(bits)
+            layout.links[2 * node + 1] = (column << layout.shift) | (link & within)
+        elif (layout.links[2 * node] & layout.ballot) >= np.uint64(classes):
+            layout.links[2 * node] += np.uint64(first_mixed)
 
 
 @inlined
@@ -328,26 +277,26 @@ def fill_sets(start, code, first, words):
 
 
 @kernel
-def count_nodes(wide, counts):
+def count_nodes(layout, counts):
     """Count the axis nodes by the place of their feature: counts int64 [places], zeros."""
     places = np.uint64(counts.size)
-    for node in range(wide.links.size // 2):
-        link = wide.links[2 * node + 1]
-        if link and link >> wide.shift < places:
-            counts[link >> wide.shift] += 1
+    for node in range(layout.links.size // 2):
+        link = layout.links[2 * node + 1]
+        if link and link >> layout.shift < places:
+            counts[link >> layout.shift] += 1
 
 
 @kernel
-def list_nodes(wide, first, ends, order):
+def list_nodes(layout, first, ends, order):
     """List the axis nodes on the features in the places from `first` on, by place: order uint32 [their number].
 
     ends int64 [places]: where the nodes of each begin in `order`; afterwards where they end.
     """
     places = np.uint64(ends.size)
-    for node in range(wide.links.size // 2):
-        link = wide.links[2 * node + 1]
+    for node in range(layout.links.size // 2):
+        link = layout.links[2 * node + 1]
         if link:
-            place = (link >> wide.shift) - np.uint64(first)  # huge for places before `first`
+            place = (link >> layout.shift) - np.uint64(first)  # huge for places before `first`
             if place < places:
                 order[ends[place]] = np.uint32(node)
                 ends[place] += 1

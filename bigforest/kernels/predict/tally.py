@@ -89,7 +89,7 @@ class NumberVotes(NamedTuple):
 
 
 class LambdaVotes(NamedTuple):
-    """What the trees cast for what rows are, by each lambda.
+    """Votes of trees for the true classes of rows, by each lambda.
 
     mixed   float64 [leaves, classes * lambdas], what each leaf, whose ballot is the number of classes + its place here,
             casts for the first class by all lambdas, and so on
