@@ -157,7 +157,7 @@ _ROWS = np.uint64(LANES)
 
 
 class ShapleyScratch(NamedTuple):
-    """Scratch by level of the tree, and sums by feature. The first level has 1 for each row in met and inverse, 0 in gain.
+    """Scratch by level of a tree, and sums by feature. The first level has 1 in met and inverse, 0 in gain.
 
     node     uint64 [levels]
     left     float64 [levels * LANES], 1 where the row goes left at the open node, else 0
