@@ -89,7 +89,7 @@ def compile_kernels(options: argparse.Namespace) -> None:
 
     table = table_of(options.folder, _SMALL_ROWS)
     bigforest.train(table, trees=1, seed=1, threads=1, family=options.family)
-    config = TrainConfig.of(family=options.family).settled("classification")
+    config = TrainConfig.of(family=options.family).for_task("classification")
     compile_for(TableTraits(), config, True, options.folder)
 
 

@@ -38,7 +38,7 @@ def check_tree(
 
     dtype is the type the features have in the table that is encoded; float64 unless given.
     """
-    config = config.settled("classification")
+    config = config.for_task("classification")
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data, dtype), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)

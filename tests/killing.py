@@ -154,7 +154,7 @@ def _warm_up(folder: Path) -> None:
         writer.finish(TargetSpec("y", "Int64", (0, 1, 2)), 0)
     store = Store.open(folder / "s")
     (folder / "f").mkdir()
-    config = TrainConfig(trees=2).settled("classification")
+    config = TrainConfig(trees=2).for_task("classification")
     job = ForestJob(store, config, folder / "f", Resources(threads=1), silent)
     write_levels(job.directory, job.header())
     choices, _ = write_report(job, grow_forest(job, keep=True))

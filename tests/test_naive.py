@@ -127,7 +127,7 @@ def test_grow__nodes_fit_together(data: Data, config: TrainConfig, draw: st.Data
 def test_grow__xor_is_solved_at_depth_2(impurity: str) -> None:
     values = np.array([[x, y] for x in (-1.0, 1.0) for y in (-1.0, 1.0)] * 4)
     table = Table(values, values, ((values[:, 0] > 0) ^ (values[:, 1] > 0)).astype(int).tolist(), 2)
-    nodes = grow(table, [1] * 16, TrainConfig(mtry="all", impurity=impurity).settled("classification"), 0)
+    nodes = grow(table, [1] * 16, TrainConfig(mtry="all", impurity=impurity).for_task("classification"), 0)
     assert [(node.feature, node.threshold, node.depth) for node in nodes if node.feature >= 0] == [
         (0, 0.0, 0),
         (1, 0.0, 1),

@@ -84,7 +84,7 @@ def encode(
         listener(
             Notice(f"{name!r} has {why}, so this is a regression; set {api('task')} to classification for classes")
         )
-    asked, config = config.task, config.settled(task)
+    asked, config = config.task, config.for_task(task)
     sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
     alone = [one for one, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, alone, binned=isinstance(config.max_bins, int))

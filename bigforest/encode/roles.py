@@ -50,7 +50,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     columns = leaves(source.schema)
     name = find_target(columns, target)
     task, values = find_task(source, columns[name], config.task)
-    config.settled(task)
+    config.for_task(task)
     others = _groups_and_weights(config, columns, name)
     kinds = feature_kinds(columns, name, [*exclude, *others], config.categories)
     check_features(config, kinds)

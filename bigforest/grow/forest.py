@@ -400,7 +400,7 @@ def forget_shared(store: Store, config: TrainConfig) -> None:
 
 def rules_of(store: Store, config: TrainConfig) -> Rules:
     """Return the stopping rules and options of the trees of a forest."""
-    config = config.settled(store.spec.target.task)
+    config = config.for_task(store.spec.target.task)
     mean = store.spec.searched_weight
     columns = family_of(config).drawn_from(len(store.spec.features), config)
     return Rules(

@@ -114,7 +114,7 @@ def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | Non
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
         config = TrainConfig.of(trees=1, **_kernel_options(config))
-        config = config.settled(store.spec.target.task)
+        config = config.for_task(store.spec.target.task)
         number, family = criterion_of(config).number, family_of(config)
         rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         (folder / "rows").mkdir()

@@ -74,7 +74,7 @@ class TrainConfig(TrainOptions):
         {
             *("axis_count", "rotated_count", "chooses_axes"),
             *("boosts", "criterion", "cuts", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
-            *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "projection_rule", "settled"),
+            *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "projection_rule", "for_task"),
             *("subspace_size", "subspace_sizes", "tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
         }
     )
@@ -125,7 +125,7 @@ class TrainConfig(TrainOptions):
             own |= {"vote": "hard", "shrink": "off"}
         return cls(**{**own, **options})
 
-    def settled(self, task: Task) -> TrainConfig:
+    def for_task(self, task: Task) -> TrainConfig:
         """Return the configuration for a target of this task, with task and impurity set.
 
         Raises ConfigError for an option of the other task.

@@ -92,7 +92,7 @@ def command(forest: Forest) -> list[str]:
     words += ["--target", forest.spec.target.name]
     for column in origin.exclude if origin is not None else ():
         words += ["--exclude", column]
-    plain = TrainConfig.of(family=config.family).settled(forest.spec.target.task)
+    plain = TrainConfig.of(family=config.family).for_task(forest.spec.target.task)
     for name, value in options_in_use(asdict(config)).items():
         if name in ("trees", "seed", "task") or value != getattr(plain, name):
             words += list(_flags(name, value))

@@ -266,7 +266,7 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
         task = table.spec.target.task
         if run.fingerprint is None:
             config = match_config_to_store(run, table)
-    config = config.settled(task)
+    config = config.for_task(task)
     if config.boosts and resources.cluster is not None:
         raise ConfigError(
             f"with sampling {config.sampling!r} each tree needs the trees before it, so workers of a cluster would "

@@ -70,7 +70,7 @@ def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_ali
     data = pl.concat([mixed_table()] * 23)  # two blocks
     store = bigforest.encode_store(data, tmp_path / "s", scheduler="threads", **told)
     columns = {name: value for name, value in told.items() if name not in ("target", "exclude")}
-    config = TrainConfig(trees=2, seed=3, max_depth=6, **columns).settled(store.spec.target.task)
+    config = TrainConfig(trees=2, seed=3, max_depth=6, **columns).for_task(store.spec.target.task)
     assert_grows_the_same(client, store, config, tmp_path)
 
 
@@ -80,7 +80,7 @@ def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_ali
 def test_grow__by_passes_of_numbers(client: Client, tmp_path: Path, both_alive: None, options: dict[str, Any]) -> None:
     table = frame().select(pl.exclude("late", "delay"), delay=pl.col("delay").abs())
     store = bigforest.encode_store(table, tmp_path / "s", target="delay", scheduler="threads")
-    config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options).settled("regression")
+    config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options).for_task("regression")
     assert_grows_the_same(client, store, config, tmp_path)
 
 

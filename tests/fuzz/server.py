@@ -193,7 +193,7 @@ def _predict(forest: bigforest.Forest) -> None:
 
 
 def _grow(store: Store, folder: Path) -> None:
-    config = TrainConfig(trees=1, max_depth=3).settled(store.spec.target.task)
+    config = TrainConfig(trees=1, max_depth=3).for_task(store.spec.target.task)
     for name, memory in (("whole", None), ("passes", 400_000_000)):
         resources, directory = Resources(threads=1, memory=memory), folder / name
         directory.mkdir()

@@ -61,7 +61,7 @@ def cut_options(draw: st.DrawFn) -> dict[str, Any]:
 def test_grow_tree__is_the_tree_that_is_grown_best_first(
     data: Data, config: TrainConfig, options: dict[str, Any]
 ) -> None:
-    config = replace(config, **options).settled("classification")
+    config = replace(config, **options).for_task("classification")
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         found, known = grow_tree(store, config, 1), table_of(store, data)
@@ -107,7 +107,7 @@ def store_and_config(options: dict[str, Any], folder: Path) -> tuple[Any, TrainC
     frame = table().with_columns(pl.col("a").clip(-9, 9)).select(*columns, target, *filter(None, [weight]))
     store = bf.encode_store(frame, folder / "t.store", target=target, weight=weight)
     config = TrainConfig.of(trees=3, seed=2, weight=weight, **options)
-    return store, config.settled(store.spec.target.task).with_defaults()
+    return store, config.for_task(store.spec.target.task).with_defaults()
 
 
 @pytest.mark.parametrize("cut", cases([CUTS[4], CUTS[1], CUTS[3], CUTS[0], CUTS[2]], quick=2))
@@ -210,7 +210,7 @@ def test_cut_whole__takes_no_more_memory_than_is_planned(tmp_path: Path) -> None
     draw = np.random.default_rng(0)
     frame = pl.DataFrame({"a": draw.random(20_000), "y": draw.integers(0, 3, 20_000)})
     store = bf.encode_store(frame, tmp_path / "t.store", target="y")
-    config = TrainConfig(ccp_alpha=1e-9).settled("classification")
+    config = TrainConfig(ccp_alpha=1e-9).for_task("classification")
     tree = grow_tree(store, replace(config, ccp_alpha=0.0), 0)
     rules = cut_rules(config)
     assert rules is not None and tree.feature.size > 10_000

@@ -96,7 +96,7 @@ def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool
     store = bigforest.encode_store(table(140_000), tmp_path / "s", **options)
     config = TrainConfig(
         trees=2, seed=7, mtry=3, max_depth=9, weight=options["weight"], categories=tuple(options["categories"])
-    ).settled(store.spec.target.task)
+    ).for_task(store.spec.target.task)
     whole = parts(store, config, WHOLE)
     roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
     tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)

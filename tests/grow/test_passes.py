@@ -323,7 +323,7 @@ def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task:
 
 def test_compile_for__once_in_a_process(tmp_path: Path) -> None:
     config = TrainConfig.of(trees=1)
-    classes, numbers = config.settled("classification"), config.settled("regression")
+    classes, numbers = config.for_task("classification"), config.for_task("regression")
     with patch.object(warm_up, "_compiled", set()), patch.object(warm_up, "compile_passes") as compiled:
         for extras, own in ((PLAIN, classes), (PLAIN, classes), (NUMBERS, numbers)):
             warm_up.compile_for(extras, own, True, tmp_path)
@@ -333,7 +333,7 @@ def test_compile_for__once_in_a_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bootstrap", [True, False])
 def test_passes__leave_no_files_in_scratch(tmp_path: Path, bootstrap: bool) -> None:
     store = bigforest.encode_store(wide_table(500, 2), tmp_path / "s", target="y").path
-    config, left = TrainConfig.of(trees=4, bootstrap=bootstrap).settled("classification"), []
+    config, left = TrainConfig.of(trees=4, bootstrap=bootstrap).for_task("classification"), []
 
     def grown(passes: Passes, *given: Any) -> None:
         grow_by_passes(passes, *given)

@@ -58,7 +58,7 @@ def test_passes__of_random_splits_over_several_blocks(tmp_path: Path, target: st
         splitter="random",
         weight=options["weight"],
         categories=tuple(options["categories"]),
-    ).settled(store.spec.target.task)
+    ).for_task(store.spec.target.task)
     limits = MemoryLimits(rows=20_000, keys=1, cells=1 << 10, room=1 << 13)
     assert parts(store, config, GrowPlan(2, limits, 2, 0), threads=2) == parts(store, config, WHOLE)
 

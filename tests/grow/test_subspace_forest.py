@@ -81,7 +81,7 @@ def test_config__refuses(options: dict[str, Any], words: str) -> None:
 
 def test_config__numbers_are_not_told_apart() -> None:
     with pytest.raises(ConfigError, match="the family subspace-cap is for classification"):
-        TrainConfig.of(**CAP).settled("regression")
+        TrainConfig.of(**CAP).for_task("regression")
 
 
 def test_config__defaults() -> None:

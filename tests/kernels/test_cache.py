@@ -530,7 +530,7 @@ for place, (table, target, options) in enumerate([
     (plain, classes, {"family": "subspace-perceptron"}),
 ]):
     store = bigforest.encode_store(table.with_columns(target), Path(sys.argv[1]) / str(place), target="y")
-    config = TrainConfig.of(trees=1, **options).settled(store.spec.target.task)
+    config = TrainConfig.of(trees=1, **options).for_task(store.spec.target.task)
     compile_for(store.shape.extras, config, False, None)
     before = [len(kernel.signatures) for kernel in (grow_while_room, finalize_nodes)]
     grow_tree(store, config, 0)

@@ -132,7 +132,7 @@ def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Pat
     """And they are those that are found when the parts are read back."""
     frame = table().select(pl.col("a").clip(-9, 9), "b", "few", "two")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    config = bf.TrainConfig.of(trees=3, family=family, bootstrap=True).settled("classification")
+    config = bf.TrainConfig.of(trees=3, family=family, bootstrap=True).for_task("classification")
     grow_forest(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
     grown = leaves_by_tree(tmp_path / "f", store.rows)
     assert sorted(grown) == [0, 1, 2]
@@ -158,7 +158,7 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
     if options.get("family") or options.get("ranks"):
         frame = frame.with_columns(pl.col("a").clip(-9, 9))
     store = bf.encode_store(frame, tmp_path / "t.store", target=target, **given)
-    config = bf.TrainConfig.of(**options).settled(store.spec.target.task)
+    config = bf.TrainConfig.of(**options).for_task(store.spec.target.task)
     (tmp_path / "ranks").mkdir()
     store = ranked_store(store, config, tmp_path / "ranks")
     limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
@@ -323,7 +323,7 @@ def test_leaf_files__of_some_trees_are_found_again(tmp_path: Path) -> None:
     """A run killed between a part and its leaves, or whose files of leaves are cut off, is gone on with."""
     frame = table().select("a", "b", "few", "two")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    config = bf.TrainConfig(trees=30).settled("classification")
+    config = bf.TrainConfig(trees=30).for_task("classification")
     reports = []
     for number, damage in enumerate((None, "one", "all", "short", "other")):
         home = tmp_path / str(number)
@@ -344,7 +344,7 @@ def test_leaf_files__of_some_trees_are_found_again(tmp_path: Path) -> None:
 def test_leaf_files__damaged_ones_are_refused(ending: str, tmp_path: Path) -> None:
     frame = table().select("a", "b", "few", "two")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    config = bf.TrainConfig(trees=4, shrink="off").settled("classification")
+    config = bf.TrainConfig(trees=4, shrink="off").for_task("classification")
     (tmp_path / "f").mkdir()
     grow_forest(ForestJob(store, config, tmp_path / "f", Resources(threads=1), silent))
     path = sorted((tmp_path / "f" / FOLDER).glob(f"*.{ending}"))[0]

@@ -69,7 +69,7 @@ def test_public_names__are_described(name: str, thing: Any) -> None:
 def test_members__are_found() -> None:
     names = {name for name, _ in MEMBERS}
     assert {"train", "Forest.predict", "Store.open", "Pictures.swarm", "TrainConfig.of", "Explanation.scan"} <= names
-    assert not {"Forest.reader", "Store.with_values", "TrainConfig.settled", "Pictures.opened"} & names
+    assert not {"Forest.reader", "Store.with_values", "TrainConfig.for_task", "Pictures.opened"} & names
 
 
 @pytest.mark.parametrize(("name", "thing"), TYPED, ids=[name for name, _ in TYPED])

@@ -39,7 +39,7 @@ def test_merge__trees_in_order(grown: Path, tmp_path: Path) -> None:
     one, two = (bigforest.read_forest(grown / name).nodes.collect() for name in ("1", "0"))
     assert merged.nodes.collect().equals(pl.concat([one, two.with_columns(tree=pl.col("tree") + pl.lit(7, pl.UInt32))]))
     assert merged.trees == 27
-    assert merged.config == TrainConfig(trees=27, seed=1, min_level=5).settled("classification").with_defaults()
+    assert merged.config == TrainConfig(trees=27, seed=1, min_level=5).for_task("classification").with_defaults()
     assert merged.run["stage"].to_list() == ["merge"]
     merged.check()
 

@@ -71,7 +71,7 @@ def test_bag__as_the_oracle(data: st.DataObject) -> None:
 def test_bag__of_several_blocks(options: dict[str, Any], tmp_path: Path) -> None:
     rows = 2 * BLOCK_ROWS + 500
     store = bf.encode_store(frame(rows).drop("y"), tmp_path / "s", target="kind", group=options.get("group"))
-    config = TrainConfig.of(calibration=0.2, sample_fraction=0.5, **options).settled("classification")
+    config = TrainConfig.of(calibration=0.2, sample_fraction=0.5, **options).for_task("classification")
     sampler = Sampler(store, config)
     held = are_held_out(np.arange(-(-rows // 4) if "group" in options else rows, dtype=np.uint64), 0.2)
     held = held[store.groups_of(0, rows)] if "group" in options else held

@@ -329,7 +329,7 @@ class Meddler:
 @pytest.mark.parametrize("way", [None, PASSES])
 def test_grow_forest__a_store_that_is_overwritten_meanwhile(copy: Path, tmp_path: Path, way: GrowPlan | None) -> None:
     """What was grown on other codes than those checked is kept nowhere."""
-    config = TrainConfig(trees=8, max_depth=3).settled("classification")
+    config = TrainConfig(trees=8, max_depth=3).for_task("classification")
     meddler = Meddler(copy / "codes-u8.bin", bytes(5000))
     with pytest.raises(FormatError, match="was changed while it was read"):
         grow_forest(ForestJob(Store.open(copy), config, tmp_path, Resources(threads=1), meddler), plan=way)
@@ -348,7 +348,7 @@ def test_train__a_store_that_is_overwritten_while_it_ends(copy: Path, tmp_path: 
 
 def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Path) -> None:
     """Of a store that was changed after it was checked, in the moment after another look at its files."""
-    config = TrainConfig(trees=1, max_depth=2).settled("classification")
+    config = TrainConfig(trees=1, max_depth=2).for_task("classification")
     for name, message in (("target.bin", "a class is out of range"), ("codes-u8.bin", "a code is out of range")):
         store = Store.open(copy)
         before = (copy / name).read_bytes()

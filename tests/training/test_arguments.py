@@ -69,9 +69,9 @@ def test_paths__that_are_none(given: Any) -> None:
     ("given", "task"), [(None, "classification"), (None, "regression"), ("gini", "classification")]
 )
 def test_impurity__that_was_not_said(given: Any, task: Any) -> None:
-    config = TrainConfig(impurity=given).settled(task)
+    config = TrainConfig(impurity=given).for_task(task)
     assert config.impurity == config.criterion == ("gini" if task == "classification" else "variance")
-    assert config.settled(task) == config
+    assert config.for_task(task) == config
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_impurity__that_was_not_said(given: Any, task: Any) -> None:
 )
 def test_settled__refuses_what_is_of_the_other_task(task: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TrainConfig(**options).settled(task)
+        TrainConfig(**options).for_task(task)
 
 
 def test_store__is_not_asked_for_more_features_than_it_has(tmp_path: Path) -> None:

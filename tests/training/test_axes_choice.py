@@ -40,7 +40,7 @@ def rotated(**options: Any) -> dict[str, Any]:
 def test_gains_of__are_what_the_naive_one_finds(numbers: bool, tmp_path: Path) -> None:
     frame = slanted(300, numbers=numbers).with_columns(b=pl.when(pl.col("a") < 1).then("b"))
     store = bf.encode_store(frame, tmp_path / "store", target="y")
-    config = TrainConfig.of(trees=3, max_depth=6).settled(store.spec.target.task).with_defaults()
+    config = TrainConfig.of(trees=3, max_depth=6).for_task(store.spec.target.task).with_defaults()
     found = gains_of(store, config, range(3))
 
     forest = bf.train(

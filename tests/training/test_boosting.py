@@ -403,9 +403,9 @@ def test_plan__trees_that_wait_for_each_other_take_longer() -> None:
     assert boosted["grow"].seconds > 4 * bagged["grow"].seconds
     assert boosted["grow"].need.passes == 1
     rows = 1_000_000
-    config = options("adaboost").settled("classification")
+    config = options("adaboost").for_task("classification")
     shape = Shape(rows, (1,) * 8, 2048, 2)
-    one, more = (in_memory(shape, made, 1)[0] for made in (TrainConfig().settled("classification"), config))
+    one, more = (in_memory(shape, made, 1)[0] for made in (TrainConfig().for_task("classification"), config))
     assert more > one + 40 * rows
     with pytest.raises(ConfigError, match="the stage grow needs at least"):
         choose_grow_plan(shape, config, Resources(threads=2, memory=more // 2))

@@ -21,7 +21,7 @@ from tests.thorough import cases
 from tests.training.choices import check_choice
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-CLASSES = TrainConfig.of().settled("classification")
+CLASSES = TrainConfig.of().for_task("classification")
 
 
 def sparse(rows: int, features: int = 40, seed: int = 0) -> pl.DataFrame:
@@ -195,7 +195,7 @@ def test_is_open__not_where_it_was_said_or_cannot_be_evaluated(
     assert choose.is_open(CLASSES, 40, 20, 2)
     assert choose.is_open(CLASSES, 3, 20, 2)
     assert choose.is_open(CLASSES, 40, 4000, 200)
-    assert not choose.is_open(TrainConfig.of(**options).settled("classification"), features, rows, classes)
+    assert not choose.is_open(TrainConfig.of(**options).for_task("classification"), features, rows, classes)
 
 
 def errors(per_tree: float, shared: float, split: float) -> Errors:

@@ -46,19 +46,19 @@ def test_drawn_features__by_rule(rule: Any, counts: list[int]) -> None:
     ],
 )
 def test_settled__the_task_decides_what_was_not_said(family: str, task: Task, mtry: str, min_leaf: int) -> None:
-    config = TrainConfig.of(family=family).settled(task)
+    config = TrainConfig.of(family=family).for_task(task)
     own = mtry if mtry == "all" else None
     assert (config.mtry, config.min_leaf, config.min_level) == (own, None, None)
     whole = config.with_defaults()
     assert (whole.mtry, whole.min_leaf) == (mtry, min_leaf)
     said = TrainConfig.of(family=family, min_leaf=7, **({} if family == "sparse-oblique" else {"mtry": 3}))
-    assert said.settled(task).min_leaf == 7
-    assert said.settled(task).mtry == (None if family == "sparse-oblique" else 3)
+    assert said.for_task(task).min_leaf == 7
+    assert said.for_task(task).mtry == (None if family == "sparse-oblique" else 3)
 
 
 @pytest.mark.parametrize(("task", "rule", "count"), [("classification", "p^2/3", 9), ("regression", "p^1", 27)])
 def test_with_defaults__projections_are_by_the_task(task: Task, rule: str, count: int) -> None:
-    config = TrainConfig.of(family="sparse-oblique").settled(task)
+    config = TrainConfig.of(family="sparse-oblique").for_task(task)
     assert config.projections is None
     assert config.with_defaults().projections == rule
     assert config.drawn_projections(27) == config.with_defaults().drawn_projections(27) == count
@@ -83,9 +83,9 @@ def test_from_json__what_is_no_json(text: Any) -> None:
 
 @pytest.mark.parametrize("family", ["axis", "sparse-oblique"])
 def test_from_json__forests_of_earlier_defaults_keep_them(family: str) -> None:
-    text = TrainConfig.of(family=family).settled("classification").to_json()
+    text = TrainConfig.of(family=family).for_task("classification").to_json()
     earlier = json.dumps({**json.loads(text), "mtry": "sqrt", "min_level": 1000, "min_leaf": 5})
-    config = TrainConfig.from_json(earlier).settled("classification")
+    config = TrainConfig.from_json(earlier).for_task("classification")
     assert (config.mtry, config.min_level, config.min_leaf) == ("sqrt", 1000, 5)
     assert json.loads(config.to_json()) == json.loads(earlier)
 

@@ -111,12 +111,12 @@ def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
     [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 19)],
 )
 def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
-    assert choose.is_open(TrainConfig.of().settled("regression"), 6, 1000)
-    assert not choose.is_open(TrainConfig.of(**options).settled("regression"), 6, rows)
+    assert choose.is_open(TrainConfig.of().for_task("regression"), 6, 1000)
+    assert not choose.is_open(TrainConfig.of(**options).for_task("regression"), 6, rows)
 
 
 def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
-    numbers = TrainConfig.of().settled("regression")
+    numbers = TrainConfig.of().for_task("regression")
     answers = {19: False, 20: True, 599: True, 600: False, 40_000: True}
     assert {rows: choose.is_open(numbers, 600, rows) for rows in answers} == answers
 
@@ -129,18 +129,18 @@ def test_train__more_features_than_rows_take_one_standard_error_in_place_of_two(
     frame = pl.DataFrame({f"x{k}": column for k, column in enumerate(x.T)})
     for target, wanted in ((y, "all"), (draw.permutation(y), "half")):
         assert bf.train(frame.with_columns(y=target), "y", trees=1).config.mtry == wanted
-    wide, tall = (choose._effort(TrainConfig.of().settled("regression"), rows, 100) for rows in (99, 100))
+    wide, tall = (choose._effort(TrainConfig.of().for_task("regression"), rows, 100) for rows in (99, 100))
     assert (wide.trees, wide.errors, tall.trees, tall.errors) == (64, 1.0, 64, 2.0)
 
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
 def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> None:
-    assert not choose.is_open(TrainConfig.of(family=family).settled("regression"), 6, 1000)
+    assert not choose.is_open(TrainConfig.of(family=family).for_task("regression"), 6, 1000)
 
 
 def test_is_open__not_of_a_single_feature() -> None:
     for features in (0, 1):
-        assert not choose.is_open(TrainConfig.of().settled("regression"), features, 1000)
+        assert not choose.is_open(TrainConfig.of().for_task("regression"), features, 1000)
 
 
 @compiled
@@ -159,8 +159,8 @@ def test_plan__counts_what_choosing_takes() -> None:
 
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(product(19), tmp_path / "store", target="y")
-    config = TrainConfig.of().settled("regression")
+    config = TrainConfig.of().for_task("regression")
     found = choose_options(store, config, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("half", 2)
-    given = TrainConfig.of(mtry="all").settled("regression")
+    given = TrainConfig.of(mtry="all").for_task("regression")
     assert choose_options(store, given, Resources(threads=1), lambda _: None).min_leaf == 2

@@ -74,7 +74,7 @@ def test_grow__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_pa
     if "task" in options:
         frame = frame.with_columns(y=pl.col("y").clip(-3, 3).round(0).cast(pl.Int64))
     store = bf.encode_store(frame, tmp_path / "store", target="y", task=options.get("task"))
-    config = TrainConfig.of(trees=4, shrink="off", **options).settled(store.spec.target.task).with_defaults()
+    config = TrainConfig.of(trees=4, shrink="off", **options).for_task(store.spec.target.task).with_defaults()
     found = trial.trial_errors(store, config, range(4))
     unit = error_unit(store)
     found = found._replace(total=found.total / unit, squares=found.squares / unit**2)
@@ -115,7 +115,7 @@ def test_grow__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_pa
 @pytest.mark.parametrize("features", [2, 100, 3000])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_sampled_rows__are_from_few_blocks(rows: int, features: int, task: Task) -> None:
-    config = TrainConfig.of().settled(task)
+    config = TrainConfig.of().for_task(task)
     wanted = trial.row_count(rows, features, config)
     found = trial.sampled_rows(rows, wanted)
     assert found.size <= rows
@@ -131,7 +131,7 @@ def test_sampled_rows__are_from_few_blocks(rows: int, features: int, task: Task)
 
 def test_row_count__wide_tables_have_enough() -> None:
     classes, numbers, rotated = (
-        TrainConfig.of(family=family).settled(task)
+        TrainConfig.of(family=family).for_task(task)
         for family, task in (("axis", "classification"), ("axis", "regression"), ("rotation", "classification"))
     )
     for features, wanted in ((28, 4000), (300, 1000), (2000, 1000), (10_000, 419)):
@@ -157,7 +157,7 @@ def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
     assert np.array_equal(some.groups_of(0, 5), store.groups_of(0, 300)[rows])
     assert np.array_equal(some.weights_of(0, 5), store.weights_of(0, 300)[rows])
     assert (some.rows, some.fingerprint == store.fingerprint) == (5, False)
-    config = TrainConfig.of(group="g", weight="w").settled("regression")
+    config = TrainConfig.of(group="g", weight="w").for_task("regression")
     assert Sampler(some, config).bag(0).size == 5
     for array in (*some.codes[:3], some.target):
         assert not array.flags.writeable

@@ -64,7 +64,7 @@ def chosen(frame: pl.DataFrame, folder: Path, **options: Any) -> Any:
     task = "classification" if frame["y"].dtype.is_integer() else "regression"
     encoded = {name: options[name] for name in ("weight",) if name in options}
     store = bf.encode_store(frame, folder, target="y", task=task, **encoded)
-    config = TrainConfig.of(**options).settled(task)
+    config = TrainConfig.of(**options).for_task(task)
     return choose_min_level(store, config).min_levels(len(store.spec.features))
 
 
@@ -134,4 +134,4 @@ def test_variance_ratio__of_no_variance() -> None:
 def test_min_level__of_codes_that_change_needs_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = bf.encode_store(table(100, 1.0), tmp_path / "s", target="y", task="classification")
     monkeypatch.setattr(type(store), "feature_codes", lambda *_: np.full(100, 2**32 - 1, np.uint32))
-    assert choose_min_level(store, TrainConfig().settled("classification")).min_levels(3) == (1000, 5, 1000)
+    assert choose_min_level(store, TrainConfig().for_task("classification")).min_levels(3) == (1000, 5, 1000)
