@@ -1,11 +1,7 @@
-"""The target and the weights of rows, which together define which rows are kept; and their groups.
+"""The columns that are no features: target and weights, which decide which rows are kept, and groups.
 
-Whole groups are in a bag or out of it.
-
-Rows that equal another row: a copy of a row out of bag may be in the bag, so that the row is no test of the tree.
-
-Rows of few different ones, as of some categories, are equal by chance and are not counted.
-Oracle: the rows themselves, in tests/encode/test_repeated_rows.py.
+Repeated rows: if a copy of an out-of-bag row is in the bag, the row does not test the tree, so users are told. Rows of
+a few categories are equal by chance and not counted. Oracle: tests/encode/test_repeated_rows.py.
 """
 
 from __future__ import annotations
@@ -60,7 +56,7 @@ def encode_target(
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
-        """Rows before the slice, the targets of its rows that weigh something, and their places; None for all."""
+        """Yield the rows before a slice, the targets of its rows of positive weight, and their places; None for all."""
         first, weighed = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.batches([name, *weight], plan.limits.slice_rows):
@@ -164,7 +160,7 @@ def encode_row_weights(
 
 
 def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
-    """The weights of the kept rows by themselves, slice by slice."""
+    """Return the weights of the kept rows by themselves, slice by slice."""
     if name is not None:
         yield from (weights_in_slice(series, name) for series in job.column(name))
         return
@@ -225,7 +221,7 @@ def notice_repeats(store: Store) -> str | None:
 
 
 def _repeated(store: Store) -> tuple[int, int]:
-    """How many rows were looked at, and how many of these equal an earlier one, by hashes of 64 bits."""
+    """Return the number of rows looked at, and of those that equal an earlier one, by hashes of 64 bits."""
     count = block_count(store.rows)
     blocks = range(0, count, -(-count // _BLOCKS))
     spans = [block_span(store.rows, block) for block in blocks]
@@ -250,7 +246,7 @@ def _repeated(store: Store) -> tuple[int, int]:
 
 
 def _mixed(hashed: NDArray[np.uint64], codes: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """The hashes of rows with another column."""
+    """Return the hashes of rows with another column."""
     with np.errstate(over="ignore"):
         mixed = (hashed ^ codes.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ mixed >> np.uint64(29)

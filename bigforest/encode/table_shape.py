@@ -38,10 +38,10 @@ def shape_of(
     config: TrainConfig,
     roles: ColumnRoles | None = None,
 ) -> Shape:
-    """The shape of a store; for a table an upper bound of it.
+    """Return the shape of a store; for a table an upper bound of it.
 
     data   what the table was opened from: the statistics of Parquet files bound the values of integer columns.
-    roles  what `column_roles` gives for these arguments, if that is known.
+    roles  result of `column_roles` for these arguments, if known.
 
     Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table, and
     ConfigError for options that are not for what is learned of the target.
@@ -52,14 +52,14 @@ def shape_of(
     known = _statistics(data) if table.files else _counted(table, found)
     most = []
     for feature, kind in kinds.items():
-        values = _most_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))
+        values = _max_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
     classes = 1
     if task == "classification":
         check_classes(name, found[name].dtype)
-        classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
+        classes = _max_classes(table, found[name], known.get(name, UNKNOWN))
     bits = all(
         kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole is True
         for feature, kind in kinds.items()
@@ -83,10 +83,10 @@ def shape_of(
 
 
 class Known(NamedTuple):
-    """What is known of a column.
+    """Knowledge about a column.
 
-    span   of integers, how many there are from the least to the greatest; None if unknown.
-    whole  whether no value is missing; None if unknown.
+    span   number of integers from the smallest to the largest value; None if unknown.
+    whole  True if no value is missing; None if unknown.
     """
 
     span: int | None
@@ -97,7 +97,7 @@ UNKNOWN = Known(None, None)
 
 
 def _statistics(data: Any) -> dict[str, Known]:
-    """Bounds from the statistics of Parquet files."""
+    """Return bounds from the statistics of Parquet files."""
     if not isinstance(data, str | Path):
         return {}
     files = find_files(data)[1]
@@ -122,7 +122,7 @@ def _statistics(data: Any) -> dict[str, Known]:
 
 
 def _known(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> Known:
-    """What the chunks of a column say together."""
+    """Return the knowledge about a column from that about its chunks."""
     whole = False if any(nulls) else None if None in nulls else True
     bounds = [bound for span in spans if span is not None for bound in span]
     return Known(None if None in spans else max(bounds) - min(bounds) + 1, whole)
@@ -136,7 +136,7 @@ class StoredIntegers(NamedTuple):
 
 
 def _stored_integers(column: Any) -> StoredIntegers | None:
-    """None where the column has no integers."""
+    """Return the storage of the integers of a column; None if it has no integers."""
     kind = json.loads(column.logical_type.to_json())
     size = {"INT32": 4, "INT64": 8}.get(column.physical_type)
     if size is None or kind["Type"] not in ("None", "Int"):
@@ -145,7 +145,7 @@ def _stored_integers(column: Any) -> StoredIntegers | None:
 
 
 def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, int] | None:
-    """The least and the greatest integer of a chunk; None if unknown, or where the column has no integers."""
+    """Return the least and the greatest integer of a chunk; None if unknown, or where the column has no integers."""
     if stored is None or chunk.low is None or chunk.high is None:
         return None
     if len(chunk.low) != stored.size or len(chunk.high) != stored.size:
@@ -155,7 +155,7 @@ def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, i
 
 
 def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
-    """Which columns of a table in memory have all values, of the types whose number of values is bounded."""
+    """Return, for columns of a table in memory with few possible values, if all cells have a value."""
     bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
     if not bounded or source.frame is None:
         return {}
@@ -163,19 +163,19 @@ def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
     return {name: Known(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
 
 
-def _most_values(rows: int, dtype: pl.DataType, known: Known) -> int:
-    """Codes at most, that of missing included."""
+def _max_values(rows: int, dtype: pl.DataType, known: Known) -> int:
+    """Return the maximal number of codes, including that of missing values."""
     bound = min(_VALUES.get(type(dtype), rows), rows if known.span is None else known.span)
     return min(rows, bound + (known.whole is not True))
 
 
-def _most_classes(source: Source, target: Leaf, known: Known) -> int:
-    """Classes of the target at most; counted where the metadata do not bound them, until they are too many."""
+def _max_classes(source: Source, target: Leaf, known: Known) -> int:
+    """Return the maximal number of classes; they are counted, up to the allowed number, if metadata say little."""
     dtype = target.dtype
     if dtype.is_float():
         return MAX_FLOAT_CLASSES
     whole = dtype == pl.Boolean or dtype.is_integer()
-    bound = _most_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
+    bound = _max_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
     return min(max(len(distinct_values(source, target).values), 2), MAX_CLASSES)

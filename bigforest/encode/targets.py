@@ -42,11 +42,10 @@ _SLICE_ROWS = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class FoundClasses:
-    """What the target column holds.
+    """Classes found in a target column.
 
-    spec     the classes.
-    kept     rows that have one; the others are null or NaN.
-    labels   the classes as `present_values` has them.
+    kept     rows that have a class; the others are null or NaN.
+    labels   the classes as values of `present_values`.
     """
 
     spec: TargetSpec
@@ -55,7 +54,7 @@ class FoundClasses:
 
     @property
     def constant(self) -> bool:
-        """Whether there is one class only."""
+        """True for a single class."""
         return len(self.labels) == 1
 
 
@@ -68,11 +67,11 @@ class DistinctValues(NamedTuple):
 
 
 def find_task(source: Source, target: Leaf, wanted: Task | None) -> tuple[Task, DistinctValues | None]:
-    """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure; and
-    the values of classes if they were read for that.
+    """Return the task, and the values of classes if they were read to find it.
 
-    Whole numbers are read for that. They measure where more than MAX_ODD_CLASSES are different, unless they are all the
-    numbers from 0 or 1 on, as numbers of classes are. Raises DataError for dates and times that measure.
+    The task is `wanted`, or else regression for floats, decimals, and whole numbers that measure. Whole numbers, which
+    are read, measure if more than MAX_ODD_CLASSES are different, unless they are all numbers from 0 or 1 on, like
+    numbered classes. Raises DataError for dates and times that measure.
     """
     dtype = target.dtype
     if wanted is not None:
@@ -95,7 +94,7 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> tuple[Task, 
 
 
 def why_regression(source: Source, target: Leaf) -> str | None:
-    """What a target has that may be classes, though it is taken for numbers; None for plain numbers."""
+    """Return why a target that is taken for numbers may be classes; None for plain numbers."""
     if target.dtype.is_integer():
         return f"more than {MAX_ODD_CLASSES} different whole numbers"
     if not target.dtype.is_float():
@@ -107,7 +106,7 @@ def why_regression(source: Source, target: Leaf) -> str | None:
 
 
 def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
-    """The different values of a target; some of them where there are more than `most`."""
+    """Return the different values of a target; some of them where there are more than `most`."""
     found: pl.Series | None = None
     kept = 0
     for frame in source.batches([target.column], _SLICE_ROWS):
@@ -146,7 +145,7 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
 def find_classes(
     name: str, dtype: pl.DataType, slices: Iterable[pl.Series], known: DistinctValues | None = None
 ) -> FoundClasses:
-    """The classes of a target, which comes slice by slice unless its values are known. Raises DataError.
+    """Return the classes of a target, which comes slice by slice unless its values are known. Raises DataError.
 
     Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where requested, floats of
     few values are classes.
@@ -178,7 +177,7 @@ def find_classes(
 
 
 def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
-    """Codes of the rows of a slice that have a class, and their places in it; None when all have."""
+    """Return the codes of the rows of a slice that have a class, and their places in it; None if all have one."""
     values, labels = present_values(series), classes.labels
     text = labels.dtype == pl.String
     codes = level_codes(values, labels, 0) if text else places_among(values, labels).to_numpy()
@@ -190,7 +189,7 @@ def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.ui
 
 
 def present_values(series: pl.Series) -> pl.Series:
-    """The values of a slice that are not missing: text, numbers, or the integers of dates, times and decimals."""
+    """Return the present values of a slice: text, numbers, or the integers of dates, times and decimals."""
     if series.dtype.is_float():
         series = series.fill_nan(None).cast(pl.Float64) + 0.0  # -0.0 is 0.0
     series = series.drop_nulls()
@@ -198,7 +197,7 @@ def present_values(series: pl.Series) -> pl.Series:
 
 
 def _merged(found: pl.Series | None, values: pl.Series) -> pl.Series:
-    """The distinct values, ascending, of what was found before and of a further slice."""
+    """Return the distinct values, ascending, of what was found before and of a further slice."""
     distinct = values.unique()
     return (distinct if found is None else pl.concat([found, distinct]).unique()).sort()
 
@@ -219,7 +218,7 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
 
 
 def _categories(dtype: pl.DataType) -> tuple[str, ...]:
-    """What TargetSpec keeps of a type of text, so that predictions are of the same."""
+    """Return the entry `categories` of TargetSpec, from which the type of predictions follows."""
     if isinstance(dtype, pl.Enum):
         return tuple(dtype.categories.to_list())
     if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
@@ -244,11 +243,11 @@ _SAMPLE = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class FoundNumbers:
-    """What the target column of a regression holds.
+    """Numbers found in the target column of a regression.
 
     kept      rows that have a number; the others are null or NaN.
-    constant  whether it is the same in all of them.
-    coarse    whether the step is larger than it should be beside the distance of the quartiles.
+    constant  True if all numbers are equal.
+    coarse    True if the step is too large compared with the distance of the quartiles.
     """
 
     spec: TargetSpec
@@ -260,7 +259,7 @@ class FoundNumbers:
 def find_numbers(
     name: str, dtype: pl.DataType, slices: Iterable[pl.Series], rows: int, *, weighted: bool
 ) -> FoundNumbers:
-    """The target of a regression, which comes slice by slice.
+    """Return the target of a regression, which comes slice by slice.
 
     rows      rows of the table, at least as many as have a target.
     weighted  whether they have weights.
@@ -305,18 +304,18 @@ def find_numbers(
 
 
 def _typical_distance(sample: NDArray[np.float64]) -> float:
-    """The distance of the quartiles, or where there is none the smallest of two different values."""
+    """Return the distance of the quartiles, or where there is none the smallest of two different values."""
     first, third = np.quantile(sample, [0.25, 0.75], method="nearest")
     return float(third - first) or float(np.diff(np.unique(sample)).min(initial=math.inf))
 
 
 def number_codes(values: NDArray[np.float64], spec: TargetSpec) -> NDArray[np.int64]:
-    """The whole numbers of some targets."""
+    """Return the whole numbers of some targets."""
     return np.rint((values - spec.offset) / spec.step).astype(np.int64)
 
 
 def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
-    """The values of a slice that are neither null nor NaN, and their places in it; None when all are so."""
+    """Return the values of a slice that are neither null nor NaN, and their places in it; None when all are so."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     present = ~np.isnan(values)
     if present.all():

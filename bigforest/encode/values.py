@@ -1,8 +1,11 @@
-"""The keys of a feature: unsigned integers in the order of its values, made slice by slice, and back to values.
+"""Keys, offsets and dictionaries of a numeric feature.
 
-Keys are made of the values that are present; the rows with missing values (null or NaN) are kept beside them.
+    values   [rows] numbers, dates, times        0.5   -1.0   0.5
+    keys     [rows] unsigned, in the same order  0xbf000000 ...            `KeyMaker`, slice by slice
+    offsets  (key - low) >> shift                few bits where keys vary in few    `Scale`, and back to values
 
-The dictionary of a feature, written while its distinct values are found in ascending order, some at a time.
+Missing values (null or NaN) have no key; their rows are recorded apart (`MissingRows`). `DictionaryWriter` takes the
+distinct offsets in ascending order, some at a time, and writes their values as those of the codes.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ CHUNK_ROWS = 1 << 18
 
 
 def key_size(size: int) -> int:
-    """Bytes of the key of a value of `size` bytes."""
+    """Return the bytes of the key of a value of `size` bytes."""
     return 8 if size > 4 else 4
 
 
@@ -42,7 +45,7 @@ Absent = NDArray[np.bool_]
 
 @lru_cache(maxsize=64)  # an Enum holds its categories
 def value_bytes(dtype: pl.DataType) -> int:
-    """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
+    """Return the bytes of a value as it is ranked: integers of 128 bits are ranked in 64."""
     if dtype in (pl.Float16, pl.Date):
         return 4
     if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
@@ -74,12 +77,12 @@ class Scale:
     crowded: bool = False
 
     def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
-        """The values at these offsets, of integers."""
+        """Return the values at these offsets, of integers."""
         keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
         return keys if self.least == 0 else (keys + np.uint64(self.least % 2**64)).view(np.int64)
 
     def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """The values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
+        """Return the values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
         if not self.is_float:
             return nearest_floats(pl.Series(self.integers(offsets)), self.divisor)
         raw = np.empty(len(offsets), np.int32 if self.size == 4 else np.int64)
@@ -118,7 +121,7 @@ class KeyMaker:
         order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
 
     def wrong(self) -> str | None:
-        """Why the feature cannot be used, in words: integers of more than 64 bits, or decimals of too many digits."""
+        """Return why the feature cannot be used: integers of more than 64 bits, or decimals of too many digits."""
         if not self._beyond:
             return None
         most = max(self._beyond, key=abs)
@@ -128,7 +131,7 @@ class KeyMaker:
         return f"{self.name} ({most} is an integer of more than 64 bits)"
 
     def scale(self) -> Scale:
-        """The scale of all keys made, which may be none."""
+        """Return the scale of all keys made, which may be none."""
         if not self.made:
             return Scale(0, 0, 0, self._least, self.dtype.is_float(), self.size)
         low, varying = int(self._limits[LOW]), int(self._limits[VARYING])
@@ -140,27 +143,27 @@ class KeyMaker:
         return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size, divisor, crowded)
 
     def _is_beyond(self, series: pl.Series) -> bool:
-        """Whether integers of 128 bits have been too large for keys of 64."""
+        """Return True if integers of 128 bits have been too large for keys of 64."""
         if series.dtype in (pl.Int128, pl.UInt128) and len(series):
             low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
             self._beyond += [value for value in (low, high) if not -(2**63) <= value < 2**63]
         return bool(self._beyond)
 
     def _extremes(self) -> tuple[int, int]:
-        """Smallest and largest value, of integers."""
+        """Return the smallest and largest value, of integers."""
         if self.dtype.is_float() or self._limits[LOW] > self._limits[HIGH]:
             return 0, 0
         return int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
 
 
 def in_chunks(array: Keys) -> Iterator[Keys]:
-    """The array in views of CHUNK_ROWS entries."""
+    """Return the array in views of CHUNK_ROWS entries."""
     for start in range(0, len(array), CHUNK_ROWS):
         yield array[start : start + CHUNK_ROWS]
 
 
 def absent_cells(series: pl.Series) -> Absent | None:
-    """Which rows have no value, bool [rows]; None when all have."""
+    """Return a mask of the rows without a value, bool [rows]; None if all rows have one."""
     if series.dtype.is_float():
         absent = np.isnan(series.to_numpy())  # without the cost of a query, as tables may have very many columns
         return absent if absent.any() else None
@@ -168,12 +171,12 @@ def absent_cells(series: pl.Series) -> Absent | None:
 
 
 def without(series: pl.Series, absent: Absent | None) -> pl.Series:
-    """The values that are there."""
+    """Return the values that are there."""
     return series if absent is None else series.filter(pl.Series(~absent))
 
 
 class MissingRows:
-    """Those of a column in memory, a bit per row."""
+    """Rows without a value of a column in memory, a bit per row."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
@@ -181,16 +184,16 @@ class MissingRows:
 
     @property
     def any(self) -> bool:
-        """Whether some rows have no value."""
+        """True if some rows have no value."""
         return any(bits is not None for bits in self._bits)
 
     def add(self, absent: Absent | None, rows: int) -> None:
-        """The next rows, this many."""
+        """Return the next rows, this many."""
         self._rows.append(rows)
         self._bits.append(None if absent is None else np.packbits(absent))
 
     def cut(self, ranks: Keys) -> Iterator[tuple[Keys, Absent | None]]:
-        """The ranks of the rows that have a value, in pieces, each with the gaps of the rows it is of."""
+        """Return the ranks of the rows that have a value, in pieces, each with the gaps of the rows it is of."""
         if not self.any:
             yield from zip(in_chunks(ranks), repeat(None))
             return
@@ -203,7 +206,7 @@ class MissingRows:
 
 
 def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
-    """The codes of all rows, uint32, from those of the rows that have a value, which move up by one; 0 is missing."""
+    """Return the codes of all rows, uint32, from those of rows with a value: they move up by one, and 0 is missing."""
     above = codes.astype(np.uint32) + np.uint32(1)
     if absent is None:
         return above
@@ -228,7 +231,7 @@ class DictionaryWriter:
         *,
         missing: bool = False,
     ) -> None:
-        """missing: True if code 0 is that of missing values."""
+        """Start a dictionary; `missing` is True if code 0 is that of missing values."""
         self.ranks = 0
         self.scale = scale
         self.bins = bins
@@ -276,11 +279,11 @@ class DictionaryWriter:
 
     @property
     def binned(self) -> bool:
-        """Whether the values are more than codes are allowed."""
+        """True if there are more values than allowed codes."""
         return 0 < len(self._first) < self.ranks
 
     def codes(self, ranks: Iterator[tuple[Keys, Absent | None]]) -> Iterator[Keys]:
-        """The codes of cells, piece by piece; to be called when all values are known.
+        """Return the codes of cells, piece by piece; to be called when all values are known.
 
         ranks  those of the cells of each piece that have a value, and which cells have none.
         """
@@ -293,7 +296,7 @@ class DictionaryWriter:
             yield with_gaps(codes, absent) if self.missing else codes
 
     def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
-        """place[i] = the offset of ranks[i], ascending, where that rank is among the ones just found."""
+        """Set place[i] to the offset of ranks[i], ascending, where that rank is among the ones just found."""
         begin, end = np.searchsorted(ranks, [self.ranks, self.ranks + len(offsets)])
         place[begin:end] = offsets[ranks[begin:end] - self.ranks]
 

@@ -48,7 +48,7 @@ def check_weight(name: str, dtype: pl.DataType) -> None:
 
 
 def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
-    """The weights in a slice of their column `name`, float64 [rows]. Raises DataError for an invalid weight."""
+    """Return the weights in a slice of their column `name`, float64 [rows]. Raises DataError for an invalid weight."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     wrong = ~((values >= 0.0) & (values < math.inf))
     if wrong.any():
@@ -73,7 +73,7 @@ class TrueRows(NamedTuple):
 
 
 def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes: tuple[float, ...]) -> TrueRows:
-    """The targets and weights of the rows of a table. As in training, rows of weight 0 may have any target.
+    """Return the targets and weights of the rows of a table. As in training, rows of weight 0 may have any target.
 
     weights  their column; None where all rows weigh 1, times the weights of their `classes`, if there are any.
 
@@ -98,7 +98,7 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
 
 
 def class_weights(target: TargetSpec, given: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
-    """The weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
+    """Return the weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
     if given is None:
         return ()
     if isinstance(given, str):
@@ -108,12 +108,12 @@ def class_weights(target: TargetSpec, given: ClassWeight, counts: NDArray[np.int
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
-    """The greatest common divisor of balanced weights, of mean 1, of classes with this many rows."""
+    """Return the greatest common divisor of balanced weights, of mean 1, of classes with this many rows."""
     return int(counts.sum()) / (len(counts) * math.lcm(*counts.tolist()))
 
 
 def class_weight_of(spec: DataSpec) -> ClassWeight:
-    """The weights of classes that a table was encoded with, as an option."""
+    """Return the weights of classes that a table was encoded with, as an option."""
     if spec.weight is None or not spec.weight.classes:
         return None
     if spec.weight.balanced:
@@ -122,7 +122,7 @@ def class_weight_of(spec: DataSpec) -> ClassWeight:
 
 
 def for_all_classes(target: TargetSpec, given: ClassWeight) -> ClassWeight:
-    """The weights completed for every class. Raises ConfigError for a name that is not a class."""
+    """Return the weights completed for every class. Raises ConfigError for a name that is not a class."""
     if given is None or isinstance(given, str):
         return given
     return tuple(sorted(_by_class(target, given).items()))
@@ -183,7 +183,7 @@ def encode_weights(
 
 
 def whole_weights(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
-    """Weights above 0 in steps, at least one each."""
+    """Return positive weights in steps, at least one each."""
     return np.maximum(np.rint(weights / step), 1.0).astype(np.int64)
 
 
@@ -228,7 +228,7 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
 
 
 def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[str, float]:
-    """The weight of each class, in the order of the classes; 1 for classes that are not given."""
+    """Return the weight of each class, in the order of the classes; 1 for classes that are not given."""
     weight = dict.fromkeys(label_texts(target), 1.0)
     unknown = [label for label, _ in given if label not in weight]
     if unknown:

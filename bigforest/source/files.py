@@ -1,4 +1,10 @@
-"""Tables in files: the files of a path, all of them as Parquet."""
+"""Tables in files: from a path, folder or glob to a Source of Parquet files.
+
+1. Find the files; they are of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
+2. Scan them, infer types of text, and check that all have the same columns.
+3. Parquet files of one type are read in place. Others, and columns from folder names, are streamed to Parquet files in
+   the scratch folder.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +48,13 @@ KINDS = {
 # Files that are compressed as a whole.
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 
-# What Hive calls the folder of rows without a value.
+# Name of Hive for the folder of rows without a value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-# What a file of Arrow begins with, except for one in the streaming format.
+# First bytes of an Arrow file, except in the streaming format.
 _ARROW = b"ARROW1"
 
-# What to do where a folder of bigforest was given in place of a table.
+# Advice if a folder of bigforest was given in place of a table.
 _MEANT = {
     "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
     "a store": "it is for training only, so give the table it was made of",
@@ -66,14 +72,14 @@ class SeparatedPath(str):
     separator: str
 
     def __new__(cls, path: str | Path, separator: str) -> SeparatedPath:
-        """The path as it is."""
+        """Return the path, with its separator."""
         own = super().__new__(cls, path)
         own.separator = separator
         return own
 
 
 def may_be_csv(path: str | Path) -> bool:
-    """Whether the files at a path are CSV. Also true if there is no table, so that opening it raises the error."""
+    """Return True if the files at a path are CSV, or if there is no table, so that opening it raises the error."""
     try:
         files = find_files(path)[1]
     except DataError:
@@ -82,7 +88,7 @@ def may_be_csv(path: str | Path) -> bool:
 
 
 def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: CsvRules) -> Source:
-    """The Source of the table at `path` (a file, a folder or a glob).
+    """Return the Source of the table at `path` (a file, a folder or a glob).
 
     Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError and ConfigError as
     `open_source` does.
@@ -126,7 +132,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: C
 def _spooled_csv(
     files: Sequence[Path], scans: Sequence[Scan], mark: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
 ) -> list[Path]:
-    """CSV files as Parquet. Raises DataError naming a line whose number of values is not the number of columns."""
+    """Return CSV files as Parquet. Raises DataError naming a line with too few or too many values."""
     try:
         found = spooled(scans)
     except DataError:
@@ -147,8 +153,10 @@ def _spooled_csv(
 
 
 def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:
-    """For each file the values in the names of its folders, as Hive writes them: `year=2024/part.csv`. Folders count
-    that are below the given folder, or below the part of a glob that has no pattern."""
+    """Return for each file the values in names of its folders, such as `year=2024/part.csv`.
+
+    Only folders below the given folder, or below the part of a glob without a pattern, are used.
+    """
     folder = path if path.is_dir() else files[0].parent if path.is_file() else _plain_folder(path)
     found = []
     for file in files:
@@ -161,8 +169,10 @@ def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]
 def _key_columns(
     files: Sequence[Path], scans: Sequence[Scan], keys: Sequence[dict[str, str | None]]
 ) -> list[pl.Series]:
-    """Columns that are in the names of folders and not in the files, with a value for each file: integers, dates or
-    text. Raises DataError if the folders of files name different columns, or a file contradicts its folder."""
+    """Return the columns that are only in names of folders, with a value for each file: integers, dates or text.
+
+    Raises DataError if the folders of files name different columns, or a file contradicts its folder.
+    """
     names = list(keys[0])
     for file, own in zip(files, keys, strict=True):
         if list(own) != names:
@@ -192,7 +202,7 @@ def _check_same_values(files: Sequence[Path], scans: Sequence[Scan], values: pl.
 
 
 def _typed(values: pl.Series) -> pl.Series:
-    """Texts as whole numbers or dates where all of them are such."""
+    """Return texts as integers or dates if all of them are."""
     with contextlib.suppress(pl.exceptions.PolarsError):
         return values.cast(pl.Int64)
     with contextlib.suppress(pl.exceptions.PolarsError):
@@ -201,7 +211,7 @@ def _typed(values: pl.Series) -> pl.Series:
 
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
-    """The name of the table at `path` and its files, sorted by name. Raises DataError when there is no file."""
+    """Return the name of the table at `path` and its files, sorted by name. Raises DataError when there is no file."""
     try:
         return _files_of(path)
     except OSError as error:
@@ -241,7 +251,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
 
 
 def _partitioned(folder: Path) -> list[Path]:
-    """The files in the folders that Hive names by a column and its value, such as `year=2024`, to any depth."""
+    """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
     found: list[Path] = []
     for inner in sorted(one for one in folder.iterdir() if "=" in one.name and one.is_dir()):
         files = _tables_in(inner) or _partitioned(inner)
@@ -255,7 +265,7 @@ def _partitioned(folder: Path) -> list[Path]:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """The files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole."""
+    """Return the files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole."""
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and file.is_file())
     packed = [file for file in files if file.suffix.lower() in _PACKED and Path(file.stem).suffix.lower() in KINDS]
     if packed:
@@ -264,12 +274,12 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _plain_folder(pattern: Path) -> Path:
-    """The deepest folder of a glob that is not a pattern itself."""
+    """Return the deepest folder of a glob that is not a pattern itself."""
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
 def _scan_file(file: Path, kind: str, scratch: Path, rules: CsvRules) -> Scan:
-    """The lazy scan of one file and its schema."""
+    """Return the lazy scan of one file and its schema."""
     try:
         scan = _lazy_scan(file, kind, scratch, rules)
         return scan, dict(scan.collect_schema())

@@ -1,6 +1,6 @@
 """Tables in memory: arrays, lists, mappings, frames of pandas and pyarrow, sparse matrices.
 
-Target, weights and groups may be given beside them.
+Target, weights and groups may be arrays beside the table.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, *POLARS_FAULTS)
 
 
 def numbered_names(matrix: Any) -> list[str]:
-    """Names x0, x1, ... for the columns of an array without names."""
+    """Return names x0, x1, ... for the columns of an array without names."""
     return [f"x{column}" for column in range(matrix.shape[1])] if matrix.ndim == 2 else []
 
 
 def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
-    """A frame with the columns of `matrix` ([rows, features], booleans or real numbers) under `names`.
+    """Return a frame with the columns of `matrix` ([rows, features], booleans or real numbers) under `names`.
 
     Raises DataError when the array is of another shape or type, or the names do not fit.
     """
@@ -57,18 +57,18 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
 
 
 def masked_cells(array: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Which cells of an array are masked: they are missing. None where no mask says so."""
+    """Return the mask of missing cells of a masked array; None for other arrays."""
     return np.asarray(np.ma.getmaskarray(array)) if isinstance(array, np.ma.MaskedArray) else None
 
 
 def plain_array(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of numbers or objects, of any subclass, as a plain one; masked cells become NaN."""
+    """Return an array of numbers or objects, of any subclass, as a plain one; masked cells become NaN."""
     masked, plain = masked_cells(array), np.asarray(array)
     return plain if masked is None else np.where(masked, np.nan, plain)
 
 
 def frame_from_arrow(table: Any) -> pl.DataFrame:
-    """The frame of a pyarrow Table, RecordBatch or RecordBatchReader. Raises DataError when Polars cannot hold it."""
+    """Return the frame of a pyarrow Table, RecordBatch or RecordBatchReader. Raises DataError."""
     from bigforest.storage.arrow import frame_of, schema_of
 
     where = "the Arrow table"
@@ -78,7 +78,7 @@ def frame_from_arrow(table: Any) -> pl.DataFrame:
 
 
 def arrow_stream(data: Any) -> Any:
-    """A RecordBatchReader of an object that exports an Arrow stream of rows; None for others and for single columns."""
+    """Return a RecordBatchReader of an object that exports an Arrow stream of rows, else None."""
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
 
@@ -88,7 +88,7 @@ def arrow_stream(data: Any) -> Any:
 
 
 def frame_from_pandas(frame: Any) -> pl.DataFrame:
-    """The frame of a pandas DataFrame, without its index. Raises DataError if a column has values of several types."""
+    """Return the frame of a pandas DataFrame, without its index. Raises DataError for values of mixed types."""
     if not hasattr(frame, "columns"):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
     names = [str(name) for name in frame.columns]
@@ -121,8 +121,10 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
 
 
 def numeric_categories(table: Any) -> list[str]:
-    """The columns of a pandas frame that are unordered categories of integers or booleans, which Polars reads as
-    numbers; none for other tables."""
+    """Return the columns of a pandas frame that are unordered categories of integers or booleans.
+
+    Polars reads them as numbers. Other tables have none.
+    """
     if package_of(table) != "pandas" or not hasattr(table, "columns"):
         return []
     return [
@@ -146,16 +148,16 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is kept."""
+        """Bytes of the matrix."""
         return int(self._rows.data.nbytes + self._rows.indices.nbytes + self._rows.indptr.nbytes)
 
     @property
     def at_once(self) -> int:
-        """Rows that are made dense together: about 64 MB of cells."""
+        """Rows that are made dense at a time: about 64 MB of cells."""
         return max(1, PART_BYTES // (8 * max(1, self.shape[1])))
 
     def outline(self) -> NDArray[Any]:
-        """An array of its shape and type that takes no memory; all cells are 0."""
+        """Return an array of its shape and type that takes no memory; all cells are 0."""
         return np.broadcast_to(np.zeros((), self._rows.dtype), self.shape)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
@@ -179,7 +181,7 @@ class SparseTable:
         return self.matrix.shape[0], self.matrix.shape[1] + len(self.others)
 
     def with_columns(self, others: Sequence[pl.Series]) -> SparseTable:
-        """The table with these columns added at the end."""
+        """Return the table with these columns added at the end."""
         return SparseTable(self.matrix, (*self.others, *others))
 
     def spool(self, scratch: Path, where: str) -> list[Path]:
@@ -200,15 +202,15 @@ class SparseTable:
 
 
 def is_column(given: Any) -> bool:
-    """Whether the values of a column were given, not its name."""
+    """Return True for values of a column, False for its name and for None."""
     return given is not None and not isinstance(given, str)
 
 
 def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A table with the columns that were given beside it, and the names of these columns.
+    """Return a table with the columns beside it added, and the names of target, weight and group.
 
     data   a table, or a pair of one and the target.
-    given  what "target", "weight" and "group" are: None, a name of a column, or its values: an array, a list, or a
+    given  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a
            Series, [rows] or [rows, 1].
 
     Raises DataError where they do not fit together, and ConfigError where the table is not in memory.
@@ -256,7 +258,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
 
 
 def series_of(values: Any, name: str | None, what: str) -> pl.Series:
-    """The values of a column, as a Series, with a name where they have one. Raises DataError."""
+    """Return the values of a column, as a Series, with a name where they have one. Raises DataError."""
     try:
         found = _series(values)
     except DataError as error:
@@ -317,28 +319,29 @@ def _from_numpy(array: Any) -> pl.Series:
 
 
 def is_missing(cell: Any) -> bool:
-    """Whether a cell of an array of objects is a missing value, of Python, numpy or pandas."""
+    """Return True for a missing value of Python, numpy or pandas in an array of objects."""
     return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
 
 
 def package_of(data: Any) -> str:
-    """The package that the class of an object is from."""
+    """Return the package that the class of an object is from."""
     return type(data).__module__.partition(".")[0]
 
 
 def is_sparse(data: Any) -> bool:
-    """Whether this is a sparse matrix, or array, of scipy."""
+    """Return True for a sparse matrix or array of scipy."""
     return package_of(data) == "scipy" and hasattr(data, "tocsr")
 
 
 def is_matrix(data: Any) -> bool:
-    """Whether this is an array whose columns have no names."""
+    """Return True for an array whose columns have no names."""
     return isinstance(data, np.ndarray) and data.dtype.names is None
 
 
 def table_of_list(data: Any) -> Any:
-    """A list of rows as an array, of objects where cells are of several types; a list of pieces of a table, such as the
-    record batches of Arrow, as a frame; anything else as it is.
+    """Return a list of rows as an array, and a list of tables, such as Arrow record batches, as a frame.
+
+    Cells of several types become objects. Other data are returned unchanged.
 
     Raises DataError for rows of different lengths, and for pieces of different columns.
     """
@@ -354,7 +357,7 @@ def table_of_list(data: Any) -> Any:
 
 
 def _joined(pieces: list[Any]) -> pl.DataFrame:
-    """The rows of tables of the same columns. Raises DataError."""
+    """Return the rows of tables of the same columns. Raises DataError."""
     frames = [frame_in_memory(one) for one in pieces]
     try:
         return pl.concat([frame for frame in frames if frame is not None])
@@ -365,8 +368,11 @@ def _joined(pieces: list[Any]) -> pl.DataFrame:
 
 
 def frame_in_memory(data: Any) -> pl.DataFrame | None:
-    """The table as a frame when it is in memory anyway, else None: arrays, lists of rows or of tables, mappings of
-    columns, and tables of Polars, pandas and pyarrow. Raises DataError."""
+    """Return a table in memory as a frame, else None.
+
+    Tables in memory are arrays, lists of rows or of tables, mappings of columns, and tables of Polars, pandas and
+    pyarrow. Raises DataError.
+    """
     if isinstance(data, list) and data and all(isinstance(one, str | Path) for one in data):
         raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
     data = table_of_list(data)
@@ -408,7 +414,7 @@ def _frame_of_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
 
 
 def _column_of(values: Any, name: str) -> pl.Series:
-    """A column of a mapping; an array of several columns is one of arrays, as Polars has it."""
+    """Return a column of a mapping. A matrix becomes one column of arrays, as in Polars."""
     if is_matrix(values) and values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return pl.Series(name, plain_array(values))
     return series_of(values, name, name)
@@ -419,7 +425,7 @@ def _no_table(data: Any, error: Exception) -> DataError:
 
 
 def free_name(name: str, known: Collection[str]) -> str:
-    """This name, or one like it, for a column that no other has."""
+    """Return the name, with underscores added until no other column has it."""
     while name in known:
         name += "_"
     return name

@@ -70,7 +70,7 @@ def check_csv(data: Any, missing: Sequence[str]) -> None:
 
 
 def opens_quickly(data: Any) -> bool:
-    """Whether a table can be opened in a moment, and again. Raises DataError for a path without files of a table."""
+    """Return True if a table opens at once, any number of times. Raises DataError for a path without a table."""
     if isinstance(data, str | Path):
         files = find_files(data)[1]
         return KINDS[files[0].suffix.lower()] == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
@@ -95,13 +95,13 @@ def _open(data: Any, scratch: Path, memory: int | None, rules: CsvRules) -> Sour
 
 
 def _spooled(files: list[Path]) -> Source:
-    """The Source of what was streamed into these files."""
+    """Return the Source of a table that was streamed into these files."""
     source = source_of_files(files, IN_MEMORY)
     return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))
 
 
 def _reader(data: Any) -> Any:
-    """A pyarrow RecordBatchReader of a table that comes in batches."""
+    """Return a pyarrow RecordBatchReader of a table that comes in batches."""
     if package_of(data) == "pyarrow":
         import pyarrow as pa
         import pyarrow.dataset as ds

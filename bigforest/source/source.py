@@ -1,4 +1,8 @@
-"""The interface of a table for every stage: single columns, or rows in bounded batches."""
+"""The interface of a table for every stage: schema, number of rows, single columns, and rows in bounded batches.
+
+Parquet files are read by Arrow, a page of each column at a time; tables in memory, and files that only Polars can read,
+by Polars. Text and nested data from files are validated before Polars gets them (storage/arrow.py).
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import DataError, reason
 from bigforest.storage.paths import is_remote, readable
 
-# What Polars raises where a table cannot be read.
+# Errors of Polars for a table that cannot be read.
 POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-# Read ahead in a Parquet file.
+# Bytes read ahead in a Parquet file.
 PAGE_BYTES = 1 << 16
-# And in one of an object store, where every page is a request.
+# Bytes read ahead in an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
-# What files begin with that are often named otherwise.
+# First bytes of files that often have a wrong name.
 _COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
 _BEGINNINGS = {
     b"\x1f\x8b": _COMPRESSED,
@@ -45,11 +49,10 @@ class Source:
     name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema   Polars type of every column, in column order.
     rows     number of rows, at least 1.
-    frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits), so that
-             projections and slices of it read no more than they give; None for other files.
+    frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits), whose
+             projections and slices read no more than they return; None for other files.
     files    Parquet files, in order; none for a table in memory.
-    spooled  anonymous memory of streaming it into those files, in bytes, beside that of the process; 0 where it was
-             there as it is.
+    spooled  anonymous memory that streaming the table into those files took, bytes; 0 for a table read in place.
     """
 
     name: str
@@ -60,27 +63,27 @@ class Source:
     spooled: int = 0
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
-        """The source of files is handed to other processes as the places of these."""
+        """Pickle a source of files as the paths of the files."""
         if not self.files:
             return Source, (self.name, self.schema, self.rows, self.frame)
         return _again, (self.name, self.schema, self.rows, tuple(file.absolute() for file in self.files))
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
-        """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
+        """Return all rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
         [whole] = self.batches(names, self.rows)
         return whole
 
     def column(self, name: str) -> pl.Series:
-        """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
+        """Return all rows of one column, in one chunk. Raises DataError when it cannot be read."""
         return self.columns([name]).to_series()
 
     def batches(
         self, columns: Sequence[str], rows: int, first: int = 0, stop: int | None = None
     ) -> Iterator[pl.DataFrame]:
-        """The named columns of the rows from `first` to before `stop`, in order, in frames of `rows` rows, the last
-        perhaps fewer, each in one chunk.
+        """Yield the named columns of the rows first .. stop - 1, in order, in frames of `rows` rows and one chunk.
 
-        Holds a frame or two, and a page or two of each column and file, however large the row groups of the files are.
+        The last frame may be shorter. Holds a frame or two, and a page or two of each column and file, for row groups
+        of any size.
         Raises DataError when the columns cannot be read.
         """
         stop = self.rows if stop is None else min(stop, self.rows)
@@ -92,7 +95,7 @@ class Source:
             yield self._read(chosen.slice(start, min(rows, stop - start)))
 
     def _paged(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
-        """`batches` of files, a page of each column at a time; a frame may have fewer rows."""
+        """Yield `batches` of files, a page of each column at a time; frames may have fewer rows."""
         from bigforest.storage.arrow import frame_of, naming_faults
 
         begin = 0
@@ -120,7 +123,7 @@ class Source:
 
 
 def _joined(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """The rows of frames of at most `rows` rows, in frames of that many, the last perhaps fewer."""
+    """Yield the rows of frames of at most `rows` rows in frames of exactly `rows`; the last may be shorter."""
     held: list[pl.DataFrame] = []
     for frame in frames:
         lacking = rows - sum(one.height for one in held)
@@ -137,7 +140,7 @@ def _unreadable(where: str, what: str) -> DataError:
 
 
 def _open(path: Path) -> Any:
-    """A Parquet file that is read a page of each column at a time, because of the buffer, not a row group at a time."""
+    """Open a Parquet file, to be read a page of each column at a time instead of a row group, because of the buffer."""
     import pyarrow.parquet as pq
 
     page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
@@ -145,7 +148,7 @@ def _open(path: Path) -> Any:
 
 
 def _group_ends(file: Any, begin: int) -> list[int]:
-    """The first row of each row group of a file, and the end of the last; the file begins with the row `begin`."""
+    """Return the first row of each row group of a file that begins with row `begin`, and the end of the last."""
     sizes = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
     return list(accumulate(sizes, initial=begin))
 
@@ -157,9 +160,9 @@ def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Pa
 def source_of_files(
     files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, known: Sequence[ParquetShape] = ()
 ) -> Source:
-    """The Source of Parquet files of one table, in the order given. Raises DataError (of `where`) if it is empty.
+    """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, if it is empty.
 
-    known  the shapes of the files, where they have been read.
+    known  the shapes of the files, if they have been read.
     """
     schema, rows = known[0] if known else parquet_shape(files[0])
     if _only_polars(schema):
@@ -182,7 +185,7 @@ def _rows_of(path: Path) -> int:
 
 
 def parquet_shape(path: Path) -> ParquetShape:
-    """The shape of a Parquet file. Raises DataError."""
+    """Return the shape of a Parquet file. Raises DataError."""
     import pyarrow as pa
 
     from bigforest.storage.arrow import schema_of
@@ -208,7 +211,7 @@ def reading_parquet(path: Path) -> AbstractContextManager[None]:
 
 
 def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataError:
-    """The error of a file that cannot be read as one of its kind, or not at all; `what` is what a library says."""
+    """Return the error of a file that cannot be read; `what` is the message of a library."""
     if "permission denied" in what.lower():
         return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
     with suppress(OSError):
@@ -220,24 +223,24 @@ def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataErro
 
 
 def what_it_is(file: Path) -> str | None:
-    """What a file is by its first bytes, and what to do; None where they do not tell. Raises OSError."""
+    """Return the kind of a file by its first bytes, with advice; None if they do not tell. Raises OSError."""
     with file.open("rb") as content:
         begin = content.read(8)
     return next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), None)
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:
-    """Whether only Polars can read Parquet files with these columns: Arrow opens none with integers of 128 bits."""
+    """Return True if only Polars can read Parquet files with these columns: Arrow opens none with 128-bit integers."""
     return any(own in (pl.Int128, pl.UInt128) for dtype in schema.values() for own in types_within(dtype))
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
-    """The bare scan of Parquet files, in the order given."""
+    """Return the bare scan of Parquet files, in the order given."""
     return pl.scan_parquet([str(file) for file in files], glob=False, hive_partitioning=False)
 
 
 def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where: str | None = None) -> Source:
-    """The Source of a table in memory, or of the scan of Parquet `files`. Raises DataError if it is empty."""
+    """Return the Source of a table in memory, or of the scan of Parquet `files`. Raises DataError if it is empty."""
     schema = dict(frame.collect_schema())
     rows = frame.select(pl.len()).collect().item()
     _check_size(where or name, schema, rows)

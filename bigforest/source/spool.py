@@ -1,4 +1,4 @@
-"""Streaming a table once into Parquet files in the scratch folder, from where it is read by column."""
+"""Streaming a table that cannot be read by column into Parquet files in the scratch folder, which can."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MIN_GROUP_ROWS = 1 << 12
 
 
 def spool_bytes(size: int) -> int:
-    """Anonymous memory of streaming a table of this many bytes into scratch, beside that of the process."""
+    """Return the anonymous memory of streaming a table of `size` bytes into scratch, bytes, without the process."""
     return min(SPOOL_BYTES, _SMALL_BYTES + _SMALL_TIMES * size)
 
 
@@ -40,7 +40,7 @@ def check_spool(size: int, memory: int | None, where: str) -> None:
 
 
 def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
-    """What streaming a table into scratch needs; spooled: bytes of memory for that (Source.spooled)."""
+    """Return the need of streaming a table into scratch; `spooled` is Source.spooled."""
     memory = BASE_BYTES + spooled
     return MemoryEstimate("read", memory, memory, scratch)
 
@@ -101,7 +101,7 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
 
 
 def _bytes_of(batch: Any) -> int:
-    """Bytes of a batch; Arrow before 24 cannot tell those of string views alone."""
+    """Return the bytes of a batch. Arrow before 24 does not count string views by themselves."""
     import pyarrow as pa
 
     try:

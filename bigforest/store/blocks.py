@@ -34,7 +34,7 @@ class MatrixReader(ABC):
     _cells: ClassVar[Any]
 
     def __init__(self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int) -> None:
-        """files: the matrices by the bytes of a cell; blocks, rows: those in the files."""
+        """Take the matrices, by bytes of a cell, with the blocks and rows in them."""
         self._files = files
         self._place = place
         self._first = blocks.start
@@ -48,7 +48,7 @@ class MatrixReader(ABC):
             file.close()
 
     def size(self, block: int) -> int:
-        """Rows of a block."""
+        """Return the rows of a block."""
         return min(BLOCK_ROWS, self._rows - (block - self._first) * BLOCK_ROWS)
 
     def column(self, feature: int, block: int, following: int | None = None) -> NDArray[Any]:
@@ -66,8 +66,9 @@ class MatrixReader(ABC):
         return file.matrix[slot, :rows]
 
     def read(self, block: int, features: Collection[int], following: int | None = None) -> Any:
-        """The cells of `features` in a block, valid until the next call; other features, and rows after the block's
-        last, have any. See `column`.
+        """Return the cells of `features` in a block, valid until the next call; see `column`.
+
+        Cells of other features, and of rows after the last of the block, are arbitrary.
 
         Raises FormatError for a damaged file.
         """
@@ -76,7 +77,7 @@ class MatrixReader(ABC):
         return self._cells._make([*(file.matrix for file in self._files.values()), self._place])
 
     def each(self, blocks: range, features: Collection[int]) -> Iterator[tuple[int, Any]]:
-        """The blocks in order, and what `read` gives of them."""
+        """Yield the blocks in order, with the result of `read`."""
         for block in blocks:
             yield block, self.read(block, features, block + 1 if block + 1 in blocks else None)
 
@@ -91,7 +92,7 @@ class BlockReader(MatrixReader):
     _cells = Codes
 
     def __init__(self, path: Path, spec: DataSpec, place: NDArray[np.uint32], again: bool) -> None:
-        """again: whether these blocks have been read before, see ColumnFile."""
+        """Open the files; `again` is True if these blocks have been read before, see ColumnFile."""
         self._codes = [feature.codes for feature in spec.features]
         columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
         files = {
@@ -119,10 +120,7 @@ class ColumnFile:
     """
 
     def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
-        """again: whether the file has been read before.
-
-        Raises OSError when it cannot be opened.
-        """
+        """Open the file; `again` is True if it has been read before. Raises OSError."""
         self.path = path
         self._rows = rows
         self._size = dtype.itemsize
@@ -138,7 +136,7 @@ class ColumnFile:
         self._file = os.open(path, os.O_RDONLY) if columns else -1
         self._direct = -1
         if again and columns and hasattr(os, "O_DIRECT"):
-            with suppress(OSError, AttributeError, ValueError):  # not on every file system, nor with every C library
+            with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries have none
                 self._cached = cached_pages(self._file)
                 self._direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
 
@@ -180,7 +178,7 @@ class ColumnFile:
 
 
 def cached_pages(file: int) -> NDArray[np.bool_]:
-    """Whether each page of an open file is in the page cache, bool [pages].
+    """Return, for each page of an open file, if it is in the page cache, bool [pages].
 
     Without permission to write the file the system reports all pages as cached. Raises OSError and AttributeError if
     the system cannot be asked, ValueError for an empty file.

@@ -88,11 +88,11 @@ class Manifest:
 
     @property
     def binned(self) -> bool:
-        """Whether codes are ranges of values."""
+        """True if codes are ranges of values."""
         return self.max_bins != EXACT
 
     def sizes(self) -> dict[str, int]:
-        """The files of the store and their bytes, the manifest aside."""
+        """Return the files of the store and their bytes, without the manifest."""
         rows, features = self.spec.rows, self.spec.features
         codes = sum(feature.codes for feature in features)
         sizes = {name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()}
@@ -108,7 +108,7 @@ class Manifest:
         return {name: size for name, size in sizes.items() if size}
 
     def to_json(self) -> str:
-        """The text of manifest.json."""
+        """Return the text of manifest.json."""
         entries = {
             "format": json.dumps(FORMAT),
             "version": json.dumps(VERSION),
@@ -122,7 +122,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """The manifest of the store at `path`. Raises FormatError when it is missing, damaged or newer."""
+        """Return the manifest of the store at `path`. Raises FormatError when it is missing, damaged or newer."""
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
@@ -165,12 +165,12 @@ class Manifest:
 
 
 def is_meant_as_store(path: Path) -> bool:
-    """Whether `path` is a store, or the folder of one whose manifest is damaged."""
+    """Return True if `path` is a store, or the folder of one with a damaged manifest."""
     return is_store(path) or known_folder(path) == "a store"
 
 
 def is_store(path: Path) -> bool:
-    """Whether `path` is a directory with the manifest of a store, of whatever version and state."""
+    """Return True if `path` is a directory with the manifest of a store, of any version and state."""
     try:
         raw = json.loads(read_json_text(path / MANIFEST))
     except (OSError, ValueError, RecursionError, MemoryError, FormatError):
@@ -179,7 +179,7 @@ def is_store(path: Path) -> bool:
 
 
 def target_span(spec: DataSpec) -> tuple[int, int]:
-    """The smallest and the largest target that a store may hold."""
+    """Return the smallest and the largest target that a store may hold."""
     if not spec.target.is_regression:
         return 0, len(spec.target.classes) - 1
     most = max_number(spec.rows, weighted=spec.weight is not None)
@@ -187,7 +187,7 @@ def target_span(spec: DataSpec) -> tuple[int, int]:
 
 
 def _contradiction(spec: DataSpec) -> str | None:
-    """A contradiction in the dataspec, if there is one."""
+    """Return a contradiction in the dataspec, if there is one."""
     target = spec.target
     if len(target.classes) > spec.rows:
         return f"it names {len(target.classes):,} classes of {spec.rows:,} rows"
@@ -197,12 +197,12 @@ def _contradiction(spec: DataSpec) -> str | None:
 
 
 def block_count(rows: int) -> int:
-    """Blocks of a table; only the last may be shorter than BLOCK_ROWS."""
+    """Return the number of blocks of a table; only the last may be shorter than BLOCK_ROWS."""
     return -(-rows // BLOCK_ROWS)
 
 
 def block_span(rows: int, block: int) -> range:
-    """The numbers of the rows in a block of a table of `rows` rows."""
+    """Return the numbers of the rows in a block of a table of `rows` rows."""
     return range(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, rows))
 
 

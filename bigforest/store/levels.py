@@ -60,11 +60,11 @@ class Levels:
 
     @classmethod
     def none(cls, spec: DataSpec) -> Levels:
-        """The levels of a table without categories: none."""
+        """Return no levels, those of a table without categories."""
         return cls(np.zeros(len(spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
 
     def equal(self, other: Levels) -> bool:
-        """Whether these are the same levels with the same values."""
+        """Return True for the same levels with the same values."""
         if self.value is None or other.value is None:
             same = self.value is other.value
         else:
@@ -77,24 +77,23 @@ class Levels:
         return self.level.to_arrow().cast(pa.string())
 
     def of(self, feature: int) -> pl.Series:
-        """The levels of a feature, in the order of their codes."""
+        """Return the levels of a feature, in the order of their codes."""
         return self.level.slice(int(self.offsets[feature]), int(self.offsets[feature + 1] - self.offsets[feature]))
 
     def code_values(self, feature: int, known: FeatureSpec) -> NDArray[np.float32]:
-        """The values of the codes of a feature whose levels have some, and of the one past the last: a level that did
-        not occur."""
+        """Return the values of the codes of a feature whose levels have values, and last that of unknown levels."""
         none = np.empty(0, np.float32)  # of categories that have missing values alone
         own = none if self.value is None else self.value[self.offsets[feature] : self.offsets[feature + 1]]
         return np.array([*[known.fill] * known.missing, *own, known.other], np.float32)
 
     def between(self, feature: int, known: FeatureSpec, low: float = -np.inf, high: float = np.inf) -> list[str | None]:
-        """The levels whose values are above `low` and at most `high`, ascending; first None for missing ones."""
+        """Return the levels whose values are above `low` and at most `high`, ascending; first None for missing ones."""
         values = self.code_values(feature, known)[:-1]
         names = [*[None] * known.missing, *self.of(feature)]
         return [names[code] for code in np.flatnonzero((values > low) & (values <= high)).tolist()]
 
     def tables(self, spec: DataSpec) -> Iterator[pa.Table]:
-        """All of them as tables, as levels.parquet of a forest has them."""
+        """Yield all levels as tables, in the form of levels.parquet of a forest."""
         for feature, known in enumerate(spec.features):
             if known.kind == "category":
                 begin = int(self.offsets[feature])
@@ -109,7 +108,7 @@ class Levels:
 
 
 def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Table]:
-    """The levels of one feature, whose codes begin with `first`, as tables of at most GROUP_LEVELS rows."""
+    """Return the levels of one feature, whose codes begin with `first`, as tables of at most GROUP_LEVELS rows."""
     for start in range(0, len(levels), GROUP_LEVELS):
         piece = levels.slice(start, GROUP_LEVELS)
         code = np.arange(first + start, first + start + len(piece), dtype=np.uint32)
@@ -140,16 +139,16 @@ class LevelsFile:
 
 
 def read_levels(path: Path, spec: DataSpec) -> Levels:
-    """The checked levels of the file `path` of a store. Raises FormatError."""
+    """Return the checked levels of the file `path` of a store. Raises FormatError."""
     with naming_faults(lambda what: damaged_store(f"{path}: not readable Parquet ({what})")):
         table = pq.ParquetFile(readable(path)).read(use_threads=False)
     return checked_levels(table, spec, path, damaged_store)
 
 
 def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callable[[str], FormatError]) -> Levels:
-    """The levels in a table read from the file `path` of what may be `damaged`.
+    """Return the levels in a table read from the file `path`, checked against the dataspec.
 
-    Raises FormatError where they are not what `spec` says.
+    damaged  makes the error, a FormatError.
     """
     if not table.schema.equals(LEVELS) or any(column.null_count for column in table.columns):
         raise damaged(f"{path}: not the columns of levels")
@@ -173,7 +172,7 @@ def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callabl
 
 
 def _ascends(levels: pl.Series, feature: FeatureSpec) -> bool:
-    """Whether these are levels that a feature can have, in their order."""
+    """Return True if these are possible levels of the feature, in their order."""
     order = levels
     if feature.dtype == "Boolean" and not levels.is_in(["false", "true"]).all():
         return False

@@ -78,7 +78,7 @@ class Store:
     """A presorted table, opened by `Store.open`. All arrays are read-only views of mapped files and cost no anonymous
     memory.
 
-    In an object store these are of a local copy, which is filled on demand (local_copy.py).
+    A store in an object store has a local copy, which is filled on demand (files.py).
 
     path         the directory.
     spec         the dataspec; `rows` of it are here.
@@ -120,7 +120,7 @@ class Store:
     _opened: str
     _made_by: Callable[[Store], Store] | None = None
 
-    # What other modules of the package ask for is not for users.
+    # Members for other modules of the package, hidden from users.
     _INTERNAL = frozenset(
         {
             *("check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
@@ -203,7 +203,7 @@ class Store:
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-        """A store is sent to other processes as its path and fingerprint, and mapped there once.
+        """Pickle the store as its path and fingerprint; other processes map it once.
 
         A store that was opened there before does not count, even at the same path with the same content: its files may
         be gone.
@@ -212,12 +212,12 @@ class Store:
 
     @property
     def folder(self) -> Path:
-        """Where its files are on this machine, as far as they have been fetched."""
+        """Local folder of the files, as far as they have been fetched."""
         return self.path if self._files is None else self._files.folder
 
     @property
     def place(self) -> NDArray[np.uint32]:
-        """Where the codes of each feature are, see kernels/common/layout.py Codes."""
+        """Width and slot of each feature, see kernels/common/layout.py Codes."""
         return self._codes.place
 
     @property
@@ -233,7 +233,7 @@ class Store:
         return self._target
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
-        """The target of the rows from `start` to before `stop`, read-only, in private memory: kernels
+        """Return the target of the rows from `start` to before `stop`, read-only, in private memory: kernels
         index by class. Raises FormatError for numbers that are not classes."""
         self.fetch([], range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)))
         target = read_only(self._target[start:stop].copy())
@@ -243,7 +243,7 @@ class Store:
         return target
 
     def groups_of(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """The groups of the rows from `start` to before `stop`, in private memory; the store has
+        """Return the groups of the rows from `start` to before `stop`, in private memory; the store has
         some. Raises FormatError for numbers that are not groups."""
         self.fetch_whole(GROUPS)
         assert self._groups is not None
@@ -254,7 +254,7 @@ class Store:
         return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The regression targets, as they were given, read-only.
+        """Return the regression targets, as they were given, read-only.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Store:
         return self._weight
 
     def weights_of(self, start: int, stop: int) -> NDArray[Any]:
-        """The weights of the rows from `start` to before `stop`, see `weight`, in private memory; the store has
+        """Return the weights of the rows from `start` to before `stop`, see `weight`, in private memory; the store has
         some. Raises FormatError for a weight of 0, which would mean that a row is in no bag."""
         self.fetch_whole(WEIGHT)
         assert self._weight is not None
@@ -325,7 +325,7 @@ class Store:
 
     @property
     def shape(self) -> Shape:
-        """What decides how much memory training on it takes."""
+        """Shape of the store, which determines the memory of training."""
         features = self.spec.features
         non_plain = tuple(feature.name for feature in features if feature.splits_on_levels or feature.has_gaps)
         return Shape(
@@ -434,7 +434,7 @@ class Store:
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def ends(self, feature: int) -> tuple[float, float]:
-        """Smallest and largest value of a feature, which has some; with max_bins, of `low`."""
+        """Return the smallest and largest value of a feature that has values; with max_bins, of `low`."""
         low, known = self.low(feature), self.spec.features[feature]
         if known.has_level_values:
             return float(low.min()), float(low.max())
@@ -442,7 +442,7 @@ class Store:
         return float(np.nanmin(ends)), float(np.nanmax(ends))
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The values of some rows, for each code the smallest.
+        """Return the values of some rows, for each code the smallest.
 
         Parameters
         ----------
@@ -468,7 +468,7 @@ class Store:
         return values
 
     def counts(self, feature: int) -> NDArray[np.int64]:
-        """How many rows have each code of a feature.
+        """Number of rows of each code of a feature.
 
         Parameters
         ----------
@@ -487,7 +487,7 @@ class Store:
         return np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
 
     def levels(self) -> Levels:
-        """The levels of all categories, read again each time. Raises FormatError when their file is damaged.
+        """Return the levels of all categories, read again each time. Raises FormatError when their file is damaged.
 
         Examples
         --------
@@ -505,9 +505,9 @@ class Store:
         return replace(levels, value=np.concatenate(values).astype(np.float32))
 
     def with_values(self, values: NDArray[np.float64], made_by: Callable[[Store], Store]) -> Store:
-        """The same table with other values of all codes, [all codes], ascending within each feature.
+        """Return the same table with other values of all codes, [all codes], ascending within each feature.
 
-        made_by  the function of a module that gives this store for the one on disk: other processes call it.
+        made_by  function of a module that makes this store from the one on disk, for other processes.
         """
         values = read_only(values)
         return replace(self, _low=values, _high=values, _made_by=made_by)
@@ -518,11 +518,12 @@ class Store:
         levels: Mapping[int, tuple[NDArray[np.float32], float]],
         made_by: Callable[[Store], Store],
     ) -> Store:
-        """The same table with a value for missing cells of each feature: that of code 0, which need not be the lowest
-        then.
+        """Return the same table with a value for missing cells of each feature.
 
-        levels   of each category the values of its codes, in no order and not all different, and that of levels that
-                 did not occur.
+        It is the value of code 0, which need not be the lowest then.
+
+        levels   for each category, the values of its codes, in any order and not all different, and the value of
+                 unknown levels.
         made_by  see `with_values`.
         """
         features = [replace(feature, fill=fill) for feature, fill in zip(self.spec.features, fills, strict=True)]
@@ -544,17 +545,17 @@ class Store:
         return replace(self, spec=spec, _low=ends[LOW], _high=high, _made_by=made_by)
 
     def with_codes(self, codes: Codes, low: NDArray[np.float64], high: NDArray[np.float64]) -> Store:
-        """The same table with other codes and their values, of as many codes; only for this process."""
+        """Return the same table with other codes and values, as many as before; only for this process."""
         return replace(self, _codes=codes, _low=low, _high=high)
 
     def as_encoded(self) -> Store:
-        """The store with the values on disk."""
+        """Return the store with the values on disk."""
         return self if self._made_by is None else Store.open(self.path, verify=False)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
-        """These rows, ascending, as a table of their own in memory, with the codes and values they have here.
+        """Return a table in memory of these rows, ascending, with the same codes and values.
 
-        Only to grow trees on, in this process: it has the weights and groups of the rows, but not their row numbers.
+        It is for growing trees in this process, and has weights and groups but no row numbers.
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
@@ -576,10 +577,9 @@ class Store:
         )
 
     def check_unchanged(self) -> None:
-        """Check, by sizes and times, that the files were not written to since they were opened; takes some
-        microseconds.
+        """Check, by sizes and times, that the files were not written to since they were opened.
 
-        Call it repeatedly during work, and before results are kept. Raises FormatError.
+        It takes some microseconds: call it during work, and before results are kept. Raises FormatError.
         """
         if self._files is not None:
             self._files.check_unchanged()
@@ -637,7 +637,7 @@ _stores: ProcessCache[Store] = ProcessCache(4)
 
 
 def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
-    """The store at `path`, whose content was verified by the process that named its fingerprint.
+    """Open the store at `path`, whose content was verified by the process that named its fingerprint.
 
     opened   random digits of the store that was sent.
     made_by  of `Store.with_values`; None for the values on disk.
@@ -656,5 +656,5 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
 
 
 def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """These rows, along the last axis, of an array; with the flags of a file's, for which kernels are compiled."""
+    """Return rows of an array, along the last axis, read-only like an array of a file, as kernels expect."""
     return read_only(np.take(array, rows, axis=-1))

@@ -1,8 +1,13 @@
-"""Writing a store (format.py): columns come in any order from several threads or processes and are put in order.
+"""Writing a store (format.py): tasks write parts in any order, which are joined in the order of the features.
 
-Files put together from others, range by range: each range is written once, by whichever process.
+1. `PartWriter` (in tasks): consecutive features, in files of their own.
+2. `StoreWriter.append`: the bytes of a part follow those of the parts before it, in each file of the store.
+3. `write_range`: copy a range of a file of the store from the parts. On a cluster, workers copy; each range is copied
+   by one process. Ranges begin at multiples of their size, so no two processes write to the same page of a file.
+4. `StoreWriter.finish`: checksums, then the manifest.
 
-Ranges begin at multiples of their size, so that no two processes write to the same page of a shared file.
+    parts of codes-u8.bin   [a a a a] [b b c c c]          features a | b c
+    file of the store        a a a a   b b c c c           copied in ranges of RANGE_BYTES
 """
 
 from __future__ import annotations
@@ -95,7 +100,7 @@ class JoinedFile:
         return known
 
     def rest(self) -> list[FileRange]:
-        """The range that is not full yet, if any; nothing is added after it."""
+        """Return the last range, which is not full, if any; nothing is added after it."""
         if not self._held:
             return []
         found = FileRange(self._path, self._begin, tuple(self._pieces))
@@ -123,7 +128,7 @@ def write_range(wanted: FileRange) -> None:
 
 
 def _read(path: Path, begin: int, size: int, joined: Path) -> bytes:
-    """Some bytes of a piece of the file `joined`."""
+    """Read bytes of a piece of the file `joined`."""
     try:
         with path.open("rb", buffering=0) as content:
             content.seek(begin)
@@ -167,7 +172,7 @@ class _Files:
         self._size: dict[str, int] = {}
 
     def path(self, name: str) -> Path:
-        """Where a file is."""
+        """Return the path of a file."""
         return self._folder / f"{self._prefix}{name}"
 
     def append(self, name: str, array: NDArray[Any]) -> None:
@@ -216,14 +221,14 @@ class PartWriter:
         self._outbox.__exit__(*failure)
 
     def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
-        """The smallest and the largest value of the next codes of the feature; `high` is None without max_bins."""
+        """Append the smallest and largest value of the next codes of the feature; `high` is None without max_bins."""
         self._codes += len(low)
         self._files.append(LOW, low.astype(VALUE_TYPE, copy=False))
         if high is not None:
             self._files.append(HIGH, high.astype(VALUE_TYPE, copy=False))
 
     def levels(self, levels: pl.Series, first: int) -> None:
-        """The levels of the next feature, a category, ascending; `first` is the code of the first one."""
+        """Append the levels of the next feature, a category, ascending; `first` is the code of the first level."""
         self._levels.add(level_tables(len(self._features), first, levels))
 
     def end_feature(
@@ -236,7 +241,10 @@ class PartWriter:
         kind: str = "numeric",
         missing: bool = False,
     ) -> None:
-        """The codes of the feature, unsigned integers, in chunks of any size. column: the nested one it is from."""
+        """Append the codes of the feature, unsigned integers, in chunks of any size.
+
+        column  the nested column that holds the feature, if any.
+        """
         width = code_width(self._codes)
         checksums = BlockChecksums()
         for chunk in cells:
@@ -250,7 +258,7 @@ class PartWriter:
         self._codes = 0
 
     def part(self) -> Part:
-        """What has been written."""
+        """Close the files, and return the part."""
         levels = self._levels.close()
         local = self._files.close() | ({LEVELS: PartFile(levels, 0, 0)} if levels else {})
         files = {name: file._replace(path=self._folder / file.path.name) for name, file in local.items()}
@@ -296,8 +304,11 @@ class StoreWriter:
         self._levels.close()
 
     def add_rows(self, target: NDArray[Any], numbers: NDArray[Any] | None) -> None:
-        """The next rows: class codes, or whole numbers of 64 bits; and their numbers in the source, when any row of
-        that is left out."""
+        """Append rows.
+
+        target   class codes, or whole numbers of 64 bits.
+        numbers  numbers of the rows in the source, if rows of the source are left out.
+        """
         kind = TARGET_TYPES["regression" if target.dtype == np.int64 else "classification"]
         cells = np.ascontiguousarray(target, dtype=kind)
         self._files.append(TARGET, cells)
@@ -308,25 +319,25 @@ class StoreWriter:
             self._files.append(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
     def add_numbers(self, numbers: NDArray[np.float64]) -> None:
-        """The regression targets of the next rows, kept where the whole numbers that stand for them are not exact."""
+        """Append the regression targets of the next rows, needed if their whole numbers are not exact."""
         self._files.append(NUMBERS, np.ascontiguousarray(numbers, dtype=VALUE_TYPE))
 
     def add_groups(self, groups: NDArray[Any]) -> None:
-        """The group codes of the next rows."""
+        """Append the group codes of the next rows."""
         self._files.append(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
 
     def add_weights(self, weights: NDArray[Any]) -> None:
-        """The weights of the next rows: wide ones are uint64."""
+        """Append the weights of the next rows; wide weights are uint64."""
         kind = WEIGHT_TYPES[weights.dtype == np.uint64]
         self._files.append(WEIGHT, np.ascontiguousarray(weights, dtype=kind))
 
     def target(self) -> Path:
-        """The file with the targets of all rows added."""
+        """Return the file of the targets of all rows added."""
         self._files.flush(TARGET)
         return self._files.path(TARGET)
 
     def row_numbers(self) -> Path | None:
-        """The file with the numbers of all rows added, of ROW_NUMBER_TYPE; None when none is left out."""
+        """Return the file of the numbers of all rows added, ROW_NUMBER_TYPE; None if no row is left out."""
         if not self._numbered:
             return None
         self._files.flush(ROW_NUMBERS)
@@ -352,13 +363,13 @@ class StoreWriter:
         self._checksums.extend(part.checksums)
 
     def ranges(self) -> list[FileRange]:
-        """The ranges of files to be written (joining.py write_range) when everything has been appended."""
+        """Return the ranges of files to be written by `write_range`, after everything has been appended."""
         found = self._ranges + [piece for file in self._joined.values() for piece in file.rest()]
         self._ranges = []
         return found
 
     def written(self, done: FileRange) -> None:
-        """A range has been written."""
+        """Note that a range has been written; remove parts that are copied."""
         for piece in done.pieces:
             self._unwritten[piece.path] -= piece.size
             if not self._unwritten[piece.path]:
