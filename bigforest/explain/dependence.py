@@ -88,7 +88,7 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
 
 def _most_values(job: ExplainJob, name: str, rows: int) -> int:
     """Return the largest number of values on the curve of a feature, in a sample of `rows`."""
-    [place] = job.options.places([name], job.forest.spec, "features")
+    [place] = job.options.places([name], job.forest.spec, api("features"))
     feature = job.forest.spec.features[place]
     return min(rows, feature.codes if feature.kind == "category" else job.options.grid)
 
@@ -150,7 +150,7 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
 
 def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], local: bool) -> Curve:
     table = job.table
-    places = tuple(job.options.places(names, job.forest.spec, "features"))
+    places = tuple(job.options.places(names, job.forest.spec, api("features")))
     grids = tuple(_grid(job, table, place, rows, local) for place in places)
     return Curve(names, places, grids, local)
 

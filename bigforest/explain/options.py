@@ -85,7 +85,7 @@ class ExplainOptions:
                 )
             self.codes(labels)
         for own in self.features or ():
-            self.places(several(own), spec, "features")
+            self.places(several(own), spec, api("features"))
         for name, columns in self.groups.items():
             self.places(several(columns), spec, f"the group {name!r}")
 

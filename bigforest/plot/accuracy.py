@@ -1,10 +1,9 @@
-"""The out-of-bag error by number of trees: from the report of a forest to a table, and to a chart.
+"""Accuracy by out-of-bag rows, from the report of a forest to tables, and to charts.
 
-The out-of-bag confusion matrix: from the report of a forest to a table, and to a chart.
-
-The error-reject curve: how many answers are wrong where the least sure rows have none, by out-of-bag rows.
-
-How good probabilities out of bag are: reliability, ROC and precision-recall, of a class against the rest.
+error             by number of trees
+confusion         rows by true and predicted class
+rejection         error of the rows that are predicted where the least sure ones are not
+reliability, ROC, precision-recall  of the probability of a class against the rest
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _POINTS = 500
 
 
 def error_table(forest: Forest) -> pl.DataFrame:
-    """Columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
+    """Return columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
 
     standard_error  of a share of wrong rows: binomial. Of a mean loss of numbers: as large a part of it as that of all
                     trees, grown with fewer rows. Null where rows have weights, which the report does not keep.
@@ -66,8 +65,8 @@ def error_table(forest: Forest) -> pl.DataFrame:
 
 
 def number_losses(forest: Forest) -> pl.Expr:
-    """The loss of each row out of bag of a regression: the squared error, or the Poisson deviance if the curve has
-    it."""
+    """Return the loss of each row out of bag of a regression: the squared error, or the Poisson deviance if the curve
+    has it."""
     truth, prediction = pl.col("truth").cast(pl.Float64), pl.col("prediction")
     if forest.oob.curve.columns[1] != POISSON:
         return (truth - prediction) ** 2
@@ -75,13 +74,13 @@ def number_losses(forest: Forest) -> pl.Expr:
 
 
 def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
-    """The Poisson deviance of each row, from the columns of truth and prediction."""
+    """Return the Poisson deviance of each row, from the columns of truth and prediction."""
     truth, prediction = (column.to_numpy() for column in columns)
     return pl.Series(poisson_deviances(truth, np.maximum(prediction, least_counted(truth.max(initial=0.0)))))
 
 
 def error_chart(forest: Forest) -> Any:
-    """A line with a band of two standard errors, and the validation error where there is one."""
+    """Draw a line with a band of two standard errors, and the validation error if there is one."""
     alt = altair()
     table = thinned(error_table(forest), _POINTS).with_columns(
         lower=(pl.col("error") - 2 * pl.col("standard_error")).clip(0.0),
@@ -106,7 +105,7 @@ MOST_CLASSES = 20
 
 
 def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
-    """Columns truth, prediction (texts), rows, and share: of the rows of the true class, by weight.
+    """Return columns truth, prediction (texts), rows, and share: of the rows of the true class, by weight.
 
     Of more than `most` classes those with the most wrong rows are shown by themselves, the others together.
     """
@@ -126,7 +125,7 @@ def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
 
 
 def confusion_chart(forest: Forest) -> Any:
-    """Cells whose colour is the share of the true class, with the number of rows in them."""
+    """Draw cells whose colour is the share of the true class, with the number of rows in them."""
     alt = altair()
     table = confusion_table(forest)
     order = [name for name in labels_of(forest.classes) if name in set(table["truth"]) | set(table["prediction"])]
@@ -172,12 +171,12 @@ _NEAR = (0.08, 0.05)
 
 
 def has_rejection(forest: Forest) -> bool:
-    """Whether out-of-bag rows say at which error rows are to be rejected: of classes, and where they are not biased."""
+    """Return whether out-of-bag rows show the error by confidence: for classes, unless boosting biases them."""
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 
 def rejection_table(forest: Forest) -> pl.DataFrame:
-    """Columns confidence, predicted and error, from the surest rows on, which are predicted first.
+    """Return columns confidence, predicted and error, from the surest rows on, which are predicted first.
 
     confidence  share of the votes for the predicted class: rows with this or more are predicted
     predicted   share of the out-of-bag rows that have it
@@ -189,7 +188,8 @@ def rejection_table(forest: Forest) -> pl.DataFrame:
 
 
 def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
-    """Columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each risk.
+    """Return columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each
+    risk.
 
     Risks of which too few rows are out of bag to say anything are left out; without a row that is predicted confidence
     and error are null.
@@ -210,7 +210,7 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
 
 
 def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
-    """The limits as texts, empty where they would touch the one to the left, or the axis."""
+    """Return the limits as texts, empty where they would touch the one to the left, or the axis."""
     texts, last = [], (-1.0, -1.0)
     for limit, predicted, error in marks.select("reject_above", "predicted", "error").iter_rows():
         apart = predicted - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
@@ -220,7 +220,8 @@ def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
 
 
 def rejection_chart(forest: Forest) -> Any:
-    """Error of the rows that are predicted against their share, with the points of some values of reject_above."""
+    """Draw the error of the rows that are predicted against their share, with the points of some values of
+    reject_above."""
     alt = altair()
     x = alt.X("predicted:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
     table = rejection_table(forest)
@@ -246,7 +247,7 @@ _SIDE = 320
 
 
 def shown_classes(forest: Forest) -> list[int]:
-    """Codes of the classes that are shown: of two the second, else those with the most rows."""
+    """Return the codes of the classes to show: of two the second, else the classes with the most rows."""
     if len(forest.classes) == 2:
         return [1]
     rows = forest.oob.metrics["rows"].to_list()[: len(forest.classes)]
@@ -254,14 +255,16 @@ def shown_classes(forest: Forest) -> list[int]:
 
 
 def _against_rest(forest: Forest, code: int) -> pl.LazyFrame:
-    """Columns score and hit of every row out of bag: the probability of the class, and whether it is the true one."""
+    """Return columns score and hit of every row out of bag: the probability of the class, and whether it is the true
+    one."""
     label = pl.lit(forest.classes[code]).cast(label_type(forest.spec.target))
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     return voted.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)
 
 
 def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
-    """Columns bin, score (mean), share (of hits), standard_error and rows; bins of equal width without empty ones."""
+    """Return columns bin, score (mean), share (of hits), standard_error and rows; bins of equal width without empty
+    ones."""
     place = (pl.col("score") * _BINS).floor().clip(0, _BINS - 1).cast(pl.Int32)
     rows, share = pl.col("rows"), pl.col("share")
     return (
@@ -275,7 +278,7 @@ def reliability_table(forest: Forest, code: int) -> pl.DataFrame:
 
 
 def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
-    """Columns score, found, false_alarms and precision: of the rows whose score, rounded down, is this or more.
+    """Return columns score, found, false_alarms and precision: of the rows whose score, rounded down, is this or more.
 
     found         share of the rows of the class (recall, true positive rate); null where it has none
     false_alarms  share of the other rows (false positive rate); null without other rows
@@ -299,7 +302,7 @@ def ranking_table(forest: Forest, code: int) -> pl.DataFrame:
 
 
 def area_of(ranking: pl.DataFrame) -> float | None:
-    """Area under the ROC curve by trapezoids; None where a class has no rows."""
+    """Return the area under the ROC curve by trapezoids; None where a class has no rows."""
     x, y = ([0.0, *ranking[name]] for name in ("false_alarms", "found"))
     if None in x or None in y:
         return None
@@ -307,7 +310,7 @@ def area_of(ranking: pl.DataFrame) -> float | None:
 
 
 def reliability_chart(forest: Forest) -> Any:
-    """Share of hits against the mean probability, bin by bin, beside the diagonal."""
+    """Draw the share of hits against the mean probability, bin by bin, with the diagonal."""
     alt = altair()
     table = _by_class(forest, reliability_table).with_columns(
         lower=(pl.col("share") - 2 * pl.col("standard_error")).clip(0.0),
@@ -323,7 +326,7 @@ def reliability_chart(forest: Forest) -> Any:
 
 
 def roc_chart(forest: Forest) -> Any:
-    """Share of the class that is found against false alarms."""
+    """Draw the share of the class that is found against false alarms."""
     start = pl.DataFrame({"found": 0.0, "false_alarms": 0.0})
     rankings = {code: ranking_table(forest, code) for code in shown_classes(forest)}
     areas = {code: area_of(ranking) for code, ranking in rankings.items()}
@@ -337,7 +340,7 @@ def roc_chart(forest: Forest) -> Any:
 
 
 def precision_recall_chart(forest: Forest) -> Any:
-    """Precision against the share of the class that is found."""
+    """Draw precision against the share of the class that is found."""
     table = _by_class(forest, lambda own, code: thinned(ranking_table(own, code), _CURVE_POINTS))
     line = _curve(table, "found", "recall", "precision", "precision", _color(forest))
     caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest)]
@@ -347,7 +350,7 @@ def precision_recall_chart(forest: Forest) -> Any:
 def _by_class(
     forest: Forest, table: Callable[[Forest, int], pl.DataFrame], texts: dict[int, str] | None = None
 ) -> pl.DataFrame:
-    """The table of each class that is shown, with its label, and the place of the row in it."""
+    """Return the table of each class that is shown, with its label, and the place of the row in it."""
     names = _names(forest, texts)
     found = [
         table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at")
@@ -357,7 +360,7 @@ def _by_class(
 
 
 def _names(forest: Forest, texts: dict[int, str] | None) -> dict[int, str]:
-    """Names of the classes that are shown, by their codes, each followed by its text."""
+    """Return the names of the classes that are shown, by their codes, each followed by its text."""
     names = labels_of(forest.classes)
     return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown_classes(forest)}
 
@@ -379,12 +382,12 @@ def _left_out(forest: Forest) -> list[str]:
 
 
 def _unit(channel: Any, name: str, title: str) -> Any:
-    """An axis from 0 to 1."""
+    """Return an axis from 0 to 1."""
     return channel(f"{name}:Q", title=title, scale=altair().Scale(domain=[0, 1]))
 
 
 def _curve(table: pl.DataFrame, x: str, x_title: str, y: str, y_title: str, color: Any) -> Any:
-    """A line through the rows of each class in their order."""
+    """Draw a line through the rows of each class in their order."""
     axes = {"x": _unit(altair().X, x, x_title), "y": _unit(altair().Y, y, y_title)}
     return chart_of(table).mark_line().encode(**axes, color=color, order=altair().Order("at:Q"))
 

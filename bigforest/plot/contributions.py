@@ -1,4 +1,4 @@
-"""What features add to predictions: of one row as a waterfall, of many as a swarm of points."""
+"""Contributions of features to predictions: of one row as a waterfall, of many as a swarm of points."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PREFIX = "c_"
 
 
 def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _STEPS) -> pl.DataFrame:
-    """Columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
+    """Return columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
 
     found   the row of the table of contributions.
     values  what the row has, by the name of the feature.
@@ -50,7 +50,7 @@ def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _ST
 
 
 def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> Any:
-    """Bars from the base to the prediction."""
+    """Draw bars from the base to the prediction."""
     alt = altair()
     table = waterfall_table(found, values)
     first = found.row(0, named=True)
@@ -83,7 +83,8 @@ def _predicted(row: dict[str, Any]) -> str:
 
 
 def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Columns feature (a text), change, offset (of points beside each other) and level, of the features that add most.
+    """Return columns feature (a text), change, offset (of neighbouring points) and level, of the features that add
+    most.
 
     level  of numbers and dates the share of the rows with a smaller value, the mean of ties; null of others and where
            missing.
@@ -110,7 +111,8 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _beside(bins: Any) -> Any:
-    """Points of one bin go 0, 1, -1, 2, -2, ... and are pressed together where there are many: from -1 to 1."""
+    """Return offsets of the points of one bin: 0, 1, -1, 2, -2, ..., pressed together where there are many: from -1 to
+    1."""
     offset = np.zeros(bins.size)
     largest = 1
     for place in np.unique(bins):
@@ -122,7 +124,7 @@ def _beside(bins: Any) -> Any:
 
 
 def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
-    """A point per row and feature. `of`: rows of the table they were drawn from."""
+    """Draw a point per row and feature. `of`: rows of the table they were drawn from."""
     alt = altair()
     table = swarm_table(found, rows)
     order = table["feature"].unique(maintain_order=True).to_list()

@@ -1,7 +1,4 @@
-"""Partial dependence: the mean prediction when a feature has a value.
-
-Two features at once: which pairs interact, and the prediction over the values of two features.
-"""
+"""Predictions by the values of features: partial dependence, pairs that interact, and surfaces over two features."""
 
 from __future__ import annotations
 
@@ -31,7 +28,8 @@ _WIDE = 220
 
 
 def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
-    """The rows of a feature in the table `dependence`: value (of numbers) or level (text), prediction, class (text).
+    """Return the rows of a feature in the table `dependence`: value (of numbers) or level (text), prediction, class
+    (text).
 
     Of many levels those with the lowest and the highest predictions for the class whose prediction varies most.
     """
@@ -47,14 +45,14 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
 
 
 def _by_variation(found: pl.DataFrame) -> list[Any]:
-    """The classes, those whose predictions vary most with some feature first."""
+    """Return the classes, first the class whose predictions vary most with some feature."""
     spread = found.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
     largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
     return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()
 
 
 def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
-    """A small picture per feature, all on the same scale; `steps`: of dates, see `milliseconds`."""
+    """Draw a small picture per feature, all on the same scale; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     if "class" not in found.columns:
         found = found.with_columns(pl.lit("").alias("class"))
@@ -107,7 +105,7 @@ _LEVELS = 30
 
 
 def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
-    """Columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
+    """Return columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
 
     found  the table `interaction-pairs`, of one class.
     """
@@ -121,7 +119,7 @@ def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
 
 
 def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
-    """Cells whose colour is the mean size of what a pair adds beyond its features."""
+    """Draw cells whose colour is the mean size of what a pair adds beyond its features."""
     alt = altair()
     table = pairs_table(found)
     order = table["feature"].unique(maintain_order=True).to_list()
@@ -149,7 +147,7 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
 
 
 def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
-    """The rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
+    """Return the rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
 
     Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
     category of many levels those with the lowest and the highest mean predictions are there.
@@ -182,7 +180,7 @@ def surface_chart(
     regression: bool,
     steps: Mapping[str, float],
 ) -> Any:
-    """The mean answer over the values of two features; `steps`: of dates, see `milliseconds`."""
+    """Draw the mean prediction over the values of two features; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     table = surface_table(found, feature, other)
     axes: dict[str, Any] = {}

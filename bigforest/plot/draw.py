@@ -1,8 +1,6 @@
-"""What all pictures share: Altair, colours, labels from data, and titles with captions.
+"""Shared by all pictures: Altair, colours, labels from data, titles with captions, dates, and charts as files.
 
-Charts as files: SVG, PNG, and HTML that needs no network.
-
-Dates and times, which trees compare as numbers, as people read them.
+Files are SVG, PNG, and HTML that needs no network. Trees compare dates as numbers; pictures show them as dates.
 """
 
 from __future__ import annotations
@@ -41,19 +39,19 @@ _SMALLEST, _LARGEST = 1e-4, 1e15
 
 
 def altair() -> Any:
-    """The library. Raises ConfigError where it is not installed."""
+    """Return the library Altair. Raises ConfigError where it is not installed."""
     return library("altair", "plot")
 
 
 def one_line(value: object, most: int = _SHOWN) -> str:
-    """A value from data as a short text without control characters."""
+    """Return a value from data as a short text without control characters."""
     text = "missing" if value is None else str(value)
     text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def labels_of(values: Sequence[object]) -> list[str]:
-    """Values as texts, which differ where the values do: axes put equal texts together."""
+    """Return values as texts, which differ where the values do: axes put equal texts together."""
     found: dict[str, None] = {}
     for value in values:
         text, number = one_line(value), 2
@@ -64,15 +62,15 @@ def labels_of(values: Sequence[object]) -> list[str]:
 
 
 def texts_of(column: pl.Series, shown: Sequence[object] | None = None) -> pl.Series:
-    """The values of a column as texts, equal where the values are and different where they differ; OTHERS for values
-    that are not among the shown ones, by default all."""
+    """Return the values of a column as texts, which differ where the values do; OTHERS for values that are not among
+    the shown ones, by default all."""
     known = column.unique(maintain_order=True).to_list() if shown is None else shown
     texts = dict(zip(known, labels_of(known), strict=True))
     return pl.Series(column.name, [texts.get(value, OTHERS) for value in column.to_list()], pl.String)
 
 
 def number_text(value: float, digits: int = 4, sign: str = "") -> str:
-    """A number as people read it: at least this number of digits, and no power of ten where it can be done without.
+    """Return a number as people read it: with this number of digits or more, and no power of ten unless it is needed.
 
     sign  "+" to have it also where the number is positive.
     """
@@ -86,25 +84,25 @@ def number_text(value: float, digits: int = 4, sign: str = "") -> str:
 
 
 def most_different(predictions: Mapping[str | None, float], most: int) -> list[str | None]:
-    """At most `most` levels: those of the lowest and highest predictions; None is the level of missing values."""
+    """Return at most `most` levels, of the lowest and highest predictions; None is the level of missing values."""
     ranked = sorted(predictions, key=lambda level: predictions[level])
     return ranked[: most // 2] + ranked[-(most - most // 2) :]
 
 
 def data_of(table: pl.DataFrame) -> Any:
-    """The rows of a small table, for a chart; what is not finite is null."""
+    """Return the rows of a small table for a chart; numbers that are not finite are null."""
     floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
     clean = table.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in floats)
     return altair().Data(values=clean.to_dicts())
 
 
 def chart_of(table: pl.DataFrame) -> Any:
-    """A chart of the rows of a small table."""
+    """Return a chart of the rows of a small table."""
     return altair().Chart(data_of(table))
 
 
 def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
-    """The chart with a title, lines below it, and the look of all pictures."""
+    """Return the chart with a title, lines below it, and the look of all pictures."""
     alt = altair()
     axis = {"labelColor": INK, "titleColor": INK, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
     return (
@@ -131,7 +129,7 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
 
 
 def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    """At most about `most` of its rows, evenly, with the first and the last."""
+    """Return about `most` of the rows of a table, evenly, with the first and the last."""
     if table.height <= most:
         return table
     step = -(-table.height // most)
@@ -157,17 +155,17 @@ _PAGE = """<!DOCTYPE html>
 
 
 def converter() -> Any:
-    """The library that draws without a browser. Raises ConfigError where it is not installed."""
+    """Return the library that draws without a browser. Raises ConfigError where it is not installed."""
     return library("vl_convert", "plot")
 
 
 def svg_of(chart: Any) -> str:
-    """The chart as SVG; text from data is escaped by the converter."""
+    """Convert a chart to SVG; text from data is escaped by the converter."""
     return converter().vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
 
 
 def html_of_chart(chart: Any) -> str:
-    """The chart as a page that shows it without network; nothing in the data ends the script it is in."""
+    """Return a page that shows a chart without network; nothing in the data ends the script it is in."""
     spec = json.dumps(chart.to_dict(), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
     bundle = converter().javascript_bundle().replace("</script", "<\\/script")
     return _PAGE.format(bundle=bundle, spec=spec)
@@ -188,11 +186,11 @@ _DAY = 86_400_000.0
 _UNITS = {"ms": 1.0, "us": 1e-3, "ns": 1e-6}
 _DATETIME = re.compile(r"Datetime\(time_unit='(ms|us|ns)'")
 # Milliseconds since 1970 that are shown as a moment, by size.
-_LARGEST = 1e15
+_LARGEST_MOMENT = 1e15
 
 
 def milliseconds(forest: Forest) -> dict[str, float]:
-    """Milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
+    """Return the milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
     if forest.config.ranks:
         return {}
     found = {}
@@ -204,8 +202,8 @@ def milliseconds(forest: Forest) -> dict[str, float]:
 
 
 def moment_text(value: float, step: float | None) -> str:
-    """A number of a feature of such steps as a date, or a date and time; without steps as a number."""
-    if step is None or not abs(value * step) < _LARGEST:
+    """Return a number of a feature of such steps as a date, or a date and time; without steps as a number."""
+    if step is None or not abs(value * step) < _LARGEST_MOMENT:
         return number_text(value, 5)
     moment = np.datetime64(floor(value * step), "ms")
     return str(moment.astype("datetime64[D]" if step == _DAY else "datetime64[s]")).replace("T", " ")

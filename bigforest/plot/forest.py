@@ -1,7 +1,4 @@
-"""What the trees look like in numbers, and what the run took: depth, leaf sizes, time by stage.
-
-Importance of features, with error bars: from a table of an explanation to a chart.
-"""
+"""The trees in numbers (depth, leaf sizes), the time of the run by stage, and importance with error bars."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from bigforest.predict.forest import Forest
 
 
 def depth_table(forest: Forest) -> pl.DataFrame:
-    """Columns depth, leaves (of all trees on this level) and trees (whose deepest leaf is there)."""
+    """Return columns depth, leaves (of all trees on this level) and trees (whose deepest leaf is there)."""
     leaves = forest.nodes.filter(pl.col("left").is_null())
     deepest = leaves.group_by("tree").agg(pl.col("depth").max()).group_by("depth").agg(trees=pl.len())
     by_level = leaves.group_by("depth").agg(leaves=pl.len())
@@ -28,7 +25,8 @@ def depth_table(forest: Forest) -> pl.DataFrame:
 
 
 def leaves_table(forest: Forest) -> pl.DataFrame:
-    """Columns from, to and leaves: leaves that hold from 1, 2, 4, ... on to before 2, 4, 8, ... rows of their bag."""
+    """Return columns from, to and leaves: leaves that hold from 1, 2, 4, ... on to before 2, 4, 8, ... rows of their
+    bag."""
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
     weight = pl.col("weight").cast(pl.Float64) * step
     place = weight.log(2).floor().cast(pl.Int32)
@@ -43,13 +41,13 @@ def leaves_table(forest: Forest) -> pl.DataFrame:
 
 
 def time_table(forest: Forest) -> pl.DataFrame:
-    """Columns stage (a text) and seconds, in the order of the run."""
+    """Return columns stage (a text) and seconds, in the order of the run."""
     run = forest.run
     return pl.DataFrame({"stage": labels_of(run["stage"].to_list()), "seconds": run["seconds"]})
 
 
 def depth_chart(forest: Forest) -> Any:
-    """Leaves by level, and the trees whose deepest leaf is there as a line."""
+    """Draw leaves by level, and as a line the trees whose deepest leaf is there."""
     alt = altair()
     table = depth_table(forest)
     base = chart_of(table).encode(x=alt.X("depth:Q", title="depth; the root has 0"))
@@ -62,7 +60,7 @@ def depth_chart(forest: Forest) -> Any:
 
 
 def leaves_chart(forest: Forest) -> Any:
-    """Leaves by the rows they hold, in powers of two."""
+    """Draw leaves by the rows they hold, in powers of two."""
     alt = altair()
     table = leaves_table(forest)
     whole = forest.spec.weight is None
@@ -85,14 +83,14 @@ def leaves_chart(forest: Forest) -> Any:
 
 
 def _size(low: float, high: float, whole: bool) -> str:
-    """A part of the sizes, from low to before high; of whole numbers the last one that is in it."""
+    """Return a bin of sizes as a text, from low to before high; of whole numbers to the last one in it."""
     if not whole:
         return f"{low:g} to {high:g}"
     return f"{low:g}" if high - low <= 1 else f"{low:,.0f} to {high - 1:,.0f}"
 
 
 def time_chart(forest: Forest) -> Any:
-    """Seconds of each stage of the run."""
+    """Draw the seconds of each stage of the run."""
     alt = altair()
     table = time_table(forest)
     base = chart_of(table).encode(
@@ -115,7 +113,8 @@ TITLES = {
 
 
 def importance_table(found: pl.DataFrame) -> pl.DataFrame:
-    """The largest rows of a table of importance: feature (text), importance, lower and upper, by two standard errors.
+    """Return the largest rows of a table of importance: feature (text), importance, lower and upper, by two standard
+    errors.
 
     found  columns feature, importance and standard_error, which is null or nan of one tree alone.
     """
@@ -130,7 +129,7 @@ def importance_table(found: pl.DataFrame) -> pl.DataFrame:
 
 
 def importance_chart(found: pl.DataFrame, kind: str) -> Any:
-    """Bars of the most important features."""
+    """Draw bars of the most important features."""
     alt = altair()
     table = importance_table(found)
     base = chart_of(table).encode(

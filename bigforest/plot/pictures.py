@@ -358,7 +358,7 @@ class Pictures:
 
     @contextmanager
     def opened(self, data: Any) -> Iterator[Source]:
-        """A table as a Source, within a `with` block. Raises ConfigError where there is none."""
+        """Open a table as a Source, within a `with` block. Raises ConfigError if there is none."""
         if data is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         how = self.how or {}
@@ -375,7 +375,7 @@ class Pictures:
             raise ConfigError(_NONE_OUT_OF_BAG)
 
     def explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
-        """The tables of a part of an explanation, made as the plots are."""
+        """Return the tables of a section of an explanation, made as the plots are."""
         return explain_forest(self.forest, data, parts=part, **options, **(self.how or {}))
 
     def _importance(self, kind: str, data: Any) -> Any:
@@ -389,7 +389,7 @@ class Pictures:
         return found["contributions"].sort("row")
 
     def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
-        """The option `classes` that explains one class, and the class; None for regression. See `swarm`."""
+        """Return the option `classes` that explains one class, and the class; None for regression. See `swarm`."""
         classes = self.forest.classes
         if label is not None:
             ExplainOptions(classes=[label]).check_names(self.forest.spec, classes, "label")
@@ -398,13 +398,13 @@ class Pictures:
         return None if label is None else [label], label
 
     def _largest_class(self) -> Any:
-        """The class that most rows of the bags have."""
+        """Return the class of most rows of the bags."""
         roots = self.forest.nodes.filter(pl.col("node") == 0).select(pl.col("counts")).collect().to_series()
         sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
         return self.forest.classes[sums.index(max(sums))]
 
     def _drawn(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
-        """All rows of a table, or a sample of them, and their number."""
+        """Return all rows of a table, or a sample of them, and their number."""
         with self.opened(data) as source:
             chosen = sampled(source.rows, most, 0)
             pieces, begin = [], 0

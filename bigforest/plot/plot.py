@@ -138,7 +138,7 @@ def plot_forest(
 
 
 def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
-    """The pictures that can be drawn, in their order."""
+    """Return the pictures that can be drawn, in their order."""
     forest, there = plot.forest, {"forest"}
     if forest.has_oob and forest.oob.rows_used:
         there |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
@@ -150,6 +150,6 @@ def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
 
 
 def is_training(forest: Forest, source: Source) -> bool:
-    """Whether a table looks like the one the forest was grown on, with bags that can be drawn again."""
+    """Return whether a table looks like the training table, with bags that can be drawn again."""
     spec = forest.spec
     return forest.has_bags and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped

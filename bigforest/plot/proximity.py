@@ -18,7 +18,7 @@ _CLASSES = 7
 
 
 def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64], float]:
-    """Rows, their two coordinates, float64 [rows, 2], and the share of the scatter that these have.
+    """Return rows, their two coordinates, float64 [rows, 2], and the share of the scatter that these have.
 
     neighbors  the table of the same name.
 
@@ -49,7 +49,7 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
 
 
 def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tuple[pl.DataFrame, float]:
-    """Columns row, x, y and target (a text of classes, else a number), and the share of the scatter.
+    """Return columns row, x, y and target (a text of classes, else a number), and the share of the scatter.
 
     target  of all rows of the table.
     """
@@ -64,7 +64,7 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
 
 
 def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int) -> Any:
-    """A point per row, coloured by its target. `of`: rows of the table that they were drawn from."""
+    """Draw a point per row, coloured by its target. `of`: rows of the table that they were drawn from."""
     alt = altair()
     table, share = map_table(neighbors, target, classes)
     title = one_line(target.name, 24)

@@ -41,7 +41,7 @@ _BELOW, _ABOVE = 0.26, 0.44
 
 
 def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Nodes, bars and edges of a tree down to a level.
+    """Return nodes, bars and edges of a tree down to a level.
 
     nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the condition in two lines, or the
            answer), rows (a text)
@@ -90,7 +90,7 @@ def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, 
 def condition(
     row: dict[str, Any], steps: dict[str, float], categories: dict[str, Callable[[float], list[str]]]
 ) -> tuple[str, str]:
-    """What sends a row to the left, in two lines: the feature, and its values.
+    """Return the condition of a node in two lines: the feature, and its values. Rows that meet it go left.
 
     row         of NODES
     steps       of dates, see `milliseconds`
@@ -110,7 +110,7 @@ def condition(
 
 
 def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
-    """See `condition`."""
+    """Return `categories` of `condition`."""
 
     def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
         names = forest.levels.between(place, feature, high=threshold)
@@ -121,7 +121,7 @@ def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
 
 
 def _listed(levels: list[str], room: int) -> str:
-    """The first levels, at least one, and how many more there are."""
+    """Return the first levels, at least one, and how many more there are."""
     texts = [one_line(level, _NAME) for level in levels]
     shown = 1
     while shown < len(texts) and len(", ".join(texts[: shown + 1])) + len(", 99 more") <= room:
@@ -154,7 +154,7 @@ def _bars(forest: Forest, row: dict[str, Any], place: float) -> list[tuple[Any, 
 
 
 def _color(forest: Forest) -> Any:
-    """A colour for each class; for regression by the mean of the node."""
+    """Return a colour for each class; for regression by the mean of the node."""
     alt = altair()
     if forest.is_regression:
         scale = alt.Scale(range=[PALE, DEEP], zero=False)
@@ -165,7 +165,7 @@ def _color(forest: Forest) -> Any:
 
 
 def tree_chart(forest: Forest, number: int, depth: int) -> Any:
-    """The tree from the root down; rows for which a condition holds go to the left."""
+    """Draw the tree from the root down; rows for which a condition holds go to the left."""
     alt = altair()
     nodes, bars, edges = tree_tables(forest, number, depth)
     wide, deep = round(nodes["x"].to_numpy().max()) + 1, int(nodes["depth"].to_numpy().max())

@@ -74,7 +74,7 @@ document.querySelectorAll("th button").forEach(function (button) {
 
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """The whole file: sections with their headings and pieces; those without pieces are left out."""
+    """Return the whole file: sections with their headings and pieces; sections without pieces are left out."""
     kept = [(heading, pieces) for heading, pieces in sections if pieces]
     links = "".join(f'<a href="#s{number}">{escape(heading)}</a>' for number, (heading, _) in enumerate(kept))
     body = "".join(
@@ -93,23 +93,23 @@ def page(title: str, sections: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def text(words: str) -> str:
-    """A paragraph."""
+    """Return a paragraph."""
     return f"<p>{escape(words)}</p>"
 
 
 def heading(words: str) -> str:
-    """A heading within a section."""
+    """Return a heading within a section."""
     return f"<h3>{escape(words)}</h3>"
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """Names and values, a row each."""
+    """Return names and values, a row each."""
     rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{_shown(value)}</td></tr>' for name, value in pairs)
     return f'<div class="wide"><table>{rows}</table></div>'
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows under their headings, names of columns; numbers stand to the right, and a click on a heading sorts."""
+    """Return rows under their headings, names of columns; numbers stand to the right; a click on a heading sorts."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
     names = [heading.replace("_", " ") for heading in headings]
     head = "".join(_head(name, number, len(rows)) for name, number in zip(names, numbers, strict=True))
@@ -120,22 +120,22 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def code(words: str) -> str:
-    """Text as it is typed."""
+    """Return text as it is typed."""
     return f"<pre><code>{escape(words)}</code></pre>"
 
 
 def folded(summary: str, content: str) -> str:
-    """Content that is shown when it is opened."""
+    """Return content that is shown when it is opened."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def picture(chart: Any, label: str, *, wide: bool = False) -> str:
-    """A chart drawn now. Its text has the colour of the page; `wide` ones are moved sideways rather than made small."""
+    """Draw a chart as a figure. Its text has the colour of the page; `wide` ones scroll sideways rather than shrink."""
     return f"<figure{' class=wide' if wide else ''}>{inline_svg(svg_of(chart), label)}</figure>"
 
 
 def inline_svg(svg: str, label: str) -> str:
-    """SVG as a piece of a page: without background and namespaces, its ids its own, a label for those who listen."""
+    """Return SVG for a page: without background and namespaces, with ids of its own, and a label for screen readers."""
     own = re.sub(r"\W", "", label)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)
     svg = re.sub(r'<rect width="[^"]*" height="[^"]*" fill="white"/>', "", svg, count=1)
@@ -146,7 +146,7 @@ def inline_svg(svg: str, label: str) -> str:
 
 
 def known_number(value: float | None, digits: int = 4) -> str:
-    """A number as people read it."""
+    """Return a number as people read it."""
     return "unknown" if value is None or value != value else number_text(value, digits)
 
 

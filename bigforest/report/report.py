@@ -163,5 +163,5 @@ def _trees(plot: Pictures, trees: int) -> list[str]:
 
 
 def _number(cell: Any) -> Any:
-    """Labels of classes as text; numbers as they are."""
+    """Return labels of classes as text; numbers unchanged."""
     return cell if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)

@@ -1,8 +1,6 @@
-"""Two sections of the report: the forest with its data and options, and how to reproduce it.
+"""Sections of the report: the forest with its data and options, accuracy, errors, and how to reproduce the forest.
 
-Two sections of the report: accuracy with its uncertainty, and errors by class and by slice.
-
-Rows with the largest out-of-bag loss, and slices of the table with the highest error.
+Errors are shown by class, by row (the largest out-of-bag losses), and by slice of the table.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
 
 
 def card(forest: Forest) -> list[str]:
-    """The model card: table, target, features, trees, options."""
+    """Return the model card: table, target, features, trees, options."""
     spec, config, origin = forest.spec, forest.config, forest.origin
     grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
     if origin is not None and origin.merged:
@@ -70,7 +68,7 @@ def card(forest: Forest) -> list[str]:
 
 
 def again(forest: Forest) -> list[str]:
-    """The command, the call, the versions, and what the table is known by."""
+    """Return the command, the call, the versions, and the marks of the table."""
     run, origin = forest.run.row(0, named=True), forest.origin
     pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
     if origin is not None and origin.fingerprint:
@@ -86,7 +84,7 @@ def again(forest: Forest) -> list[str]:
 
 
 def command(forest: Forest) -> list[str]:
-    """The words of the command that grows the forest again; DATA stands for a table that was in memory."""
+    """Return the words of the command that grows the forest again; DATA replaces a table that was in memory."""
     origin, config = forest.origin, forest.config
     words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
     words += ["--target", forest.spec.target.name]
@@ -131,7 +129,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Forest) -> pl.DataFrame:
-    """Columns row and error of every row out of bag: 1 where it is wrong or rejected; for regression its loss."""
+    """Return columns row and error of each row out of bag: 1 where it is wrong or rejected; for regression its loss."""
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
         error = number_losses(forest)
@@ -141,7 +139,7 @@ def row_errors(forest: Forest) -> pl.DataFrame:
 
 
 def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
-    """Columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
+    """Return columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
 
     loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
           error, or the Poisson deviance with that impurity.
@@ -162,7 +160,8 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
 
 
 def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
-    """Columns feature, slice (a text), rows, error, standard_error and excess: slices whose error is above that of all.
+    """Return columns feature, slice (a text), rows, error, standard_error and excess: slices with an error above the
+    mean.
 
     A slice is a fifth of a number by quantiles, one of its values if it has few, a level, or the missing values, with
     LEAST_ROWS rows or more. excess is the error above that of all rows, in standard errors of the slice; the table has
@@ -189,13 +188,13 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
 
 
 def _looked_at(forest: Forest, source: Source) -> list[str]:
-    """The most important features that are columns of the table."""
+    """Return the most important features that are columns of the table."""
     ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
     return [name for name in ranked if name in source.schema and not source.schema[name].is_nested()][:_FEATURES]
 
 
 def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Slices by a column: what they are, and the rows in them."""
+    """Return slices by a column: their names, and the rows in them."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     missing = column.is_null().to_numpy()
     parts = [("missing", missing)] if missing.any() else []
@@ -239,7 +238,7 @@ _BIASED = (
 
 
 def quality(plot: Pictures) -> list[str]:
-    """The error out of bag with its standard error, metrics, curves."""
+    """Return the error out of bag with its standard error, metrics, curves."""
     forest = plot.forest
     if not forest.has_oob:
         pieces = [
@@ -267,7 +266,7 @@ def quality(plot: Pictures) -> list[str]:
 
 
 def _rejection(plot: Pictures) -> list[str]:
-    """What the error is where the least sure rows have no answer."""
+    """Return the error if the least sure rows have no prediction."""
     note = (
         "Effect of reject_above on these rows: the share of rows that are predicted, and the error "
         "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."
@@ -280,7 +279,7 @@ def _rejection(plot: Pictures) -> list[str]:
 
 
 def wrong(plot: Pictures, source: Source | None) -> list[str]:
-    """Worst classes, worst rows, worst slices of the training table."""
+    """Return worst classes, worst rows, worst slices of the training table."""
     forest = plot.forest
     if not forest.has_oob or not forest.oob.rows_used:
         return []
@@ -304,7 +303,8 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
 
 
 def worst_classes(forest: Forest) -> pl.DataFrame:
-    """Columns class, rows, recall, precision, f1 and most_often (what its wrong rows are voted to be), worst first."""
+    """Return columns class, rows, recall, precision, f1 and most_often (the most frequent vote for its wrong rows),
+    worst first."""
     metrics, confusion = forest.oob.metrics, forest.oob.confusion
     assert confusion is not None
     wrong = confusion.filter(pl.col("truth") != pl.col("prediction")).sort("rows", descending=True, maintain_order=True)

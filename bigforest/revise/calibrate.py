@@ -76,7 +76,7 @@ def calibrate_forest(
 
 
 def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
-    """The table of a part with these counts of rows, each of which weighs `unit`."""
+    """Return the table of a part with these counts of rows, each of which weighs `unit`."""
     from bigforest.kernels.predict.accumulate import add_up
 
     kind = table.schema.field("counts").type

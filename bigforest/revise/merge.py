@@ -120,7 +120,7 @@ def _check_alike(first: Forest, other: Forest) -> None:
 
 
 def _difference(first: DataSpec, other: DataSpec) -> str:
-    """The first thing in which two dataspecs differ, in words."""
+    """Return the first difference of two dataspecs, in words."""
     if first.target.name != other.target.name:
         return f"the targets are {first.target.name!r} and {other.target.name!r}"
     if first.target != other.target:
@@ -136,8 +136,8 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
 
 
 def _merged_choices(forests: Sequence[Forest]) -> Choices:
-    """The mean of the lambdas by the numbers of trees, and of the powers, as quarters: the loss is flat around the best
-    ones."""
+    """Return the mean of the lambdas by the numbers of trees, and of the powers, as quarters: the loss is flat around
+    the best ones."""
     trees = [forest.trees for forest in forests]
     lambdas, powers = ([getattr(forest, name).amount for forest in forests] for name in ("shrinkage", "power"))
     return Choices(Shrinkage(_mean(lambdas, trees)), Power(round(4 * _mean(powers, trees)) / 4))
@@ -150,7 +150,7 @@ def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:
-    """Where the trees of the merged forest come from. Raises ConfigError when the same tree would occur twice."""
+    """Return the origin of the trees of the merged forest. Raises ConfigError when the same tree would occur twice."""
     pieces: list[MergedForest] = []
     for forest in forests:
         before = sum(piece.trees for piece in pieces)

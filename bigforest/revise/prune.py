@@ -79,7 +79,7 @@ def prune_forest(
 
 
 def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
-    """The table of a part without what is pruned by these counts, its nodes numbered again."""
+    """Return the table of a part without the nodes pruned by these counts, its nodes numbered again."""
     from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
 
     nodes = part.feature.size

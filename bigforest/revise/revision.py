@@ -129,7 +129,7 @@ def _counted(
     resources: Resources,
     listener: Listener,
 ) -> NDArray[np.int64]:
-    """The rows of each class that reach each node, int64 [nodes, classes]."""
+    """Count the rows of each class that reach each node, int64 [nodes, classes]."""
     from bigforest.kernels.predict.accumulate import add_up
 
     spec = forest.spec

@@ -117,7 +117,7 @@ def write_validation(
 def measure(
     forest: Forest, source: Source, vote: str | None, ties: str | None, resources: Resources, listener: Listener
 ) -> pa.Table:
-    """The error after every tree, columns VALIDATION. Raises ConfigError, DataError and FormatError."""
+    """Return the error after every tree, columns VALIDATION. Raises ConfigError, DataError and FormatError."""
     spec = forest.spec
     found = check_validation(source, spec)
 
@@ -163,7 +163,7 @@ def measure(
 def _count_errors(
     predictor: Predictor, rows: RowBatch, first: int, truth: NDArray[np.int32], votes: NDArray[np.float64], workers: int
 ) -> NDArray[np.int64]:
-    """How many rows are answered wrongly, and how many not at all, after each of these trees: int64 [2, trees].
+    """Count wrong and missing predictions after each of these trees: int64 [2, trees].
 
     first  number of the first row, for random draws.
     truth  int32 [rows], class of each row; -1 where it is not known, and the row not counted.
@@ -190,7 +190,7 @@ def _count_in_piece(
     truth: NDArray[np.int32],
     votes: NDArray[np.float64],
 ) -> NDArray[np.int64]:
-    """`_count_errors` of some of the rows."""
+    """Count as `_count_errors`, for some of the rows."""
     from bigforest.kernels.predict.accumulate import Votes, vote
     from bigforest.kernels.predict.route import new_scratch
 
@@ -209,7 +209,7 @@ def _count_in_piece(
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
-    """The places of the features.
+    """Return the places of the features.
 
     Raises ConfigError for regression; DataError unless the table has all features, and labels that the
     forest knows.
