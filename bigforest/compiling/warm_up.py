@@ -52,7 +52,7 @@ class ForestKind(NamedTuple):
 
     @property
     def takes_weights(self) -> bool:
-        """Whether the forests have bags and row weights."""
+        """True if the forests have bags and row weights."""
         return self.options.get("family", "axis") in BY_IMPURITY
 
 

@@ -60,7 +60,7 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
 
 
 class TrueRows(NamedTuple):
-    """What is known of rows that predictions are compared with.
+    """True values and weights of rows that predictions are compared with.
 
     target  int32, classes, or float64, regression targets; arbitrary in rows that are not `known`.
     weight  float64.

@@ -37,7 +37,7 @@ class RunPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether memory and scratch suffice."""
+        """True if memory and scratch suffice."""
         return (self.memory is None or self.smallest <= self.memory) and self.scratch <= self.scratch_free
 
     @property
