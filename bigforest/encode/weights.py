@@ -30,7 +30,7 @@ from bigforest.options.values import ClassWeight
 # Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
 _MAX_SEARCH_TOTAL = 1 << 30
 # Weight of the heaviest row in the search for classes with wide weights. A row that is in a bag more than 16 times then
-# has too small a weight, in the search only. For regression the limit is MAX_WEIGHT (regression_target.py).
+# has too small a weight, in the search only. For regression the limit is MAX_WEIGHT (targets.py).
 _MAX_SEARCH_WEIGHT = 4095
 # Weights that are multiples of this may have a greatest common divisor; others count as measurements.
 _FINEST = 2.0**-20

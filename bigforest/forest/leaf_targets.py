@@ -1,7 +1,7 @@
 """The training targets in the leaves of a regression forest, for predicting quantiles.
 
 targets/values.parquet holds the different targets of the training table, targets/part-NNNNNNN.parquet for each leaf of
-some trees which of them are in it, and with what weight (schema.py TARGET_VALUES and LEAF_TARGETS).
+some trees which of them are in it, and with what weight (format.py TARGET_VALUES and LEAF_TARGETS).
 """
 
 from __future__ import annotations

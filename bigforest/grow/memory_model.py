@@ -17,7 +17,7 @@ T = TypeVar("T")
 ROW = 40
 # Of each thread, at most: the copy of a subtree's codes or values that stays in its cache
 # (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
-# (kernels/scan/two_class_light.py).
+# (kernels/scan/two_class.py).
 COPIED = 3_000_000
 # Bytes of a node of a finished tree except for its counts: in codes 20, in values 40.
 NODE = 60

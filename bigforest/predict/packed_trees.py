@@ -129,7 +129,7 @@ def load(
     lambdas  lambdas of the leaf values; none if leaves stay as grown.
 
     Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, if there are lambdas),
-    ENTRY_BYTES (load_plan.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
+    ENTRY_BYTES (groups.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
     FormatError for a part that is damaged, for trees that are missing or there more than once, for features that are
     not in `used`, and beyond 4,294,967,295 nodes.
     """
