@@ -72,8 +72,7 @@ def ballots_of(
     from bigforest.kernels.predict.pack import count_mixed
 
     ballot = np.empty(feature.size, np.uint32)
-    # Read-only, as counts of files are: kernels are compiled once for both.
-    classes, counts = counts.shape[1], read_only(counts)
+    classes = counts.shape[1]
     mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
     number_ballots(feature, counts, max(1, classes), ballot, mixed)
     own = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)

@@ -39,7 +39,7 @@ _ROWS = 64
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
 # Functions, and seconds to compile them, besides those of the family: with categories or missing values, and by passes.
 # Other processors differ by a factor of two and more: these are estimates.
-_MIXED = (60, 10.0)
+_MIXED = (36, 8.0)
 _PASSES = (100, 20.0)
 # For random splits, in place of those of the family.
 _RANDOM = (90, 10.0)

@@ -206,7 +206,7 @@ class AxisFamily(Family):
 
     uses_values = False
     oracle = "tests/naive/tree.py"
-    compiling = (142, 15.0)
+    compiling = (88, 8.0)
     variants = ({"ranks": True},)
 
     def __init__(self, name: str, splits_on: tuple[str, str]) -> None:

@@ -24,7 +24,7 @@ _TABLES = np.uint64(3)
 
 @inlined
 def level_weights(item):
-    """Its multiplicity, in the upper half for an odd class: for two classes a sum holds both weights, int64."""
+    """Return its multiplicity, in the upper half for an odd class: for two classes a sum holds both weights, int64."""
     return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
 
 

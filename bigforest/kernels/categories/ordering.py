@@ -106,13 +106,13 @@ def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
 
 
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
-    """Bytes of `make_levels`."""
+    """Return bytes of `make_levels`."""
     return (12 if classes > 1 else 20) * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
 
 
 @inlined
 def lightest_ungrouped(slots, weight, least, levels):
-    """The least weight of a level that is not grouped with others, int64; the node's weight is `weight`.
+    """Return the least weight of a level that is not grouped with others, int64; the node's weight is `weight`.
 
     It is at most `least`, and lower while no more levels reach it than the node's weight has binary digits: then there
     are about as many sets of levels as a number has thresholds.
@@ -186,7 +186,7 @@ def find_level_means(groups, levels):
 
 @inlined
 def comes_before(levels, one, two):
-    """Whether group `one` comes before group `two`: by mean, then by code."""
+    """Return whether group `one` comes before group `two`: by mean, then by code."""
     sign = compare_means(levels.sum[one], levels.weight[one], levels.sum[two], levels.weight[two])
     return sign < 0 or (sign == 0 and levels.first[one] < levels.first[two])
 

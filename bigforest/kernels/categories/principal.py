@@ -58,7 +58,7 @@ def sum_cells(groups, count, levels):
 
 @inlined
 def power_step(groups, count, total, weight, levels):
-    """One step of the power iteration: the covariance of the class shares times the direction. False at its end.
+    """Return one step of the power iteration: the covariance of the class shares times the direction. False at its end.
 
     total int64 [classes] and weight are those of the node.
 

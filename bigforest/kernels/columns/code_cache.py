@@ -45,17 +45,17 @@ class CodeCache(NamedTuple):
 
 
 def make_code_cache(codes: Codes, rows: int, regression: bool) -> CodeCache:
-    """Room for the copy of a part with `rows` rows; regression: whether the target is one."""
+    """Allocate room for the copy of a part with `rows` rows; regression: whether the target is one."""
     return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), regression)
 
 
 def row_bytes(codes: Codes) -> int:
-    """Bytes of the codes of a row."""
+    """Return bytes of the codes of a row."""
     return sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
 
 
 def empty_code_cache(codes: Codes, reach: int, regression: bool) -> CodeCache:
-    """Room for the copy of `reach` rows."""
+    """Allocate room for the copy of `reach` rows."""
     u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in codes[:3])
     views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
     copied = np.empty(reach, np.int64) if regression else None
@@ -67,7 +67,7 @@ def empty_code_cache(codes: Codes, reach: int, regression: bool) -> CodeCache:
 
 @inlined
 def is_cached(cache, begin, end):
-    """Whether the items begin..end number rows of the copy."""
+    """Return whether the items begin..end number rows of the copy."""
     return begin >= cache.span[ZERO] and end <= cache.span[ONE]
 
 

@@ -39,7 +39,7 @@ def no_decoded_columns(features: int) -> DecodedColumns:
 
 
 def empty_decoded_columns(codes: Codes, offsets: NDArray[np.int64], low: NDArray[np.float64]) -> DecodedColumns:
-    """Room for the values of a table; feature f has those of low[offsets[f]:offsets[f + 1]]."""
+    """Allocate room for the values of a table; feature f has those of low[offsets[f]:offsets[f + 1]]."""
     place = no_decoded_columns(codes.place.shape[0]).place
     columns = {4: 0, 8: 0}
     for feature in np.flatnonzero(codes.place[:, 0] == WIDE_CODE).tolist():
@@ -62,7 +62,8 @@ def fill_decoded_columns(
 
 
 def is_float32(values: NDArray[np.float64]) -> bool:
-    """Whether float32 holds all values, float64 [values], as they are; a chunk at a time, as they may be mapped."""
+    """Return whether float32 holds all values, float64 [values], as they are; a chunk at a time, as they may be
+    mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     with np.errstate(over="ignore"):
         return all((some.astype(np.float32) == some).all() for some in chunks)

@@ -79,7 +79,7 @@ def project(codes, by_row, values, features, weights, size, items, out):
 
 @inlined
 def project_cached(values, features, weights, size, items, out):
-    """What `project` does, for two terms at least, on the values of a copy (value_cache.py), float64 [features,
+    """Do as `project` does, for two terms at least, on the values of a copy (value_cache.py), float64 [features,
     rows]."""
     first, second = values[np.uint64(features[ZERO])], values[np.uint64(features[ONE])]
     a, b = weights[ZERO], weights[ONE]
@@ -92,7 +92,7 @@ def project_cached(values, features, weights, size, items, out):
 
 @inlined
 def range_of(values, n):
-    """Smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
+    """Return smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
     low = values[ZERO]
     high = low
     not_finite = ZERO

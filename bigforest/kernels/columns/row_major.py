@@ -27,8 +27,8 @@ def new_arrays(*wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
 
 
 def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
-    """Room for the transposed copy of the codes, in arrays that `new` gives; a table with narrow rows gets a reach of
-    0."""
+    """Allocate room for the transposed copy of the codes, in arrays that `new` gives; a table with narrow rows gets a
+    reach of 0."""
     rows = codes.u8.shape[1]
     width = sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
     r8, r16, r32 = new(*(((rows, matrix.shape[0]), matrix.dtype) for matrix in codes[:3]))
@@ -46,7 +46,7 @@ def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> Non
 
 
 def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
-    """The transposed copy of the codes, in arrays that `new` gives."""
+    """Return the transposed copy of the codes, in arrays that `new` gives."""
     by_row = empty_rows(codes, new)
     fill_rows(codes, by_row, 0, codes.u8.shape[1])
     return by_row

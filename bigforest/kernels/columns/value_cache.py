@@ -40,8 +40,8 @@ class ValueCache(NamedTuple):
 
 
 def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> ValueCache:
-    """Room for the copy of up to `rows` rows, or of none where the table is too wide; regression: whether the target is
-    one."""
+    """Allocate room for the copy of up to `rows` rows, or of none where the table is too wide; regression: whether the
+    target is one."""
     features = codes.place.shape[0]
     reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0
@@ -51,7 +51,8 @@ def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> V
 
 @inlined
 def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
-    """Whether the items begin..end number rows of the copy, which is made if it pays; value: see code_cache.py."""
+    """Return whether the items begin..end number rows of the copy, which is made if it pays; value: see
+    code_cache.py."""
     code_cache = cache.code_cache
     n = end - begin
     if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache, begin, end):

@@ -1,1 +1,1 @@
-"""What kernels share: layouts, random numbers, sorting, searching."""
+"""Primitives that kernels share: layouts, random numbers, sorting, searching."""

@@ -27,7 +27,7 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 @inlined
 def logarithm(x):
-    """The natural logarithm of float64 x > 0, right to the last bit or the one before; a finite number for 0."""
+    """Return the natural logarithm of float64 x > 0, right to the last bit or the one before; a finite number for 0."""
     bits = np.float64(x).view(np.int64) + _TO_EXPONENT
     k = np.float64((bits >> _MANTISSA_BITS) - _BIAS)
     f = np.int64((bits & _MANTISSA) + _ROOT).view(np.float64) - 1.0
@@ -51,7 +51,7 @@ def _from_zero(sums, weight, origin):
 
 @inlined
 def _part(sums, weight, all_sums, all_weight):
-    """What a side with this sum from zero adds to the score, times that of the node."""
+    """Return the part of a side with this sum from zero in the score, times the sum of the node."""
     return sums * logarithm(sums * np.float64(all_weight) / (np.float64(weight) * all_sums))
 
 
@@ -66,8 +66,8 @@ def poisson_corner(sum_l, w_l, weight, total, origin):
 
 @inlined
 def poisson_score(sum_l, w_l, weight, total, origin):
-    """The score of the split that leaves sum_l and w_l, int64, of a node's total and weight on the left; -1 where the
-    sum of a side is not above 0. Neither side is empty."""
+    """Return the score of the split that leaves sum_l and w_l, int64, of a node's total and weight on the left; -1
+    where the sum of a side is not above 0. Neither side is empty."""
     left, right = _from_zero(sum_l, w_l, origin), _from_zero(total - sum_l, weight - w_l, origin)
     score = poisson_corner(sum_l, w_l, weight, total, origin)
     return score if (left > 0.0) & (right > 0.0) else -1.0

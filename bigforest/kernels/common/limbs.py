@@ -43,6 +43,6 @@ def carry(sums, row):
 
 @inlined
 def as_float(sums, row):
-    """The sum in sums[row] after `carry`; relative error at most 2**-51."""
+    """Return the sum in sums[row] after `carry`; relative error at most 2**-51."""
     upper = np.float64(sums[row, 3]) * 2.0**64 + np.float64(sums[row, 2]) * 2.0**32
     return upper + np.float64(sums[row, 1])

@@ -1,4 +1,4 @@
-"""What nodes have besides a CodeTree, with a variable number of entries: terms of directions, sets of levels."""
+"""Data of nodes with a variable number of entries, in addition to a CodeTree: terms of directions, sets of levels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_NODES = ("threshold", "size", "missing")
 
 
 def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
-    """The pool with room for more nodes and more entries; at least half of it is free."""
+    """Return the pool with room for more nodes and more entries; at least half of it is free."""
     used = int(pool.used[0])
     needed = {name: nodes if name in _OF_NODES else used + entries for name in pool._fields if name != "used"}
     short = [name for name, size in needed.items() if getattr(pool, name).size < size]
@@ -22,13 +22,13 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 
 
 def trimmed(pool: Entries, nodes: int) -> Entries:
-    """The pool without unused room, which was never written and takes no memory."""
+    """Return the pool without unused room, which was never written and takes no memory."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
     return pool._replace(**{name: getattr(pool, name)[:size] for name, size in sizes.items()})  # type: ignore[no-any-return]
 
 
 def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
-    """The array at twice its length."""
+    """Return the array at twice its length."""
     longer = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
     longer[: len(array)] = array  # pages that are not written take no memory
     return longer

@@ -1,4 +1,4 @@
-"""What the kernels that work on one node share: its record, the best split so far, scratch, and the constants.
+"""Data that kernels on one node share: its record, the best split so far, scratch, and the constants.
 
 A node's rows come as `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
 code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
@@ -108,7 +108,7 @@ def make_scan_scratch(rows: int) -> ScanScratch:
 
 @inlined
 def with_codes(work, codes):
-    """The scratch with another array for codes."""
+    """Return the scratch with another array for codes."""
     return ScanScratch(codes, *work[1:])
 
 
@@ -135,8 +135,8 @@ def shift_for(span, most):
 
 @inlined
 def buckets_for(n, least, most, rows):
-    """The most buckets that pay for n rows (uint64), about one for `rows` of them: a power of two from `least` to
-    `most`."""
+    """Return the most buckets that pay for n rows (uint64), about one for `rows` of them: a power of two from `least`
+    to `most`."""
     buckets = np.uint64(least)
     while buckets < np.uint64(most) and buckets * np.uint64(rows) < n:
         buckets *= TWO
@@ -169,6 +169,6 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
 
 @inlined
 def is_perfect(best):
-    """Whether the best split under Gini leaves classes alone on both sides."""
+    """Return whether the best split under Gini leaves classes alone on both sides."""
     split = best.split
     return split[SQ_L] == split[W_L] * split[W_L] and split[SQ_R] == split[W_R] * split[W_R]

@@ -49,7 +49,7 @@ def partition_by(goes_left, arguments, rows, spare):
 
 @inlined
 def is_up_to(i, row, values, limit):
-    """Whether values[i] is at most `limit`, as uint64."""
+    """Return whether values[i] is at most `limit`, as uint64."""
     return np.uint64(values[i] <= limit)
 
 

@@ -26,7 +26,7 @@ _ELEVEN = np.uint64(DIGIT_BITS)
 
 
 class SortScratch(NamedTuple):
-    """What sorting works in.
+    """Scratch of sorting.
 
     buffer   uint64 [most items sorted through it]
     counts   uint64 [2**DIGIT_BITS]

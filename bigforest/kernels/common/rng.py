@@ -57,7 +57,7 @@ def split_state(key, feature):
 
 @inlined
 def level_number(state, level):
-    """The number by which a level (code) is placed in a random order; state: of `split_state`."""
+    """Return the number by which a level (code) is placed in a random order; state: of `split_state`."""
     return mix(state ^ mix(np.uint64(level)))
 
 

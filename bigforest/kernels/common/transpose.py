@@ -35,5 +35,5 @@ def transpose(table, items, start, stop, out):
 
 
 def row_items(rows: int) -> NDArray[np.uint64]:
-    """The items of `rows` rows, numbered in order."""
+    """Return the items of `rows` rows, numbered in order."""
     return np.arange(rows, dtype=np.uint64) << _SHIFT32

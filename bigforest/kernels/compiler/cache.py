@@ -58,7 +58,8 @@ _CHECKSUM = hashlib.sha256().digest_size
 
 @cache
 def stamp_of(source: Path, root: Path = SOURCES) -> str:
-    """A stamp of all that decides machine code besides a kernel's signature and the processor; `root` has the kernels.
+    """Return a stamp of all that decides machine code besides a kernel's signature and the processor; `root` has the
+    kernels.
 
     A kernel is stamped with its own file and all files that it imports, directly or not: an edit recompiles what it
     may change and nothing else. Numba's own cache checks the kernel's file and Numba's version only.
@@ -72,7 +73,7 @@ def stamp_of(source: Path, root: Path = SOURCES) -> str:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """A digest of the files, and of all else that decides machine code."""
+    """Return a digest of the files, and of all else that decides machine code."""
     digest = hashlib.sha256(repr(_surroundings()).encode())
     for path in sorted(files):
         content = _content(path)
@@ -82,14 +83,14 @@ def digest_of(files: Iterable[Path]) -> str:
 
 @cache
 def _content(path: Path) -> bytes:
-    """A file as this process first read it. If an update changes it later, the imported functions are still the old
-    ones, and their machine code must not be stored as that of the new file."""
+    """Return a file as this process first read it. If an update changes it later, the imported functions are still the
+    old ones, and their machine code must not be stored as that of the new file."""
     return path.read_bytes()
 
 
 @cache
 def _imports(source: Path, root: Path) -> set[Path]:
-    """The files below `root` that a file names, or all files of a folder that it names."""
+    """Return the files below `root` that a file names, or all files of a folder that it names."""
     found = set()
     for name in set(_NAMES.findall(_content(source))):
         place = root.joinpath(*name.decode().split("."))
@@ -106,7 +107,7 @@ def _surroundings() -> tuple[Any, ...]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Where to look for kernels: in NUMBA_CACHE_DIR alone if it is usable; the first is written to.
+    """Return the folders of kernels: NUMBA_CACHE_DIR alone if it is usable; the first is written to.
 
     The folder next to the package is read even if it is not writable. It is not in the package: pip removes a package
     without the files added to it, and Python would import what is left in place of an editable installation.
@@ -147,7 +148,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         return str(folders()[0])
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """The machine code for the signature, or None.
+        """Return the machine code for the signature, or None.
 
         Numba's own cache first registers all that it can compile, a fifth of the time of a short run, and a dispatcher
         the extensions of Numba that are installed: only compiling needs these.
@@ -227,8 +228,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
 
 def _without_llvm(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a file has of a compiled kernel. The only text among the parts are types with places of sources on this
-    machine, which nobody reads."""
+    """Return the content of a file for a compiled kernel. The only text among the parts are types with places of
+    sources on this machine, which nobody reads."""
     (name, kind, (machine_code, bitcode)), *rest = parts
     module = llvmlite.binding.parse_bitcode(bitcode)
     lines = [f'target triple = "{module.triple}"', f'target datalayout = "{module.data_layout}"']
@@ -243,12 +244,13 @@ def _refuse() -> NoReturn:
 
 
 def _of_process(signature: Any) -> bool:
-    """Whether a kernel is handed a compiled function, such as a criterion from outside: its type is an address."""
+    """Return whether a kernel is handed a compiled function, such as a criterion from outside: its type is an
+    address."""
     return any(isinstance(argument, types.Dispatcher) for argument in signature)
 
 
 def _fields(given: Any) -> Any:
-    """The names of the fields of a named tuple and of those in it, which its type does not show."""
+    """Return the names of the fields of a named tuple and of those in it, which its type does not show."""
     return getattr(given, "fields", ()), [_fields(one) for one in getattr(given, "types", ())]
 
 
@@ -261,7 +263,7 @@ def _machines(own: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
 
 
 def is_noted(kind: str) -> bool:
-    """Whether the kernels of this kind, a name that the caller chooses, have been compiled for this machine."""
+    """Return whether the kernels of this kind, a name that the caller chooses, have been compiled for this machine."""
     if config.DISABLE_JIT:
         return True
     found = next(filter(Path.exists, _notes(kind)), None)
@@ -297,7 +299,7 @@ def _checksum(key: str, content: bytes) -> bytes:
 
 
 def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
-    """The file `path`, locked; None when `ready`, when patience has ended, or where files cannot be locked."""
+    """Return the file `path`, locked; None when `ready`, when patience has ended, or where files cannot be locked."""
     try:
         file = path.open("ab")
     except OSError:

@@ -17,7 +17,7 @@ LEVELS = {
 
 @cache
 def levels_of_host() -> tuple[str, ...]:
-    """Levels that this processor has, the best first; empty where it is of another kind."""
+    """Return levels that this processor has, the best first; empty where it is of another kind."""
     try:
         has = llvmlite.binding.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know this processor

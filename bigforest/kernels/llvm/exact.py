@@ -46,7 +46,8 @@ def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
     half, low_half = ir.Constant(_PRODUCT, 64), ir.Constant(_PRODUCT, 2**64 - 1)
 
     def cross(sql: Any, wl: Any, sqr: Any, wr: Any, denominator: Any) -> tuple[Any, Any]:
-        """The product of 95 and 62 bits, in an upper part and one of 64 bits: two multiplications of 64 bits each."""
+        """Emit the product of 95 and 62 bits, in an upper part and one of 64 bits: two multiplications of 64 bits
+        each."""
         numerator = builder.add(builder.mul(sql, wr), builder.mul(sqr, wl))
         lower = builder.mul(builder.and_(numerator, low_half), denominator)
         upper = builder.mul(builder.lshr(numerator, half), denominator)
@@ -59,7 +60,7 @@ def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
 
 
 def _sign(builder: Any, one: Any, two: Any) -> Any:
-    """Code of the sign of one - two."""
+    """Emit code of the sign of one - two."""
     number = ir.IntType(64)
     more = builder.zext(builder.icmp_signed(">", one, two), number)
     less = builder.zext(builder.icmp_signed("<", one, two), number)

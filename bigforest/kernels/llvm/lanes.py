@@ -78,7 +78,7 @@ class Lanes:
         self._data = {name: array.data for name, array in arrays.items()}
 
     def splat(self, scalar: Any, lanes: int = LANES) -> Any:
-        """A 32-bit number, the lower half of a longer one, or a float in all lanes."""
+        """Emit a 32-bit number, the lower half of a longer one, or a float in all lanes."""
         if scalar.type not in (NUMBER, ir.FloatType(), ir.DoubleType()):
             scalar = self.builder.trunc(scalar, NUMBER)
         empty = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
@@ -86,15 +86,15 @@ class Lanes:
         return self.builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(NUMBER, lanes), [0] * lanes))
 
     def size(self, name: str) -> Any:
-        """How many numbers an array has."""
+        """Emit the size of an array."""
         return self.builder.extract_value(self.arrays[name].shape, 0)
 
     def pointer(self, name: str, index: Any) -> Any:
-        """Where an entry of an array is."""
+        """Emit a pointer to an entry of an array."""
         return self.builder.gep(self._data[name], [index])
 
     def load(self, name: str, base: Any) -> Any:
-        """The block of an array from `base` on."""
+        """Emit the block of an array from `base` on."""
         place = self.pointer(name, base)
         kind = ir.VectorType(place.type.pointee, LANES)
         return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=4)
@@ -105,11 +105,11 @@ class Lanes:
         self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=4)
 
     def spread(self, name: str, index: Any) -> Any:
-        """One entry of an array in all lanes."""
+        """Emit one entry of an array in all lanes."""
         return self.splat(self.builder.load(self.pointer(name, index)))
 
     def running(self, vector: Any) -> Any:
-        """The sums of the lanes up to each."""
+        """Emit the sums of the lanes up to each."""
         step = 1
         while step < LANES:
             moved = ir.Constant(VECTOR, [LANES + lane - step if lane >= step else 0 for lane in range(LANES)])
@@ -118,22 +118,22 @@ class Lanes:
         return vector
 
     def last(self, vector: Any) -> Any:
-        """The last lane in all lanes."""
+        """Emit the last lane in all lanes."""
         return self.builder.shuffle_vector(vector, vector, ir.Constant(VECTOR, [LANES - 1] * LANES))
 
     def where(self, condition: Any, vector: Any) -> Any:
-        """The vector in lanes of the condition, elsewhere 0."""
+        """Emit the vector in lanes of the condition, elsewhere 0."""
         return self.builder.select(condition, vector, ZEROS)
 
     @contextmanager
     def blocks(self, rows: Any) -> Iterator[Any]:
-        """A loop over the places where a block of `rows` rows begins."""
+        """Emit a loop over the places where a block of `rows` rows begins."""
         first, step = ir.Constant(rows.type, 0), ir.Constant(rows.type, LANES)
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
 
     def sum(self, rows: Any, term: Callable[[Any], Any]) -> Any:
-        """The sum over all rows of the vector that `term` emits for a block."""
+        """Emit the sum over all rows of the vector that `term` emits for a block."""
         total = cgutils.alloca_once(self.builder, VECTOR)
         self.builder.store(ZEROS, total)
         with cgutils.for_range(self.builder, rows) as loop:
@@ -145,19 +145,19 @@ class Lanes:
         return self.builder.sitofp(vector, kind)
 
     def inside(self, base: Any, rows: Any) -> Any:
-        """Which lanes of the block at `base` belong to the rows."""
+        """Emit the lanes of the block at `base` that belong to the rows, as a mask."""
         return self.builder.icmp_signed("<", self.places(base), self.splat(rows))
 
     def places(self, base: Any) -> Any:
-        """The numbers of the rows of the block at `base`."""
+        """Emit the numbers of the rows of the block at `base`."""
         return self.builder.add(self.splat(base), ir.Constant(VECTOR, list(range(LANES))))
 
     def masked(self, score: Any, allowed: Any) -> Any:
-        """The scores, none negative, where they are allowed, elsewhere -1."""
+        """Emit the scores, none negative, where they are allowed, elsewhere -1."""
         return self.builder.select(allowed, score, ir.Constant(score.type, [-1.0] * LANES))
 
     def highest(self, vector: Any) -> Any:
-        """The highest lane of scores, none of which is negative but -1, as float64.
+        """Emit the highest lane of scores, none of which is negative but -1, as float64.
 
         The bits of such floats, read as signed integers, are in the order of their values.
         """
@@ -172,5 +172,5 @@ class Lanes:
         return self.builder.bitcast(bits, ir.DoubleType())
 
     def larger(self, one: Any, two: Any) -> Any:
-        """The larger of the scores in each lane."""
+        """Emit the larger of the scores in each lane."""
         return self.builder.select(self.builder.fcmp_ordered(">", one, two), one, two)

@@ -102,7 +102,7 @@ class TwoClassScores:
         builder.store(lanes.larger(found, builder.load(self._best)), self._best)
 
     def highest(self) -> Any:
-        """The highest score that was stored."""
+        """Emit the highest score that was stored."""
         return self._lanes.highest(self._lanes.builder.load(self._best))
 
 

@@ -65,7 +65,7 @@ class Selection:
             builder.store(builder.add(size, more), self._size)
 
     def size(self) -> Any:
-        """How many are listed."""
+        """Emit the number of listed places."""
         return self._lanes.builder.load(self._size)
 
 

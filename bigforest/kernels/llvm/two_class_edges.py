@@ -28,7 +28,7 @@ from bigforest.kernels.llvm.selection import Selection
 
 
 def _score(left, ones, weight):
-    """Scores by what is on the left, float64, -1 where a side is empty; and the weight of the lighter side."""
+    """Return scores by what is on the left, float64, -1 where a side is empty; and the weight of the lighter side."""
     ones_l = left >> 16
     w_l = ones_l + (left & 0xFFFF)
     w_r = int(weight) - w_l

@@ -262,7 +262,7 @@ def _rank_rest(keys, base, items, begin, end, rank, before, bins):
 
 @helper
 def _same_key(keys, items, begin, end):
-    """Whether the rows of items[begin:end] have one key."""
+    """Return whether the rows of items[begin:end] have one key."""
     key = keys[items[begin] & BITS32]
     same = True
     for i in range(begin + ONE, end):

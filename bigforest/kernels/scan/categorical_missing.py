@@ -40,7 +40,7 @@ class CategoricalMissing(NamedTuple):
 
 
 class Subsets(NamedTuple):
-    """What nodes on such features have besides CodeTree, in the order of the nodes.
+    """Further data of nodes on categories and features with missing values, in the order of the nodes.
 
     missing  uint8 [nodes], UNSEEN, SEEN_LEFT or SEEN_RIGHT; UNSEEN in leaves and on categories
     size     uint32 [nodes], levels listed: those of the lighter child, of the right one where both weigh the same; 0
@@ -63,7 +63,7 @@ def make_categorical_missing(
 
 
 def make_subsets(nodes: int, most: int) -> Subsets:
-    """Room for nodes, and for the levels of some, of which a node has `most` at most."""
+    """Allocate room for nodes, and for the levels of some, of which a node has `most` at most."""
     room = 2 * max(nodes, most)
     return Subsets(
         np.empty(nodes, np.uint8), np.empty(nodes, np.uint32), np.empty(room, np.uint32), np.zeros(1, np.uint64)
@@ -118,7 +118,7 @@ def missing_last(codes, n, high):
 
 @inlined
 def smallest_value(codes, n, high):
-    """The smallest code above 0; `high` is the largest, and not 0."""
+    """Return the smallest code above 0; `high` is the largest, and not 0."""
     least = high
     for i in range(n):
         least = min(least, high if codes[i] == np.uint32(0) else codes[i])

@@ -25,7 +25,7 @@ class FeatureDraw(NamedTuple):
 
 
 def make_feature_draw(features: int) -> FeatureDraw:
-    """Scratch to draw from `features` features."""
+    """Allocate scratch to draw from `features` features."""
     return FeatureDraw(np.arange(features), np.empty(features, np.uint64))
 
 
@@ -56,7 +56,7 @@ def put_back(draw, drawn):
 
 @inlined
 def wanted_features(rules, key, features):
-    """How many features the node of this key draws: mtry, or each with a chance, but one at least."""
+    """Return how many features the node of this key draws: mtry, or each with a chance, but one at least."""
     wanted = np.uint64(rules.mtry)
     if rules.chance >= 0:
         wanted = ZERO
@@ -70,7 +70,7 @@ def wanted_features(rules, key, features):
 
 @inlined
 def wants_more(rules, mtry, features, drawn, usable):
-    """Whether another feature is drawn; uint64, `usable` of the `drawn` ones are not constant."""
+    """Return whether another feature is drawn; uint64, `usable` of the `drawn` ones are not constant."""
     return drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO))
 
 

@@ -32,7 +32,7 @@ from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back, wan
 from bigforest.kernels.scan.many_classes import with_present_classes
 from bigforest.kernels.scan.random_split import offer_random
 from bigforest.kernels.scan.target import sum_left
-from bigforest.kernels.scan.two_class import TOGETHER, is_light, offer_light, score_light
+from bigforest.kernels.scan.two_class import PAIRED, TOGETHER, is_light, offer_light, score_light
 
 
 class Batch(NamedTuple):
@@ -71,7 +71,7 @@ def score_batch(found, node, min_leaf, batch, best, two):
     n, highest = np.uint64(node.items.size), -1.0
     for k in range(found):
         low, high, left, score = batch.low[k], batch.high[k], two.left[k], two.score[k]
-        here = score_light(low, high, n, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
+        here = score_light(low, high, n, PAIRED, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
         batch.highest[k] = here
         highest = max(highest, here)
     best.limit[0] = max(best.limit[0], highest * (1.0 - SCORE_ERROR))

@@ -41,7 +41,7 @@ class CodeDictionary(NamedTuple):
 
 @inlined
 def draw_code(dictionary, feature, least, high, state):
-    """The largest code up to a threshold drawn between the values of `least` and `high`; least <= it < high."""
+    """Return the largest code up to a threshold drawn between the values of `least` and `high`; least <= it < high."""
     start = np.uint64(dictionary.offsets[feature])
     one = max(dictionary.low[start + np.uint64(least)], -LARGEST)
     two = min(dictionary.low[start + np.uint64(high)], LARGEST)
@@ -53,7 +53,7 @@ def draw_code(dictionary, feature, least, high, state):
 
 @inlined
 def goes_last(state):
-    """Whether rows without a value go right."""
+    """Return whether rows without a value go right."""
     return mix(state + GOLDEN) >> _BITS63 != ZERO
 
 

@@ -48,19 +48,20 @@ _NO_SCORE = np.float64(-1.0).view(np.int64)
 
 @inlined
 def is_allowed(w_l, node, min_leaf):
-    """Whether both sides of a split weigh at least min_leaf, as uint64."""
+    """Return whether both sides of a split weigh at least min_leaf, as uint64."""
     return np.uint64(w_l >= min_leaf) & np.uint64(node.weight - w_l >= min_leaf)
 
 
 @inlined
 def zero_of(origin):
-    """Where sums of the current node are counted from, less what stands for zero; None for the variance."""
+    """Return the centre of the current node's sums, counted from zero; None for the variance."""
     return None if origin is None else origin[ONE]
 
 
 @inlined
 def score_sums(sum_l, w_l, node, zero):
-    """The score of a split, neither side of which is empty; by the deviance -1 where the sum of a side is not above 0.
+    """Return the score of a split, neither side of which is empty; by the deviance -1 where the sum of a side is not
+    above 0.
 
     Differences of floats have one rounding here: weights are below 2**31, and a sum that float64 rounds is far above
     node.sq, which is below the weight.

@@ -153,7 +153,7 @@ def count_from(origin, centre):
 
 @inlined
 def view_node(items, total, weight, sq, value, sums):
-    """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its targets are all equal.
+    """Return the Node of the items, whose `total`, `weight` and `sq` are known, and whether its targets are all equal.
 
     value  the targets, by the rows of the items. sums.rows is filled. For classes pure nodes are leaves before this.
     """

@@ -51,7 +51,7 @@ class Roots(NamedTuple):
 
     @classmethod
     def one(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
-        """The topmost node of one tree, or part of one, with `rows` rows."""
+        """Return the topmost node of one tree, or part of one, with `rows` rows."""
         return cls(np.array([0, rows], np.uint64), np.array([key], np.uint64), depth, constant)
 
     @property
@@ -108,7 +108,7 @@ class TreeBuilder(NamedTuple):
 
 
 def make_tree_builder(rows: int, trees: int, classes: int, regression: bool, words: int) -> TreeBuilder:
-    """Room for trees of `rows` rows in all, without a pool and without roots.
+    """Allocate room for trees of `rows` rows in all, without a pool and without roots.
 
     regression  whether the target is one; then classes is 1. words: of Stack.constant.
     """
@@ -136,7 +136,7 @@ def make_tree_builder(rows: int, trees: int, classes: int, regression: bool, wor
 
 
 def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
-    """The tree with full arrays doubled, and room for `entries` more in its pool."""
+    """Return the tree with full arrays doubled, and room for `entries` more in its pool."""
     nodes, stack, pool, (count, top) = growing
     if count == nodes.feature.size:
         nodes = CodeTree._make(array if array is None else twice_as_long(array) for array in nodes)
@@ -146,7 +146,7 @@ def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
 
 
 def finished(growing: TreeBuilder) -> tuple[CodeTree, Any]:
-    """The tree and its pool, without unused room."""
+    """Return the tree and its pool, without unused room."""
     count = int(growing.size[0])
     nodes = CodeTree._make(array if array is None else array[:count] for array in growing.nodes)
     return nodes, growing.pool and trimmed(growing.pool, count)
@@ -182,5 +182,5 @@ def number_node(nodes, number, stack, top, total):
 
 @inlined
 def has_room(nodes, count, stack, top):
-    """Whether another node can be numbered, and its children be put on the stack."""
+    """Return whether another node can be numbered, and its children be put on the stack."""
     return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigforest.kernels.columns.row_major import by_rows
-from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.oblique.search import DirectionExtras, Oblique, smallest
 from bigforest.kernels.scan.categorical_missing import CATEGORY, Subsets, make_categorical_missing
 from bigforest.kernels.scan.impurity import GINI, entropy_table
@@ -20,7 +19,7 @@ from bigforest.kernels.tree.grow import grow
 
 
 class Needs(NamedTuple):
-    """What a forest needs besides splits for classes on plain numbers.
+    """Needs of a forest in addition to splits for two classes on plain numbers.
 
     family      splits on projections of this family
     mixed       features that are categories or have missing values
@@ -52,6 +51,7 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     )
     value = np.arange(2)
     dictionary = CodeDictionary(np.arange(2), np.zeros(1))
+    by_row = RowMajorCodes(codes.u8.T.copy(), codes.u16.T.copy(), codes.u32.T.copy(), 0)
     for array in (*codes, value, *dictionary):
         array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     items = np.array([1, 1 << 32 | (0 if needs.regression else 1 << 16) | 1], np.uint64)
@@ -72,4 +72,4 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
             kind = make_categorical_missing(
                 np.array([CATEGORY], np.uint8), np.ones(1, np.int64), 1, items.size, classes
             )
-        return grow(codes, by_rows(codes), items, target, roots, rules, kind, random)
+        return grow(codes, by_row, items, target, roots, rules, kind, random)

@@ -18,7 +18,7 @@ REMOVED = 0xFFFFFFFF
 
 
 class CutRules(NamedTuple):
-    """What is cut.
+    """Rules by which trees are cut.
 
     leaves    most leaves of a tree: splits are taken in the order of their decrease, the largest first, as if a tree
               were grown so; of equal ones the first in preorder
@@ -38,7 +38,7 @@ class CutRules(NamedTuple):
 
 @inlined
 def is_before(decrease, one, two):
-    """Whether node `one` is split before node `two`."""
+    """Return whether node `one` is split before node `two`."""
     return decrease[one] > decrease[two] or (decrease[one] == decrease[two] and one < two)
 
 

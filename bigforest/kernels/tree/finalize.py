@@ -169,7 +169,7 @@ def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain)
 
 @inlined
 def mean_above(sums, node, centre, spare):
-    """The mean of a node less `centre`, an int64; spare int64 [1, PARTS]. No digits cancel."""
+    """Return the mean of a node less `centre`, an int64; spare int64 [1, PARTS]. No digits cancel."""
     for part in range(1, 4):
         spare[0, part] = sums[node, part]
     add_product(spare, 0, sums[node, 0], -centre)

@@ -85,7 +85,7 @@ class GrowScratch(NamedTuple):
 
 
 def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionTarget) -> GrowScratch:
-    """Scratch for nodes of up to `rows` rows."""
+    """Allocate scratch for nodes of up to `rows` rows."""
     features, regression = codes.place.shape[0], isinstance(target, RegressionTarget)
     parts = 2 if regression else target.number
     return GrowScratch(
@@ -120,7 +120,7 @@ def put_roots(stack: Stack, items: NDArray[np.uint64], value: NDArray[np.int64] 
 
 @inlined
 def has_entries(pool, oblique, subspace, mixed):
-    """Whether the pool has room for the entries of another node."""
+    """Return whether the pool has room for the entries of another node."""
     if oblique is not None:
         return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
     if subspace is not None:
@@ -144,7 +144,7 @@ def begin_entries(pool, number, oblique, subspace, mixed):
 
 @inlined
 def is_leaf(weight, sq, depth, rules):
-    """Whether a node is not split, whatever its features: pure, too light or too deep."""
+    """Return whether a node is not split, whatever its features: pure, too light or too deep."""
     return sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth
 
 
