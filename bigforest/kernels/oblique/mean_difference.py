@@ -170,7 +170,7 @@ def sum_root(codes, by_row, values, items, total, means, gathered):
 
 @inlined
 def is_offered(key, number, columns, features):
-    """Whether the node of this key looks at difference `number`: with chance min(1, columns / features)."""
+    """Return True if the node of this key uses difference `number`: with chance min(1, columns / features)."""
     random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
     return ((random >> SHIFT32) * features) >> SHIFT32 < columns
 

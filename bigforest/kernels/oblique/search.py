@@ -67,7 +67,7 @@ class Oblique(NamedTuple):
 
 
 class DirectionExtras(NamedTuple):
-    """What oblique nodes have besides CodeTree, in the order of the nodes.
+    """Fields of oblique nodes in addition to CodeTree, in the order of the nodes.
 
     threshold  float64 [nodes], on the projection; arbitrary in other nodes
     size       uint32 [nodes], number of terms; 0 in other nodes
@@ -121,7 +121,7 @@ def with_value(projected, value):
 
 @inlined
 def is_whole(oblique, which, size):
-    """Whether projections on the current direction are whole numbers, exact, and so are their differences."""
+    """Return True if projections on the current direction, and their differences, are exact whole numbers."""
     if size > np.uint64(MOST_TERMS):
         return False
     for term in range(size):

@@ -120,7 +120,7 @@ def split_scores(impurity, left, total, min_leaf, table, right, scores):
 
 @inlined
 def _two_bound(before, counts, total, after):
-    """Of two classes. Convex in the counts, so most at a corner: all of one class left, none of the other."""
+    """Bound the score of two classes: convex in the counts, so largest at a corner, all or none of a class left."""
     bound = -np.inf
     for corner in range(np.uint64(4)):
         after[ZERO] = before[ZERO] + (counts[ZERO] if corner & ONE else np.int64(0))
@@ -131,7 +131,7 @@ def _two_bound(before, counts, total, after):
 
 @inlined
 def _integer_bound(impurity, before, counts, total, right, table):
-    """Of a score that is an integer.
+    """Bound a score that is an integer.
 
     The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add nothing.
     """
