@@ -129,7 +129,7 @@ def _known(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None])
 
 
 class StoredIntegers(NamedTuple):
-    """How the integers of a column are stored: bytes of each, and whether they have a sign."""
+    """Storage of the integers of a column: bytes of each, and whether they have a sign."""
 
     size: int
     signed: bool

@@ -59,8 +59,10 @@ class FoundClasses:
 
 
 class DistinctValues(NamedTuple):
-    """The different values of a target, ascending, and how many rows have one; those of some rows where there are more
-    different values than was asked for."""
+    """Distinct values of a target, ascending, and the number of rows with a value.
+
+    Of some rows only, if there are more distinct values than were requested.
+    """
 
     values: pl.Series
     kept: int

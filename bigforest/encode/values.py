@@ -57,7 +57,7 @@ def value_bytes(dtype: pl.DataType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How the keys of a column lie: offset = (key - low) >> shift, which needs `bits` bits
+    """Range of the keys of a column: offset = (key - low) >> shift, which needs `bits` bits
     (kernels/presort/ranking.py).
 
     least     subtracted from a value to make it a key; 0 for unsigned types.
@@ -216,7 +216,7 @@ def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
 
 
 class DictionaryWriter:
-    """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
+    """Writer of the values of codes, from the distinct offsets of a column in ascending order.
 
     Without max_bins they are written as they come; with it, when all are known: until then there is no telling whether
     every value has a code of its own. Memory is then in proportion to max_bins, never to the values.

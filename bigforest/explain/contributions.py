@@ -54,7 +54,7 @@ _CELL_NS = 100.0
 
 
 class Contributed(NamedTuple):
-    """How rows are explained.
+    """Rules by which rows are explained.
 
     exact    Shapley values; else contributions along the path.
     chosen   classes that are explained, by their codes; (0,) for regression.

@@ -200,7 +200,7 @@ class PermutedGroup(NamedTuple):
 
 
 class Permuting(NamedTuple):
-    """The rows, what is permuted among those out of bag, the loss that this raises, and the seed of the orders."""
+    """Rows, the features that are permuted among out-of-bag rows, the loss, and the seed of the orders."""
 
     oob: OutOfBagRows
     groups: list[PermutedGroup]

@@ -1,4 +1,4 @@
-"""The rows to explain, in a file that every task maps, because explanations read single rows repeatedly.
+"""Rows to explain, in a file that every task maps, because explanations read single rows repeatedly.
 
 A mapped file is not anonymous memory, so a table may be larger than the budget; the system caches what fits.
 """

@@ -32,7 +32,7 @@ def digest(*facts: Any) -> str:
 
 
 class ExplanationFolder:
-    """Where the tables of an explanation are written.
+    """Folder in which the tables of an explanation are written.
 
     A table that exists already and was made from the same forest, data and options is kept, so an interrupted run
     continues where it stopped.

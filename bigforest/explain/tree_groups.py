@@ -36,7 +36,7 @@ _STEP_NS = 10.0
 
 
 class TreeStock(NamedTuple):
-    """Where trees are loaded from.
+    """Place that trees are loaded from.
 
     trees  one entry per tree.
     soft   whether leaves predict shares of classes; else the most frequent class.
@@ -170,7 +170,7 @@ def forget_trees(key: str) -> None:
 
 
 class SectionPlan(NamedTuple):
-    """How a part of an explanation iterates over the trees, and what it needs. No result depends on it.
+    """Iteration of a section over the trees, and its memory. No result depends on it.
 
     need      its estimate, by the name of the part.
     groups    of trees: a task each, or for each task one after the other; none where the budget is too small.

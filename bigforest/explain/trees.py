@@ -128,7 +128,7 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
 
 
 class _Paths(NamedTuple):
-    """For every node: the position of its parent, -1 for a root; its level; the position of its root."""
+    """Return for every node: the position of its parent, -1 for a root; its level; the position of its root."""
 
     parent: NDArray[np.int64]
     level: NDArray[np.int64]

@@ -85,7 +85,7 @@ _TOP = 4
 
 @dataclass(frozen=True, slots=True)
 class GrowPlan:
-    """How a forest is grown.
+    """Way in which a forest is grown.
 
     workers  threads that fit
     limits   None to grow whole trees in memory; else large nodes are split by passes over the store

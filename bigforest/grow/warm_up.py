@@ -1,4 +1,4 @@
-"""The kernels that a forest needs, and compiling them; those of passes are compiled by growing a tree of a few rows."""
+"""Kernels that a forest needs, and their compilation. Kernels of passes are compiled by growing a small tree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _compiled: set[tuple[Any, ...]] = set()
 
 
 def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> KernelKind:
-    """The kernels that grow such a forest, by passes or in memory."""
+    """Return the kernels that grow this kind of forest, by passes or in memory."""
     family = family_of(config)
     words: list[str] = [config.family if family.uses_values else config.splitter]
     costs = [_RANDOM if config.splitter == "random" else family.compiling]

@@ -43,7 +43,7 @@ _PIECES = 4
 
 
 class Revision(NamedTuple):
-    """How a forest is revised.
+    """Changes of a revision.
 
     stage   its name in run.parquet; rows, use: the name of its rows, and of the operation, in messages.
     table   gives the new table from a part, its table, and the rows of each class that reach its nodes (int64 [nodes,

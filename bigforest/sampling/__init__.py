@@ -1,1 +1,1 @@
-"""Which rows are in the bag of a tree."""
+"""Bags: the rows that a tree is grown on."""

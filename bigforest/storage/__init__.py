@@ -1,1 +1,1 @@
-"""Where files are, on a disk or in an object store, and how they are written whole or not at all."""
+"""Files on a disk or in an object store, written whole or not at all."""

@@ -95,7 +95,7 @@ class StoreFiles:
 
 
 class _Stamp(NamedTuple):
-    """Properties of a file, of which one changes when it is written to, cut short or replaced."""
+    """Properties of a file; at least one changes when it is written to, cut short or replaced."""
 
     size: int
     time_ns: int

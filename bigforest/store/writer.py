@@ -70,7 +70,7 @@ class Piece(NamedTuple):
 
 
 class FileRange(NamedTuple):
-    """The bytes of the file `path` from `begin` on are those of the pieces, in order."""
+    """Contents of the file `path` from `begin` on: the pieces, in order."""
 
     path: Path
     begin: int

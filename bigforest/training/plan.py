@@ -1,4 +1,4 @@
-"""How a run will be done: options, roles of columns, and the memory, disk, passes and time of each stage.
+"""Plan of a run: options, roles of columns, and the memory, disk, passes and time of each stage.
 
 `resolve` decides all of that from the metadata of a table before anything is written. The same object refuses a run
 that does not fit, and is what `bigforest plan` prints.

@@ -226,7 +226,7 @@ class HistogramCounts:
 
 
 class CollectedRows(NamedTuple):
-    """The rows of some Collects, one Collect after the other.
+    """Rows of some Collects, one Collect after the other.
 
     value   [rows], uint32 codes or float64 projections
     tag     uint32 [rows], class << 16 | multiplicity

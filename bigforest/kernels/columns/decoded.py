@@ -20,7 +20,7 @@ _CHUNK = 1 << 16
 
 
 class DecodedColumns(NamedTuple):
-    """The values of the rows of some columns, those of codes of WIDE_CODE bytes.
+    """Values of the rows of the columns with codes of WIDE_CODE bytes.
 
     f32    float32 [columns whose values are all float32, rows]
     f64    float64 [others, rows]
@@ -34,12 +34,12 @@ class DecodedColumns(NamedTuple):
 
 
 def no_decoded_columns(features: int) -> DecodedColumns:
-    """No decoded columns, for `features` features: all values are looked up."""
+    """Return no decoded columns, for `features` features: all values are looked up."""
     return DecodedColumns(np.empty((0, 0), np.float32), np.empty((0, 0)), np.zeros((features, 2), np.uint32))
 
 
 def empty_decoded_columns(codes: Codes, offsets: NDArray[np.int64], low: NDArray[np.float64]) -> DecodedColumns:
-    """Allocate room for the values of a table; feature f has those of low[offsets[f]:offsets[f + 1]]."""
+    """Allocate space for the values of a table; feature f has the values of low[offsets[f]:offsets[f + 1]]."""
     place = no_decoded_columns(codes.place.shape[0]).place
     columns = {4: 0, 8: 0}
     for feature in np.flatnonzero(codes.place[:, 0] == WIDE_CODE).tolist():

@@ -27,7 +27,7 @@ def new_arrays(*wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
 
 
 def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
-    """Allocate room for the transposed copy of the codes, in arrays that `new` gives; a table with narrow rows gets a
+    """Allocate the transposed copy of the codes, in arrays made by `new`; a table with narrow rows gets a
     reach of 0."""
     rows = codes.u8.shape[1]
     width = sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
@@ -46,7 +46,7 @@ def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> Non
 
 
 def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
-    """Return the transposed copy of the codes, in arrays that `new` gives."""
+    """Return the transposed copy of the codes, in arrays made by `new`."""
     by_row = empty_rows(codes, new)
     fill_rows(codes, by_row, 0, codes.u8.shape[1])
     return by_row

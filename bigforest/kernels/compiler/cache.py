@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between processes: a file for each kernel and signature, which is right or not read.
+"""Cache of compiled kernels between processes: a file for each kernel and signature, which is right or not read.
 
 A file's name and checksum are of its key: sources, versions, settings, processor and signature. So a file that is
 damaged, of another kernel, of other sources or of another machine is never loaded and only costs a compilation. Files

@@ -1,4 +1,4 @@
-"""How kernels are compiled of parts: functions that never run on their own get no wrappers and no machine code, and all
+"""Compile kernels of parts: functions that never run on their own get no wrappers and no machine code, and all
 are linked and optimised once, in the kernel.
 
 Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and

@@ -131,7 +131,7 @@ def _find(rows, known, weight, target, share, touched, place, proximity, sums):
 
 @kernel
 def fill_missing(rows, known, scratch, kept, values, places, codes, tally, filled, mass):
-    """Fill the missing values of some rows by their proximities (neighbors.py) to the rows that have the value.
+    """Fill the missing values of some rows by their proximities (proximities.py) to the rows that have the value.
 
     rows    uint32 [rows], numbered among those that are kept; known: LeafRows; scratch: Shares
     kept    uint32 [all kept rows], the row of `values` of each

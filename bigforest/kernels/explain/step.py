@@ -30,7 +30,7 @@ class WalkedTrees(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """Rows of which the features of a group have other values.
+    """Rows in which the features of a group have other values.
 
     values  [rows, columns]
     drawn   [drawn columns, drawn rows], the other values

@@ -41,7 +41,7 @@ def _emit_sums_up_to(lanes: Lanes, rows: Any) -> None:
 
 
 def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
-    """For the block of `code` at `base`, the sums of `add` over the rows of which the code is not larger."""
+    """Emit, for the block of `code` at `base`, the sums of `add` over the rows whose code is not larger."""
     mine = lanes.load("code", base)
 
     def term(index: Any) -> Any:
@@ -52,7 +52,7 @@ def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
 
 
 def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
-    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class_small.py);
+    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class.py);
     returns the highest.
 
     add    uint32 or uint64: a weight, shifted 16 for class 1; all weigh `weight` < SCORED_WEIGHT, `ones` of it in

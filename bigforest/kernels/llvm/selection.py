@@ -1,4 +1,4 @@
-"""The rows of a node whose codes lie in a range, or the splits whose scores reach a bar, sixteen at a time.
+"""Select the rows of a node whose codes lie in a range, or the splits whose scores reach a bar, sixteen at a time.
 
 As plain Python the functions below are what they are when compiled, and their oracle.
 """

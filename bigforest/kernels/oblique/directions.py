@@ -32,7 +32,7 @@ _UNIT = 2.0**-53
 
 
 class Sparse(NamedTuple):
-    """How directions are drawn.
+    """Rules by which directions are drawn.
 
     way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has one with probability `chance`. NORMAL:
               likewise, with normal weights.

@@ -25,7 +25,7 @@ STEPS = 2.0**30
 
 
 class Means(NamedTuple):
-    """Class means: what they need of the table, and scratch of one growing tree.
+    """Class means: inputs from the table, and scratch of one growing tree.
 
     pairing  NO_PAIRS, CONSECUTIVE, LARGEST_CLASS or ALL
     by_node  whether means are those of the node; else they are those of the tree, with pairs, terms and projections
@@ -62,7 +62,7 @@ def max_pairs(pairing: int, classes: int) -> int:
 def make_means(
     pairing: int, by_node: bool, step: NDArray[np.uint32], unit: NDArray[np.float64], classes: int, rows: int
 ) -> Means:
-    """Means for trees of up to `classes` classes from a table of `rows` rows."""
+    """Make Means for trees of up to `classes` classes from a table of `rows` rows."""
     most = max_pairs(pairing, classes)
     kept = 0 if by_node else most
     features = unit.size
@@ -83,7 +83,7 @@ def make_means(
 
 @inlined
 def choose_pairs(pairing, total, pair):
-    """Write the pairs of the classes with a weight in total, int64 [classes]; returns their number."""
+    """Write the pairs of classes with a weight in `total`, int64 [classes]; return the number of pairs."""
     count = 0
     largest = 0
     for k in range(total.size):
@@ -112,7 +112,7 @@ def choose_pairs(pairing, total, pair):
 
 @inlined
 def sum_steps(codes, by_row, values, items, means, gathered):
-    """means.sums[f, k] = steps of feature f over the items of class k, repeats counted. gathered uint32 [>= n]."""
+    """Set means.sums[f, k] = steps of feature f over the items of class k, repeats counted. gathered uint32 [>= n]."""
     sums = means.sums
     for feature in range(np.uint64(means.unit.size)):
         for k in range(np.uint64(sums.shape[1])):
@@ -126,7 +126,7 @@ def sum_steps(codes, by_row, values, items, means, gathered):
 
 @inlined
 def difference(means, scale, total, first, second, feature, weight):
-    """Write the mean of class `second` less that of `first` as terms; returns their number (uint64).
+    """Write the mean of class `second` less that of `first` as terms; return their number (uint64).
 
     With scaled features a weight has the scale twice, once of the mean and once of the value.
     """
@@ -170,14 +170,14 @@ def sum_root(codes, by_row, values, items, total, means, gathered):
 
 @inlined
 def is_offered(key, number, columns, features):
-    """Return True if the node of this key uses difference `number`: with chance min(1, columns / features)."""
+    """Return whether the node of this key tries difference `number`: with chance min(1, columns / features)."""
     random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
     return ((random >> SHIFT32) * features) >> SHIFT32 < columns
 
 
 @inlined
 def offer_means(scale, total, means, number, feature, weight):
-    """Write the terms of difference `number` of the node, whose means.sums are there, or of the tree; returns how many.
+    """Write the terms of difference `number` of the node (from means.sums) or of the tree; return their number.
 
     total int64 [classes], of the node
     """

@@ -36,7 +36,7 @@ _HALF, _LOW_HALF = np.uint32(16), np.uint32(0xFFFF)
 
 @inlined
 def codes_of_whole(low, high, n, projected, work):
-    """work.codes[:n] = projections less the smallest, where all are whole numbers and high - low < MOST_CODES.
+    """Set work.codes[:n] = projections less the smallest, where all are whole numbers and high - low < MOST_CODES.
 
     Returns the largest. These codes are scanned like those of a feature; cut_after_code says what the best split means.
     """
@@ -47,7 +47,7 @@ def codes_of_whole(low, high, n, projected, work):
 
 @inlined
 def cut_after_code(n, best, work, projected):
-    """projected.cut = largest projection of a row whose work.codes are at most the best split's."""
+    """Set projected.cut = largest projection of a row whose work.codes are at most the best split's."""
     cut = -np.inf
     for i in range(n):
         value = projected.value[i]
@@ -67,7 +67,7 @@ def scan_projection(low, high, node, min_leaf, number, best, work, projected, cr
 
 @inlined
 def offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
-    """scan_projection; the last four are those of Criterion."""
+    """Scan the projections of a direction by this criterion (`scan_projection`); the last four as in Criterion."""
     n = np.uint64(node.items.size)
     if sums is not None:
         scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums)
@@ -92,7 +92,7 @@ def offer_projection(low, high, node, min_leaf, number, best, work, projected, t
 
 @helper
 def scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two):
-    """scan_projection for two classes."""
+    """Do `scan_projection` for two classes."""
     n = np.uint64(node.items.size)
     if n > np.uint64(_ORDERED_TWO):
         shift, buckets = codes_of_buckets(low, high, n, HEAVY_BUCKETS, work, projected)
@@ -110,8 +110,7 @@ def scan_projected_two(low, high, node, min_leaf, number, best, work, projected,
 
 @inlined
 def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, two):
-    """scan_projection by pairs of up to PAIRS rows, where no two rows share a bucket; else return False, and do
-    nothing."""
+    """Do `scan_projection` by pairs of up to PAIRS rows. If two rows share a bucket, return False without a change."""
     n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
     slope = slope_for(low, high, _NARROW)
     last = np.float64(_NARROW - 1)
@@ -134,7 +133,7 @@ def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, 
 
 @inlined
 def shares_codes(n, weight, add, left):
-    """Return whether two of the rows that were scored by pairs have the same code; `weight` is that of all rows.
+    """Return whether two of the rows that were scored by pairs have the same code; weight: sum over all rows.
 
     The sum over rows of own weight times the weight of rows up to it counts every two rows once, and twice if they have
     the same code.
@@ -149,13 +148,13 @@ def shares_codes(n, weight, add, left):
 
 @inlined
 def weight_of_pair(packed):
-    """Return the weight of both classes, int64, of which class 1 is shifted 16."""
+    """Return the weights of both classes in one int64: class 0 + (class 1 << 16)."""
     return np.int64((packed >> _HALF) + (packed & _LOW_HALF))
 
 
 @inlined
 def order_all(projected, items, work):
-    """work.keys = the sort keys of all rows in the order of their projections, with the lower halves of `items`."""
+    """Set work.keys = the sort keys of all rows in the order of their projections, with the lower halves of `items`."""
     n = np.uint64(items.size)
     for i in range(n):
         projected.row[i] = np.uint32(i)
@@ -165,7 +164,7 @@ def order_all(projected, items, work):
 
 @inlined
 def codes_of_buckets(low, high, n, wanted, work, projected):
-    """work.codes[:n] = buckets of equal width, shifted: the rows of one get codes of their own when it is opened.
+    """Set work.codes[:n] = buckets of equal width, shifted: the rows of one get codes of their own when it is opened.
 
     wanted  arguments of buckets_for
 
@@ -184,7 +183,7 @@ def codes_of_buckets(low, high, n, wanted, work, projected):
 
 @inlined
 def cut_at_edge(shift, n, number, best, work, projected):
-    """Set projected.cut where the best split is one of direction `number`, at the edge of a bucket."""
+    """Set projected.cut if the best split belongs to direction `number`, at the edge of a bucket."""
     inside = (np.int64(1) << np.int64(shift)) - 1
     if best.split[FEATURE] == number and best.split[CODE] & inside == inside:
         cut_after_code(n, best, work, projected)
@@ -192,7 +191,7 @@ def cut_at_edge(shift, n, number, best, work, projected):
 
 @inlined
 def scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums):
-    """scan_projection for regression."""
+    """Do `scan_projection` for regression."""
     n = np.uint64(node.items.size)
     if n > np.uint64(_ORDERED_SUMS):
         shift, buckets = codes_of_buckets(low, high, n, BUCKETS_FOR_SUMS, work, projected)

@@ -67,7 +67,7 @@ class Oblique(NamedTuple):
 
 
 class DirectionExtras(NamedTuple):
-    """Fields of oblique nodes in addition to CodeTree, in the order of the nodes.
+    """Data of oblique nodes in addition to CodeTree, in the order of the nodes.
 
     threshold  float64 [nodes], on the projection; arbitrary in other nodes
     size       uint32 [nodes], number of terms; 0 in other nodes
@@ -84,7 +84,7 @@ class DirectionExtras(NamedTuple):
 
 
 def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
-    """Room for nodes, and for the terms of some."""
+    """Allocate space for nodes, and for the terms of some of them."""
     room = max(2 * nodes, 2 * features)
     return DirectionExtras(
         np.empty(nodes),
@@ -98,13 +98,13 @@ def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
 def make_oblique(
     sparse: Sparse, means: Means, codes: Codes, values: CodeValues, rows: int, regression: bool
 ) -> Oblique:
-    """Oblique for nodes of up to `rows` rows; regression: whether the target is one."""
+    """Make an Oblique for nodes of up to `rows` rows."""
     cache = make_value_cache(codes, means.value.shape[0], rows, regression)
     return Oblique(sparse, means, values, cache, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
 
 
 def smallest(codes: Codes, rows: int, classes: int, regression: bool) -> Oblique:
-    """An Oblique to compile with, for a table whose features have a single value."""
+    """Make an Oblique to compile with, for a table whose features have a single value."""
     features = codes.place.shape[0]
     low = np.zeros(features)
     low.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
@@ -115,13 +115,13 @@ def smallest(codes: Codes, rows: int, classes: int, regression: bool) -> Oblique
 
 @inlined
 def with_value(projected, value):
-    """The record with another array of projections."""
+    """Return the record with another array of projections."""
     return ProjectionScratch(value, *projected[1:])
 
 
 @inlined
 def is_whole(oblique, which, size):
-    """Return True if projections on the current direction, and their differences, are exact whole numbers."""
+    """Return whether projections on the current direction, and their differences, are exact whole numbers."""
     if size > np.uint64(MOST_TERMS):
         return False
     for term in range(size):
@@ -133,7 +133,7 @@ def is_whole(oblique, which, size):
 
 @inlined
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
-    """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
+    """Return the codes of the rows numbered by items begin..end: all codes, or a copy for few enough rows.
 
     Returns Codes, RowMajorCodes of the same, the regression targets, or None, and whether it is the copy.
     """
@@ -214,7 +214,7 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
 
 @inlined
 def project_node(codes, by_row, node, cached, known, pair, oblique, which, size):
-    """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that of oblique.value.
+    """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that half of oblique.value.
 
     known  whether that is difference `pair` of the tree's class means, whose projections are known already.
 

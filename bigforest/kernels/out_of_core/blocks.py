@@ -92,7 +92,7 @@ class Probes(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """How values are counted in steps, see kernels/oblique/mean_difference.py Means.step.
+    """Steps in which values are counted, see kernels/oblique/mean_difference.py Means.step.
 
     origin  float64 [features], the smallest value
     span    float64 [features], the range that has STEPS steps; 0 where every unit is one, and -1 without units
@@ -105,7 +105,7 @@ class Steps(NamedTuple):
 
 
 class Summands(NamedTuple):
-    """Features that are summed in nodes: those of node[k] are feature[start[k]:start[k + 1]].
+    """Features that are summed in nodes: node[k] has feature[start[k]:start[k + 1]].
 
     node uint32, start int64 [nodes + 1], feature uint32
     """
@@ -215,7 +215,7 @@ def route_rows(cells, terms, items, spare, read, splits, begin, end, below, abov
 
 @inlined
 def bucket_among(edge, value, low, slope):
-    """Number of the last of the ascending edges that is not above `value`, which is not below the first; uint64."""
+    """Return the number of the last ascending edge not above `value`, uint64; the first edge is not above it."""
     last = np.uint64(edge.size) - ONE
     if slope > 0.0:
         bucket = np.uint64(min(np.int64((value * 0.5 - low * 0.5) * slope), np.int64(last)))

@@ -1,5 +1,5 @@
 """Float scores of many splits, and bounds of the splits inside buckets, from their counts: a filter for
-grow/out_of_core/split_scorer.py, which compares exactly what passes. Weights are int64 and may be beyond 2**31.
+grow/out_of_core/node_search.py, which compares exactly what passes. Weights are int64 and may be beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 
@@ -15,7 +15,7 @@ from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
 
 @inlined
 def _gini(one, total):
-    """sq_l / w_l + sq_r / w_r with int64 class weights `one` on the left; -inf where a side is empty."""
+    """Return sq_l / w_l + sq_r / w_r with int64 class weights `one` on the left; -inf where a side is empty."""
     w_l = w_r = sq_l = sq_r = 0.0
     for k in range(np.uint64(total.size)):
         left, right = np.float64(one[k]), np.float64(total[k] - one[k])
@@ -28,7 +28,7 @@ def _gini(one, total):
 
 @inlined
 def _many_bound(before, counts, total, weight):
-    """For more than two classes: see multi_class_edges.bound_buckets."""
+    """Bound a bucket for more than two classes: see multi_class_edges.bound_buckets."""
     start = width = squares = 0.0
     for k in range(np.uint64(total.size)):
         start += np.float64(before[k])
@@ -47,7 +47,7 @@ def _many_bound(before, counts, total, weight):
 
 @inlined
 def _variance(sum_l, w_l, total):
-    """sum_l**2 / w_l + sum_r**2 / w_r, for regression (kernels/scan/regression.py); total int64 [weight, sum] of
+    """Return sum_l**2 / w_l + sum_r**2 / w_r, for regression (kernels/scan/regression.py); total int64 [weight, sum] of
     the node."""
     one, two = np.float64(sum_l), np.float64(total[ONE] - sum_l)
     return one * one / np.float64(w_l) + two * two / np.float64(total[ZERO] - w_l)
@@ -55,8 +55,8 @@ def _variance(sum_l, w_l, total):
 
 @inlined
 def _corners(before, counts, total):
-    """For regression the smallest and the largest weight, and the largest and the smallest sum, on the left of a split
-    in a bucket."""
+    """Return the smallest and largest weight, and the largest and smallest sum, on the left of a split in a bucket, for
+    regression."""
     first = min(max(before[ZERO], np.int64(1)), total[ZERO] - 1)
     last = min(before[ZERO] + counts[ZERO], total[ZERO] - 1)
     return first, last, before[ONE] + counts[TWO], before[ONE] + counts[ONE] - counts[TWO]
@@ -64,7 +64,7 @@ def _corners(before, counts, total):
 
 @inlined
 def _variance_bound(before, counts, total):
-    """For regression: see scan/regression.py bound_buckets_sums."""
+    """Bound a bucket for regression: see scan/regression.py bound_buckets_sums."""
     first, last, most, least = _corners(before, counts, total)
     bound = max(_variance(most, first, total), _variance(least, first, total))
     return max(bound, _variance(most, last, total), _variance(least, last, total))
@@ -85,7 +85,7 @@ def _weight(impurity, total):
 
 @inlined
 def _both_sides(impurity, left, total, right, table):
-    """Integer score of a split; right int64 [classes] is scratch."""
+    """Return the integer score of a split; right int64 [classes] is scratch."""
     for k in range(np.uint64(total.size)):
         right[k] = total[k] - left[k]
     return side_score(impurity, left, _sum(left), table) + side_score(impurity, right, _sum(right), table)
@@ -93,13 +93,16 @@ def _both_sides(impurity, left, total, right, table):
 
 @kernel
 def integer_score(impurity, left, total, right, table):
-    """Integer score (not of Gini, variance) of the split with `left` of `total`, int64 [classes]; right: scratch."""
+    """Return the integer score of the split with `left` of `total`, int64 [classes]; right: scratch.
+
+    Not for Gini and variance.
+    """
     return _both_sides(impurity, left, total, right, table)
 
 
 @kernel
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
-    """scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
+    """Set scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
 
     left int64 [n, parts], total int64 [scored] (grow/out_of_core/context.py), table: impurity.entropy_table, right
     int64 [scored] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
@@ -120,7 +123,7 @@ def split_scores(impurity, left, total, min_leaf, table, right, scores):
 
 @inlined
 def _two_bound(before, counts, total, after):
-    """Bound the score of two classes: convex in the counts, so largest at a corner, all or none of a class left."""
+    """Bound a bucket of two classes. Convex in the counts, so highest at a corner: one class left, the other right."""
     bound = -np.inf
     for corner in range(np.uint64(4)):
         after[ZERO] = before[ZERO] + (counts[ZERO] if corner & ONE else np.int64(0))
@@ -131,7 +134,7 @@ def _two_bound(before, counts, total, after):
 
 @inlined
 def _integer_bound(impurity, before, counts, total, right, table):
-    """Bound a score that is an integer.
+    """Bound a bucket by a score that is an integer.
 
     The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add nothing.
     """
@@ -144,7 +147,7 @@ def _integer_bound(impurity, before, counts, total, right, table):
 
 @kernel
 def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
-    """No split inside bucket b has a higher score than bounds[b].
+    """Set bounds[b] so that no split inside bucket b has a higher score.
 
     before, counts  int64 [buckets, parts]: counts before each bucket, and in it (grow/out_of_core/context.py)
     total           int64 [scored]; scratch of that length
@@ -166,7 +169,7 @@ def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
 
 @kernel
 def poisson_split_scores(left, total, origin, min_leaf, scores):
-    """`split_scores` by the Poisson deviance; -inf, too, where the sum of a side is not above 0.
+    """Do `split_scores` by the Poisson deviance; -inf, too, where the sum of a side is not above 0.
 
     Sums are counted from a centre, which is `origin` above zero.
     """
@@ -180,7 +183,7 @@ def poisson_split_scores(left, total, origin, min_leaf, scores):
 
 @kernel
 def poisson_bucket_bounds(before, counts, total, origin, bounds):
-    """`bucket_bounds` by the Poisson deviance: see scan/regression.py bound_buckets_sums."""
+    """Do `bucket_bounds` by the Poisson deviance: see scan/regression.py bound_buckets_sums."""
     for b in range(np.uint64(before.shape[0])):
         first, last, most, least = _corners(before[b], counts[b], total)
         bounds[b] = -np.inf

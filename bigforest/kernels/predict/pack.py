@@ -129,7 +129,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
 
 @kernel
 def count_mixed(feature, counts):
-    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts [nodes, classes]).
+    """Count the leaves (feature int32 [nodes] is LEAF) with several classes (counts [nodes, classes]).
 
     Without classes it is that of all leaves.
     """

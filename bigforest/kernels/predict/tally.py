@@ -56,7 +56,7 @@ class OobVotes(NamedTuple):
 
 
 class ClassVotes(NamedTuple):
-    """For classification.
+    """Votes for classification.
 
     truth       uint16 [rows]
     prediction  uint16 [rows], the class with most votes (the lowest among ties) where voters > 0, updated
@@ -70,7 +70,7 @@ class ClassVotes(NamedTuple):
 
 
 class NumberVotes(NamedTuple):
-    """For regression: predictions are votes / voters.
+    """Votes for regression: predictions are votes / voters.
 
     truth   float64 [rows]
     unit    factor of errors before they are squared, whose square is that of losses

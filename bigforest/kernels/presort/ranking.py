@@ -26,7 +26,7 @@ LOW, HIGH, VARYING, FIRST = range(4)
 
 
 class OffsetCells(NamedTuple):
-    """How offsets are divided: cell = offset >> cell_shift, and its bucket is of_cell[cell].
+    """Division of offsets into buckets: cell = offset >> cell_shift, and its bucket is of_cell[cell].
 
     of_cell  uint32 [cells]
     start    uint64 [buckets + 1 or more], first item of each bucket, and the number of items

@@ -63,7 +63,7 @@ def make_categorical_missing(
 
 
 def make_subsets(nodes: int, most: int) -> Subsets:
-    """Allocate room for nodes, and for the levels of some, of which a node has `most` at most."""
+    """Allocate space for nodes and for their levels, at most `most` in a node."""
     room = 2 * max(nodes, most)
     return Subsets(
         np.empty(nodes, np.uint8), np.empty(nodes, np.uint32), np.empty(room, np.uint32), np.zeros(1, np.uint64)
@@ -149,7 +149,7 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
 
 @inlined
 def list_levels(begin, end, found, levels, subsets):
-    """Append those of the `found` levels whose groups have the places from `begin` to before `end`.
+    """Append the `found` levels whose groups have the places from `begin` to before `end`.
 
     Returns their number. levels.order and levels.rank are overwritten.
     """

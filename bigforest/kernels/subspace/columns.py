@@ -122,7 +122,7 @@ class SubspaceColumns(NamedTuple):
     """The columns: as bits if all of them are 0 or 1, else as values.
 
     feature   int32 [columns], their features, ascending
-    bits      uint64 [rows of the table, words], see bits.py; no words where there are values
+    bits      uint64 [rows of the table, words], see columns.py; no words where there are values
     value     float64 [rows of the table, columns]; no rows where there are bits
     low       float64 [columns], the smallest value
     per_step  float64 [columns], steps per unit of the value
@@ -147,7 +147,7 @@ class Subspace(NamedTuple):
     drawn    uint64, columns that a node draws from them; if all, no draw is needed
     size     uint64 [1], columns of the current node: `drawn`, or all if these cannot split it
     steps    number of steps from mean to mean (`cut_axis`)
-    epochs   of a perceptron (perceptron.py); 0 for none
+    epochs   of a perceptron (split.py); 0 for none
     column   uint32 [columns], those of the node: the first `size`, ascending
     mask     uint64 [words], a bit for each of these
     start    int64 [classes + 1], where the rows of a class begin in `order`

@@ -182,7 +182,7 @@ def learn_row(subspace, row, far, cut):
 
 @inlined
 def count_errors(subspace, items, cut):
-    """Number of rows that the current direction sends to the wrong side."""
+    """Count the rows that the current direction sends to the wrong side."""
     errors = ZERO
     for i in range(np.uint64(items.size)):
         errors += np.uint64((weigh_row(subspace, items[i] >> SHIFT32) > cut) != subspace.far[class_of(items[i])])

@@ -44,7 +44,7 @@ def is_before(decrease, one, two):
 
 @inlined
 def push_node(heap, size, node, decrease):
-    """Put a node on the heap of `size` nodes, on top of which is the one that is split first."""
+    """Put a node on the heap of `size` nodes; the node that is split first is on top."""
     place = size
     while place > 0 and is_before(decrease, node, heap[(place - 1) // 2]):
         heap[place] = heap[(place - 1) // 2]
@@ -103,7 +103,7 @@ def prune_splits(begin, end, right, decrease, rules, inner):
 
 @inlined
 def number_reached(begin, end, right, number, inner):
-    """Number the nodes of a tree that splits lead to."""
+    """Number the nodes of a tree that its splits reach."""
     for node in range(begin, end):
         number[node] = REMOVED
     number[begin] = 0

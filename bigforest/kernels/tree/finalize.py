@@ -30,7 +30,7 @@ def describe_node(nodes, node, sums, impurity):
 
 @inlined
 def side_deviance(mean, of_node):
-    """Half the Poisson deviance of a child's mean from the node's, neither of which is negative, but for rounding."""
+    """Return half the Poisson deviance of a child's mean from the node's. Means are negative by rounding only."""
     if of_node <= 0.0:
         return 0.0
     apart = (max(mean, 0.0) - of_node) / of_node
