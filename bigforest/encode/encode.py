@@ -92,6 +92,7 @@ def encode(
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
+        source.unchanged(),
         # Tasks write their parts beside the store, or where other machines can write, too.
         StoreWriter(
             folder, max_bins=config.max_bins, parts=scratch / "parts" if is_remote(scratch) else None

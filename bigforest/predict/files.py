@@ -218,6 +218,7 @@ def write_predictions(
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as predictions,
+        source.unchanged(),
         stage("predict", source.rows, "rows", listener) as progress,
     ):
         tables = _counted(_everywhere(job, score, resources), progress)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import glob
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -31,6 +32,7 @@ from bigforest.source.text import (
     with_types,
     without_rows,
 )
+from bigforest.source.unchanged import FileStamp, unchanged
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
 
 KINDS = {
@@ -96,6 +98,23 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: C
     name, files = find_files(path)
     if isinstance(path, SeparatedPath):
         rules = rules._replace(separator=path.separator)
+    stamps = _stamps(files)
+    with unchanged(stamps):
+        source = _source_of(path, name, files, scratch, memory, rules)
+    return replace(source, stamps=tuple(stamps)) if source.files == tuple(files) else source
+
+
+def _stamps(files: Sequence[Path]) -> list[FileStamp]:
+    """Return the stamps of files. Raises DataError if one was removed since it was listed."""
+    try:
+        return [FileStamp.of(file) for file in files]
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}; check the path and its permissions") from error
+
+
+def _source_of(
+    path: str | Path, name: str, files: list[Path], scratch: Path, memory: int | None, rules: CsvRules
+) -> Source:
     kinds = {KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")

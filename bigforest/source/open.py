@@ -23,6 +23,7 @@ from bigforest.source.in_memory import (
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import CsvRules
+from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
 
 IN_MEMORY = "data"
@@ -81,7 +82,8 @@ def _open(data: Any, scratch: Path, memory: int | None, rules: CsvRules) -> Sour
     if isinstance(data, str | Path):
         return source_of_path(data, scratch, memory, rules)
     if isinstance(data, pl.LazyFrame):
-        return _spooled(spool_lazy(data, scratch, IN_MEMORY))
+        with unchanged(stamps_behind(data)):
+            return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:
         data, _ = with_columns_beside(data, {"target": None})
     if is_sparse(data):
@@ -91,7 +93,8 @@ def _open(data: Any, scratch: Path, memory: int | None, rules: CsvRules) -> Sour
     frame = frame_in_memory(data)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
-    return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY))
+    with unchanged(stamps_behind(data)):
+        return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY))
 
 
 def _spooled(files: list[Path]) -> Source:

@@ -7,7 +7,7 @@ by Polars. Text and nested data from files are validated before Polars gets them
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import DataError, reason
+from bigforest.source.unchanged import FileStamp, unchanged
 from bigforest.storage.paths import is_remote, readable
 
 # Errors of Polars for a table that cannot be read.
@@ -53,6 +54,7 @@ class Source:
              projections and slices read no more than they return; None for other files.
     files    Parquet files, in order; none for a table in memory.
     spooled  anonymous memory that streaming the table into those files took, bytes; 0 for a table read in place.
+    stamps   stamps of `files` from before they were first opened; none for copies in the scratch folder.
     """
 
     name: str
@@ -61,12 +63,18 @@ class Source:
     frame: pl.LazyFrame | None
     files: tuple[Path, ...] = ()
     spooled: int = 0
+    stamps: tuple[FileStamp, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """Pickle a source of files as the paths of the files."""
         if not self.files:
             return Source, (self.name, self.schema, self.rows, self.frame)
-        return _again, (self.name, self.schema, self.rows, tuple(file.absolute() for file in self.files))
+        files = tuple(file.absolute() for file in self.files)
+        return _again, (self.name, self.schema, self.rows, files, tuple(stamp.for_others() for stamp in self.stamps))
+
+    def unchanged(self) -> AbstractContextManager[None]:
+        """Raise DataError if a file of the table changes before the end of the block."""
+        return unchanged(self.stamps, renamed=True)
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """Return all rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
@@ -99,8 +107,11 @@ class Source:
         from bigforest.storage.arrow import frame_of, naming_faults
 
         begin = 0
-        for path in self.files:
-            with naming_faults(lambda what, path=path: _unreadable(f"{path}", what)), _open(path) as file:  # type: ignore[misc]
+        for path, stamp in zip(self.files, self.stamps or [None] * len(self.files), strict=True):
+            with (
+                naming_faults(lambda what, path=path: _unreadable(f"{path}", what)),  # type: ignore[misc]
+                _open(path, stamp) as file,
+            ):
                 ends = _group_ends(file, begin)
                 groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
                 at = ends[groups[0]] if groups else ends[-1]
@@ -117,7 +128,8 @@ class Source:
 
     def _read(self, query: pl.LazyFrame) -> pl.DataFrame:
         try:
-            return query.collect().rechunk()
+            with unchanged(self.stamps):
+                return query.collect().rechunk()
         except (*POLARS_FAULTS, OSError) as error:
             raise _unreadable(self.name, reason(error)) from error
 
@@ -139,12 +151,26 @@ def _unreadable(where: str, what: str) -> DataError:
     return DataError(f"{where}: the table cannot be read: {what}; check its files")
 
 
-def _open(path: Path) -> Any:
-    """Open a Parquet file, to be read a page of each column at a time instead of a row group, because of the buffer."""
+@contextmanager
+def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
+    """Open a Parquet file, to be read a page of each column at a time instead of a row group, because of the buffer.
+
+    Raises DataError if it is not the file of the stamp.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
-    return pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=page)
+    if is_remote(path):
+        if stamp is not None:
+            stamp.check(renamed=True)
+        with pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=_FAR_PAGE_BYTES) as file:
+            yield file
+        return
+    with pa.OSFile(str(path)) as content:
+        if stamp is not None:
+            stamp.check_open(content.fileno())
+        with pq.ParquetFile(content, pre_buffer=False, buffer_size=PAGE_BYTES) as file:
+            yield file
 
 
 def _group_ends(file: Any, begin: int) -> list[int]:
@@ -153,8 +179,11 @@ def _group_ends(file: Any, begin: int) -> list[int]:
     return list(accumulate(sizes, initial=begin))
 
 
-def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...]) -> Source:
-    return Source(name, schema, rows, scan_parquet(files) if _only_polars(schema) else None, files)
+def _again(
+    name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...], stamps: tuple[FileStamp, ...]
+) -> Source:
+    frame = scan_parquet(files) if _only_polars(schema) else None
+    return Source(name, schema, rows, frame, files, stamps=stamps)
 
 
 def source_of_files(

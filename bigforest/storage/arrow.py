@@ -38,6 +38,8 @@ def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
     """Raise make(reason) if the block finds bytes that cannot be read."""
     try:
         yield
+    except DataError:  # which says what is wrong already, although it is a ValueError
+        raise
     except FAULTS as error:
         raise make(reason(error)) from error
 

@@ -220,9 +220,9 @@ def test_parquet__each_file_is_opened_once_to_know_the_table(tmp_path: Path, mon
         pl.DataFrame({"x": [1.0, 2.0]}).write_parquet(tmp_path / f"{name}.parquet")
     opened = []
 
-    def noted(path: Path) -> Any:
+    def noted(path: Path, stamp: Any = None) -> Any:
         opened.append(path.stem)
-        return plain(path)
+        return plain(path, stamp)
 
     plain = sources._open
     monkeypatch.setattr(sources, "_open", noted)

@@ -1,0 +1,112 @@
+"""Files of a table that must stay the same while they are read.
+
+A table is read in several passes, a column at a time. If a file is replaced or written to between two of them, columns
+of different rows would be combined. So each file gets a stamp before it is first opened, which is compared
+1. with the open file, at every later opening of a Parquet file that is read in place;
+2. with the file of that name, at the end of a stage that reads the table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from bigforest.errors import DataError
+from bigforest.storage.paths import as_path
+
+
+class FileStamp(NamedTuple):
+    """Properties of a file, some of which change when it is written to, cut short or replaced.
+
+    path        the file.
+    size        bytes.
+    written_ns  time of the last change of the content.
+    place       device and inode; None in an object store and for other machines, which number devices differently.
+    status_ns   time of the last change of the inode, which renaming and linking change too; None where `place` is.
+    """
+
+    path: Path
+    size: int
+    written_ns: int
+    place: tuple[int, int] | None
+    status_ns: int | None
+
+    @classmethod
+    def of(cls, path: Path) -> FileStamp:
+        """Return the stamp of a file. Raises OSError."""
+        return cls._from(path, path.stat())
+
+    @classmethod
+    def _from(cls, path: Path, found: Any) -> FileStamp:
+        if not hasattr(found, "st_ino"):
+            return cls(path, found.st_size, found.st_mtime_ns, None, None)
+        return cls(path, found.st_size, found.st_mtime_ns, (found.st_dev, found.st_ino), found.st_ctime_ns)
+
+    def for_others(self) -> FileStamp:
+        """Return the stamp without the properties that differ between machines."""
+        return self._replace(path=self.path.absolute(), place=None, status_ns=None)
+
+    def check_open(self, descriptor: int) -> None:
+        """Raise DataError if an open file is not the one of the stamp."""
+        self._check(FileStamp._from(self.path, os.fstat(descriptor)), renamed=True)
+
+    def check(self, *, renamed: bool) -> None:
+        """Raise DataError if the file of this name has changed.
+
+        renamed  True to accept a file that was only renamed or linked: each of its openings was checked.
+        """
+        try:
+            now = FileStamp.of(self.path)
+        except FileNotFoundError:
+            raise _changed(self.path, "was removed") from None
+        self._check(now, renamed=renamed)
+
+    def _check(self, now: FileStamp, *, renamed: bool) -> None:
+        same = (self.size, self.written_ns) == (now.size, now.written_ns)
+        same &= self.place is None or self.place == now.place
+        same &= renamed or self.status_ns is None or self.status_ns == now.status_ns
+        if not same:
+            raise _changed(self.path, "changed")
+
+
+def _changed(path: Path, what: str) -> DataError:
+    return DataError(f"{path}: the file {what} while it was read; nothing was written; run again when it is complete")
+
+
+@contextlib.contextmanager
+def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator[None]:
+    """Raise DataError if one of the files changes in the block, also in place of another error of the block."""
+    try:
+        yield
+    except Exception:
+        for stamp in stamps:
+            stamp.check(renamed=renamed)
+        raise
+    for stamp in stamps:
+        stamp.check(renamed=renamed)
+
+
+def stamps_behind(data: Any) -> list[FileStamp]:
+    """Return stamps of the files that a lazy query or a dataset of pyarrow reads, as far as it names them.
+
+    A query of many files names the first only.
+    """
+    names: list[str] = []
+    if isinstance(data, pl.LazyFrame):
+        with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
+            for found in re.findall(r"SCAN \[(.*?)\]$", data.explain(optimized=False), re.MULTILINE):
+                names += re.split(r", ", re.sub(r", \.\.\. \d+ other .*$", "", found))
+    else:
+        names += getattr(data, "files", ())
+    stamps = []
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):
+            if "://" not in name and Path(name).is_file():
+                stamps.append(FileStamp.of(as_path(name)))
+    return stamps
