@@ -7,25 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bigforest.errors import ConfigError, api, shown
 from bigforest.execution.resources import Resources
+from bigforest.options.values import plain
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import as_path
 
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
-    plain = {name: _plain(value) for name, value in options.items()}
-    weights = plain.get("class_weight")
+    found = {name: plain(value) for name, value in options.items()}
+    weights = found.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":
-        plain["class_weight"] = _class_weights(weights)
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+        found["class_weight"] = _class_weights(weights)
+    return found
 
 
 def _class_weights(path: str | Path) -> dict[str, Any]:
@@ -47,9 +42,9 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
     """Return the resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
     return Resources(
-        threads=_plain(threads),
+        threads=plain(threads),
         scratch=None if scratch is None else as_path(scratch),
-        memory=None if memory is None else parse_bytes(_plain(memory)),
+        memory=None if memory is None else parse_bytes(plain(memory)),
     )
 
 

@@ -11,6 +11,8 @@ from decimal import Decimal
 from math import inf
 from typing import Any, Literal, TypeGuard
 
+import numpy as np
+
 from bigforest.errors import ConfigError, api, shown
 
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
@@ -50,9 +52,18 @@ OF_NUMBERS = ("variance", "poisson")
 def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:
     """Return the columns, or other texts, of an option, from one or several. Raises ConfigError."""
     names = [given] if isinstance(given, str) else given
+    if hasattr(given, "__array__") and getattr(given, "ndim", 1) == 1:  # an array, an index or a Series
+        names = list(given)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{api(option)} must be {what}, not {names!r}")
-    return tuple(names)
+    return tuple(map(str, names))
+
+
+def plain(value: Any) -> Any:
+    """Return a scalar of numpy as the number, text, boolean or date of Python, and other values unchanged."""
+    if isinstance(value, np.datetime64) and isinstance(value.item(), int):  # of nanoseconds
+        return value.astype("datetime64[us]").item()
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def sizes_of(given: int | str) -> tuple[int, ...]:
@@ -97,7 +108,7 @@ def weights_of(given: Any) -> ClassWeight:
     if given is None or (isinstance(given, str) and given == "balanced"):
         return given
     try:
-        pairs = sorted((label_text(label), weight) for label, weight in dict(given).items())
+        pairs = sorted((label_text(plain(label)), plain(weight)) for label, weight in dict(given).items())
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f'{api("class_weight")} must be "balanced" or a mapping of classes to weights, not {given!r}'

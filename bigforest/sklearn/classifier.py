@@ -306,6 +306,8 @@ def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
     """Return the option class_weight. Weights of classes without rows are dropped, as in scikit-learn."""
     if given is None or (isinstance(given, str) and given in ("balanced", "balanced_subsample")):
         return given
+    if type(given).__name__ == "Series" and hasattr(given, "to_dict"):  # of pandas: the classes are its index
+        given = given.to_dict()
     if not isinstance(given, dict):
         raise ConfigError(
             f'class_weight must be a dict of classes, "balanced", "balanced_subsample" or None, not {given!r}'

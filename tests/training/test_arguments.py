@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -13,6 +14,7 @@ import bigforest
 from bigforest.errors import ConfigError
 from bigforest.execution.arguments import column_names, options_of, resources_of
 from bigforest.options.train_config import TrainConfig
+from bigforest.sklearn import BigForestClassifier
 from bigforest.storage.paths import absolute, as_path, expanded
 
 
@@ -35,6 +37,40 @@ def test_names_of__what_is_no_name(given: Any) -> None:
 @pytest.mark.parametrize(("given", "kept"), [({}, None), ({"a": 2}, (("a", 2.0),)), ({3: 1.5}, (("3", 1.5),))])
 def test_class_weight__of_a_mapping(given: dict[Any, float], kept: object) -> None:
     assert TrainConfig(class_weight=given).class_weight == kept  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("label", "text"),
+    [
+        (np.int8(3), "3"),
+        (np.False_, "false"),
+        (np.float32(0.5), "0.5"),
+        (np.str_("late"), "late"),
+        (np.datetime64("2026-11-22"), "2026-11-22"),
+        (np.datetime64("2026-11-22T01:02:03", "ns"), "2026-11-22 01:02:03"),
+    ],
+)
+@pytest.mark.parametrize("weight", [np.float32(2.5), np.float64(2.5), np.int64(2)])
+def test_class_weight__of_scalars_of_numpy(label: Any, text: str, weight: Any) -> None:
+    assert TrainConfig(class_weight={label: weight}).class_weight == ((text, float(weight)),)
+
+
+@pytest.mark.parametrize("names", [np.array(["a", "b"]), pd.Index(["a", "b"]), pl.Series(["a", "b"])])
+def test_names__of_an_array_or_index(names: Any) -> None:
+    kept = TrainConfig(categories=names).categories
+    assert kept == ("a", "b") and {type(name) for name in kept} == {str}
+    with pytest.raises(ConfigError, match="categories must be names of columns"):
+        TrainConfig(categories=np.array("a"))  # type: ignore[arg-type]
+
+
+def test_class_weight__of_an_estimator_from_a_series() -> None:
+    x, y = np.arange(40.0)[:, None], np.arange(40) % 2
+    weights = {0: 1.0, 1: 2.5}
+    ours, same = (
+        BigForestClassifier(n_estimators=3, random_state=0, class_weight=given).fit(x, y).predict_proba(x)
+        for given in (pd.Series(weights), weights)
+    )
+    assert (ours == same).all()
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf"), 10**400, "2", True, None])
