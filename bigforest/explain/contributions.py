@@ -105,7 +105,9 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     table = job.table
     how = Contributed(name == SHAP, chosen_classes(job))
     settings, (_, step) = repr(how), _file_shape(job, how)
-    ranges = [own for own in row_ranges(table.rows, step) if not job.folder.has(part_name(name, own[0]), settings)]
+    ranges = row_ranges(table.rows, step)
+    job.folder.remove_other_files(name, [part_name(name, begin) for begin, _ in ranges])
+    ranges = [own for own in ranges if not job.folder.has(part_name(name, own[0]), settings)]
     left = sum(end - begin for begin, end in ranges)
     if how.exact and left:
         seconds = math.ceil(job.seconds(plan) * left / table.rows)

@@ -141,11 +141,14 @@ def explain_forest(
         naming_full_disk(home),
     ):
         source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
-        folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)
+        # A temporary forest is replaced by nobody, and workers may not see its folder.
+        stamp = None if forest.is_temporary else forest.files.stamp
+        folder = ExplanationFolder(home, *_made_of(forest, source), stamp, overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
-        with made_folder(home):
+        with made_folder(home), forest.files.same_run():
             plans = plan_sections(job)
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
+            folder.remove_other_forests()
             # Sections that may refuse the rows come first, so that nothing is written then.
             for name in sorted(plans, key=lambda name: SECTIONS[name].needs != "out of bag"):
                 SECTIONS[name].write(job, plans[name])
@@ -216,9 +219,10 @@ def plan_explanation(
     resources = resources_of(threads, scratch, memory)
     with TemporaryFolder(resources.scratch) as work:
         source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
-        folder = ExplanationFolder(work / "planned", "", "", overwrite=False)
+        folder = ExplanationFolder(work / "planned", "", "", None, overwrite=False)
         job = ExplainJob(forest, source, asked, resources, silent, folder, work)
-        plans = plan_sections(job)
+        with forest.files.same_run():
+            plans = plan_sections(job)
         stages = [StagePlan(name, plan.need, job.seconds(plan)) for name, plan in plans.items()]
         stages.insert(0, _reading(job))
         whole = add_estimates([stage.need for stage in stages])
@@ -242,9 +246,10 @@ def _reading(job: ExplainJob) -> StagePlan:
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
-    """Return a digest of a forest, and of a table."""
-    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forest.part_files]
-    return digest(forest.identity, stamps), digest(None if source is None else _rows_of(source))
+    """Return a digest of a forest, with the lambda and power of its predictions, and of a table."""
+    run = None if forest.files.stamp is None else forest.files.stamp.digest
+    amounts = forest.shrinkage.amount, forest.power.amount
+    return digest(forest.identity, run, amounts), digest(None if source is None else _rows_of(source))
 
 
 def _rows_of(source: Source) -> list[Any]:

@@ -14,11 +14,12 @@ import polars as pl
 from bigforest.errors import ConfigError, FormatError, OutputExistsError, api, shown
 from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import file_kind, file_mark
+from bigforest.forest.run_stamp import RunStamp, same_run
 from bigforest.forest.tables import write_pieces
 from bigforest.html import facts_table, rows_table
 from bigforest.options.values import check_flag
 from bigforest.storage.atomic import check_apart, write_durably
-from bigforest.storage.paths import as_path, can_write, is_folder, is_remote, known_folder, remove_half_made_as
+from bigforest.storage.paths import absolute_path, can_write, is_folder, is_remote, known_folder, remove_half_made_as
 
 KIND = "explanation"
 VERSION = 1
@@ -35,12 +36,16 @@ class ExplanationFolder:
     """Folder in which the tables of an explanation are written.
 
     A table that exists already and was made from the same forest, data and options is kept, so an interrupted run
-    continues where it stopped.
+    continues where it stopped. All tables of a folder are of one forest, with one lambda and one power.
     """
 
-    def __init__(self, path: str | Path, forest: str, rows: str, *, overwrite: bool) -> None:
-        """forest, rows: digests. Raises ConfigError and OutputExistsError."""
-        self.path = as_path(path)
+    def __init__(self, path: str | Path, forest: str, rows: str, stamp: RunStamp | None, *, overwrite: bool) -> None:
+        """forest, rows: digests. stamp: of the forest, checked before a table appears; None for no check.
+
+        Raises ConfigError and OutputExistsError.
+        """
+        self.path = absolute_path(path)
+        self._stamp = stamp
         self._forest = forest
         self._rows = rows
         self._overwrite = overwrite
@@ -51,6 +56,8 @@ class ExplanationFolder:
             raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
         check_apart(self.path.resolve())
         self._check_ours()
+        if self._of_other_forests() and not overwrite:
+            raise self._taken(self._of_other_forests()[0])
         if (is_remote(self.path) or self.path.exists()) and not can_write(self.path):
             raise ConfigError(f"cannot write to {path}; choose another output")
 
@@ -69,6 +76,23 @@ class ExplanationFolder:
         what = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
         raise OutputExistsError(f"{self.path} {what}, which is no table of an explanation; choose another output")
 
+    def _of_other_forests(self) -> list[Path]:
+        """Return the tables in the folder that were not made from this forest."""
+        files = [*self.path.glob("*.parquet"), *self.path.glob("*/part-*.parquet")]
+        marks = {file: file_mark(file) for file in files if file_kind(file) == KIND}
+        return sorted(file for file, mark in marks.items() if mark.get("forest") != self._forest)
+
+    def remove_other_forests(self) -> None:
+        """Remove the tables that were made from another forest, after all refusals and if they may be overwritten."""
+        for file in self._of_other_forests():
+            file.unlink(missing_ok=True)
+
+    def _taken(self, path: Path) -> OutputExistsError:
+        return OutputExistsError(
+            f"{path} already exists, for another forest, table or options; choose another output, or replace it with "
+            f"{api('overwrite')}"
+        )
+
     def has(self, name: str, options: str = "") -> bool:
         """Return whether the table exists. Raises OutputExistsError for another one in its place."""
         path = self.file(name)
@@ -78,15 +102,23 @@ class ExplanationFolder:
             return True
         if self._overwrite:
             return False
-        raise OutputExistsError(
-            f"{path} already exists, for another forest, table or options; choose another output, or replace it with "
-            f"{api('overwrite')}"
-        )
+        raise self._taken(path)
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
         """Return whether all of these exist; each is checked. Raises OutputExistsError."""
         there = [self.has(name, options) for name in names]
         return all(there)
+
+    def remove_other_files(self, name: str, wanted: Iterable[str]) -> None:
+        """Remove the files of a table in several that are not among the names `wanted`: they have other rows.
+
+        Raises OutputExistsError if there are any and they may not be overwritten.
+        """
+        files = [self.file(own) for own in wanted]
+        for file in sorted(set((self.path / name).glob("part-*.parquet")).difference(files)):
+            if not self._overwrite:
+                raise self._taken(file)
+            file.unlink()
 
     def write(self, name: str, table: pl.DataFrame, options: str = "") -> None:
         """Write a table; `options` are all options that it depends on."""
@@ -97,7 +129,7 @@ class ExplanationFolder:
         self.file(name).parent.mkdir(parents=True, exist_ok=True)
         remove_half_made_as(self.file(name))
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in pieces)
-        with write_durably(self.file(name)) as temporary:
+        with write_durably(self.file(name)) as temporary, same_run(self._stamp):
             write_pieces(temporary, tables, self._mark(name, options), compression="zstd", compression_level=1)
 
     def file(self, name: str) -> Path:
@@ -106,7 +138,7 @@ class ExplanationFolder:
 
     def _mark(self, name: str, options: str) -> dict[str, Any]:
         made_of = digest(self._forest, self._rows, options)
-        return {"version": VERSION, "kind": KIND, "table": name, "made_of": made_of}
+        return {"version": VERSION, "kind": KIND, "table": name, "forest": self._forest, "made_of": made_of}
 
 
 class Explanation:
@@ -127,7 +159,7 @@ class Explanation:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        self.path = as_path(path)
+        self.path = absolute_path(path)
         if not self.path.is_dir():
             raise ConfigError(
                 f"{path} is not an explanation; check the path, or make one with bigforest.explain_forest"

@@ -19,11 +19,12 @@ Every Parquet file names its kind, format version, dataspec and configuration (f
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -82,20 +83,22 @@ from bigforest.forest.parts import (
 from bigforest.forest.ranks import FILE as RANKS_FILE
 from bigforest.forest.ranks import KIND as RANKS_KIND
 from bigforest.forest.ranks import Ranks, read_ranks
+from bigforest.forest.run_stamp import RUN_FILE, RunStamp, same_run
 from bigforest.forest.tables import scan, to_frame
 from bigforest.forest.tree_votes import FILE as BOOSTING_FILE
 from bigforest.forest.tree_votes import KIND as BOOSTING_KIND
 from bigforest.forest.tree_votes import read_boosting, read_tree_votes
 from bigforest.storage.atomic import staged
-from bigforest.storage.paths import as_path, local_path
+from bigforest.storage.paths import absolute_path, as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
 from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import Levels
 
-RUN_FILE = "run.parquet"
 FEATURES_FILE = "features.parquet"
 VALIDATION_FILE = Path("validation", "curve.parquet")
 TUNING_FILE = Path("tuning", "candidates.parquet")
+Result = TypeVar("Result")
+
 _REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk", SHARPENED: "sharpened"}
 
 
@@ -104,17 +107,29 @@ def is_forest(path: Path) -> bool:
     return file_kind(path / RUN_FILE) == "run"
 
 
+def _of_same_run(read: Callable[[ForestFiles], Result]) -> Callable[[ForestFiles], Result]:
+    """Decorate a method that reads files: raise FormatError if they are not those of the forest that was opened."""
+
+    @wraps(read)
+    def checked(files: ForestFiles) -> Result:
+        with files.same_run():
+            return read(files)
+
+    return checked
+
+
 class ForestFiles:
     """The files of a forest: facts from their metadata, and their tables, read on access.
 
     `Forest` (predict/forest.py), the class for users, holds one; there the tables are documented.
 
-    directory   of the forest.
+    directory   of the forest; its path is absolute, so it does not depend on the current folder.
     header      dataspec, configuration and levels, which all files agree on; `spec` and `config` are from it.
     choices     lambda and power, selected once the trees are grown.
     changed     stages after which `choices` differ from those in the files: Forest.shrink, Forest.sharpen.
     holding     keeps a temporary directory alive as long as this object or a LazyFrame of its files; None otherwise.
     part_files  the files of trees, in order.
+    stamp       the run that was opened, checked by all later reads (run_stamp.py); None while run.parquet is missing.
     """
 
     def __init__(
@@ -124,6 +139,7 @@ class ForestFiles:
         choices: Choices,
         holding: object = None,
         *,
+        stamp: RunStamp | None,
         parts: Sequence[Span] | None = None,
         changed: tuple[str, ...] = (),
     ) -> None:
@@ -134,6 +150,7 @@ class ForestFiles:
         self.choices, self.shrinkage, self.power = choices, choices.shrinkage, choices.power
         self.changed = changed
         self.holding = holding
+        self.stamp = stamp
         self.part_files = part_paths(directory) if parts is None else [part.path for part in parts]
         if parts is not None:
             self.parts = list(parts)
@@ -144,29 +161,44 @@ class ForestFiles:
 
         Raises FormatError.
         """
-        directory = as_path(path)
-        header, parts = check_parts(part_paths(directory))
-        check_file(directory / FEATURES_FILE, "features", FEATURES, header.identity)
-        check_file(directory / RUN_FILE, "run", RUN, header.identity)
-        if header.config.ranks:
-            check_file(directory / RANKS_FILE, RANKS_KIND, RANKS, header.identity)
-        if header.config.boosts:
-            check_file(directory / BOOSTING_FILE, BOOSTING_KIND, BOOSTING, header.identity)
-        label_type(header.spec.target)
-        return cls(directory, header, read_choices(directory), holding, parts=parts)
+        directory = absolute_path(path)
+        stamp = RunStamp.of(directory)
+        with same_run(stamp):
+            header, parts = check_parts(part_paths(directory))
+            check_file(directory / FEATURES_FILE, "features", FEATURES, header.identity)
+            check_file(directory / RUN_FILE, "run", RUN, header.identity)
+            if header.config.ranks:
+                check_file(directory / RANKS_FILE, RANKS_KIND, RANKS, header.identity)
+            if header.config.boosts:
+                check_file(directory / BOOSTING_FILE, BOOSTING_KIND, BOOSTING, header.identity)
+            label_type(header.spec.target)
+            return cls(directory, header, read_choices(directory), holding, stamp=stamp, parts=parts)
 
     @classmethod
     def of_run(cls, directory: Path, choices: Choices, holding: object = None) -> ForestFiles:
         """Return the files of a run that has just written its trees, while others may still be missing."""
+        directory = absolute_path(directory)
+        stamp = RunStamp.of(directory)
         header, _ = read_header(part_paths(directory)[0], "trees")
-        return cls(directory, replace(header, levels=read_forest_levels(directory, header)), choices, holding)
+        header = replace(header, levels=read_forest_levels(directory, header))
+        return cls(directory, header, choices, holding, stamp=stamp)
 
     def with_choices(self, choices: Choices, *stages: str) -> ForestFiles:
         """Return the same files with other choices, made by these stages."""
         changed = (*self.changed, *stages)
-        return ForestFiles(self.directory, self.header, choices, self.holding, parts=self.parts, changed=changed)
+        return ForestFiles(
+            self.directory, self.header, choices, self.holding, stamp=self.stamp, parts=self.parts, changed=changed
+        )
+
+    def same_run(self) -> AbstractContextManager[None]:
+        """Check before and after a block that reads files that they are those of the forest that was opened.
+
+        Raises FormatError.
+        """
+        return same_run(self.stamp)
 
     @cached_property
+    @_of_same_run
     def parts(self) -> list[Span]:
         """The files of trees, each with its number of nodes as its metadata says. Raises FormatError."""
         return [check_part(path, self.header) for path in self.part_files]
@@ -219,8 +251,10 @@ class ForestFiles:
             nodes_schema(self.spec),
             lambda path, names: batches(Span(path), classes, names),
             self.holding,
+            self.stamp,
         )
 
+    @_of_same_run
     def read_parts(self) -> list[Nodes]:
         """Read and check the nodes of all trees, file by file. Raises FormatError."""
         parts = [join_nodes(list(read_span(span, self.header))) for span in self.parts]
@@ -230,17 +264,20 @@ class ForestFiles:
         return parts
 
     @property
+    @_of_same_run
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance."""
         return to_frame(read_features(self.directory / FEATURES_FILE, self.spec, self.identity))
 
     @property
+    @_of_same_run
     def run(self) -> pl.DataFrame:
         """One row per stage of training."""
         path = self.directory / RUN_FILE
         return to_frame(with_rows(read_table(path, "run", RUN, self.identity), path))
 
     @cached_property
+    @_of_same_run
     def origin(self) -> Origin | None:
         """The training table, or the merged forests; None for a forest that does not record them."""
         return read_origin(self.directory)
@@ -262,6 +299,7 @@ class ForestFiles:
         return self.has_oob and not self.config.boosts
 
     @cached_property
+    @_of_same_run
     def oob(self) -> OobReport:
         """The out-of-bag report. Raises ConfigError without one (`has_oob`), and FormatError."""
         if not self.config.bootstrap:
@@ -278,7 +316,7 @@ class ForestFiles:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
-        return OobReport(self.directory, self.spec, self.config.criterion, self.identity, self.holding)
+        return OobReport(self.directory, self.spec, self.config.criterion, self.identity, self.holding, self.stamp)
 
     @property
     def has_votes(self) -> bool:
@@ -286,13 +324,14 @@ class ForestFiles:
         return self.config.keep_votes and self.revised not in (_REVISED[PRUNED], _REVISED[CALIBRATED])
 
     @property
+    @_of_same_run
     def oob_votes(self) -> pl.LazyFrame:
         """One row per tree and out-of-bag row. Raises ConfigError without them (`has_votes`), and FormatError."""
         if not self.has_votes:
             raise ConfigError(
                 f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
             )
-        return read_votes(self.directory, self.identity, self.holding)
+        return read_votes(self.directory, self.identity, self.holding, self.stamp)
 
     @property
     def has_targets(self) -> bool:
@@ -300,11 +339,13 @@ class ForestFiles:
         return self.config.keep_targets
 
     @property
+    @_of_same_run
     def has_validation(self) -> bool:
         """True if the forest was trained with a validation set."""
         return not self.changed and (self.directory / VALIDATION_FILE).exists()
 
     @property
+    @_of_same_run
     def validation(self) -> pl.DataFrame:
         """Error on the validation set after each tree. Raises ConfigError without one, and FormatError."""
         if not self.has_validation:
@@ -315,11 +356,13 @@ class ForestFiles:
         return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity), path))
 
     @property
+    @_of_same_run
     def is_tuned(self) -> bool:
         """True if the forest is the winner of a comparison that `train(tune=...)` made."""
         return (self.directory / TUNING_FILE).exists()
 
     @property
+    @_of_same_run
     def tuning(self) -> pl.DataFrame:
         """The candidates of the comparison. Raises ConfigError without one (`is_tuned`), and FormatError."""
         if not self.is_tuned:
@@ -341,6 +384,7 @@ class ForestFiles:
         return f"{winner['candidate']}, of {tuning.height} candidates{loss}"
 
     @property
+    @_of_same_run
     def boosting(self) -> pl.DataFrame:
         """Weighted error and weight of each tree. Raises ConfigError unless boosted, and FormatError."""
         if not self.config.boosts:
@@ -350,16 +394,19 @@ class ForestFiles:
         return to_frame(read_boosting(self.directory, self.header))
 
     @cached_property
+    @_of_same_run
     def tree_votes(self) -> NDArray[np.float64] | None:
         """The weight of each tree's vote, float64 [trees]; None if all are equal. Raises FormatError."""
         return read_tree_votes(self.directory, self.header)
 
     @cached_property
+    @_of_same_run
     def ranks(self) -> Ranks | None:
         """The ranks of the training values, if the trees split on ranks. Raises FormatError."""
         return read_ranks(self.directory, self.spec, self.identity) if self.config.ranks else None
 
     @property
+    @_of_same_run
     def paths(self) -> list[Path]:
         """All files of the forest."""
         small = [self.directory / FEATURES_FILE, self.directory / RUN_FILE]
@@ -379,7 +426,7 @@ class ForestFiles:
 
         Raises OutputExistsError, and FormatError for files that are damaged or links.
         """
-        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
+        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy, self.same_run():
             for source in self.paths:
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -396,3 +443,5 @@ class ForestFiles:
                 seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), **dict.fromkeys(self.changed, 0.0)}
                 threads = self.run["threads"][0]
                 write_run(copy, seconds, threads, self.header, self.origin, self.choices)
+        if as_path(path).resolve() == self.directory.resolve():
+            self.stamp = RunStamp.of(self.directory)  # written over itself

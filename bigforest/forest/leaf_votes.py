@@ -34,6 +34,7 @@ from bigforest.forest.format import VOTES
 from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import first_tree, parts_in
+from bigforest.forest.run_stamp import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays
@@ -271,12 +272,12 @@ def votes_files(directory: Path) -> list[Path]:
     return parts_in(directory, VOTES_FOLDER)
 
 
-def read_votes(directory: Path, identity: str, holding: object) -> pl.LazyFrame:
+def read_votes(directory: Path, identity: str, holding: object, stamp: RunStamp | None) -> pl.LazyFrame:
     """Scan the kept leaves of a forest, by tree and row; columns VOTES. Raises FormatError."""
     paths = votes_files(directory)
     for path in paths:
         check_file(path, VOTES_KIND, VOTES, identity)
-    return scan(paths, VOTES, row_batches, holding)
+    return scan(paths, VOTES, row_batches, holding, stamp)
 
 
 def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFile) -> None:

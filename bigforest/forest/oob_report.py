@@ -18,6 +18,7 @@ from bigforest.columns.labels import label_type, proba_names, stored_labels
 from bigforest.errors import counted, damaged_forest
 from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
 from bigforest.forest.format import CURVE, POISSON, SPREAD, confusion, metrics, number_curve, number_metrics, oob_rows
+from bigforest.forest.run_stamp import RunStamp
 from bigforest.forest.tables import scan, to_frame
 from bigforest.html import facts_table, rows_table
 from bigforest.storage.parquet_footer import row_groups
@@ -54,9 +55,17 @@ class OobReport:
     ['trees', 'error', 'rows']
     """
 
-    def __init__(self, home: Path, spec: DataSpec, impurity: str, identity: str, holding: object = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        spec: DataSpec,
+        impurity: str,
+        identity: str,
+        holding: object = None,
+        stamp: RunStamp | None = None,
+    ) -> None:
         """home: directory of the forest, grown with this impurity. holding: kept alive as long as a LazyFrame of its
-        files is in use."""
+        files is in use. stamp: of the forest, which a LazyFrame checks."""
         directory = home / "oob"
         label = stored_labels(spec.target).type
         numbers = spec.target.is_regression
@@ -82,7 +91,7 @@ class OobReport:
                 raise damaged_forest(f"{file} has labels that are not classes ({error})") from error
 
         self.weighted = spec.weight is not None
-        self.rows = _as_target(scan(paths, columns, row_batches, holding), oob_rows(label, ()), dtype)
+        self.rows = _as_target(scan(paths, columns, row_batches, holding, stamp), oob_rows(label, ()), dtype)
         self.curve = read("curve", number_curve(impurity) if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
         self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))

@@ -17,6 +17,7 @@ from polars.io.plugins import register_io_source
 
 from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import METADATA_KEY, check_bytes, declared, file_kind
+from bigforest.forest.run_stamp import RunStamp, same_run
 from bigforest.storage.arrow import no_rows
 from bigforest.storage.atomic import check_output, staged
 
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 Batches = Callable[[Path, list[str] | None], Iterator[Any]]
 
 
-def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: object) -> pl.LazyFrame:
+def scan(
+    paths: list[Path], columns: pa.Schema, batches: Batches, holding: object, stamp: RunStamp | None
+) -> pl.LazyFrame:
     """Scan files of the schema `columns` as a LazyFrame, which keeps the object `holding` alive.
+
+    stamp  of the forest that they belong to; a query raises FormatError if it was replaced. None for no check.
 
     Polars never sees the files: bytes that are damaged but well checksummed could make it end the process. A query
     that meets damage raises FormatError.
@@ -42,16 +47,17 @@ def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: objec
         # A table without columns has no rows, so there is one at least.
         wanted = list(columns.names) if names is None else names or columns.names[:1]
         kept = pa.schema([columns.field(name) for name in wanted])
-        for path in paths:
-            check_bytes(path)
-            for batch in batches(path, wanted):
-                frame = to_frame(declared(batch, kept))
-                if rows is not None:
-                    frame = frame.head(rows)
-                    rows -= frame.height
-                yield frame if predicate is None else frame.filter(predicate)
-                if rows == 0:
-                    return
+        with same_run(stamp):
+            for path in paths:
+                check_bytes(path)
+                for batch in batches(path, wanted):
+                    frame = to_frame(declared(batch, kept))
+                    if rows is not None:
+                        frame = frame.head(rows)
+                        rows -= frame.height
+                    yield frame if predicate is None else frame.filter(predicate)
+                    if rows == 0:
+                        return
 
     return register_io_source(read, schema=schema)
 

@@ -88,7 +88,8 @@ class Calibration:
         self._classes = len(files.spec.target.classes)
         self._most = most
         self._path = oob_rows_path(files.directory, 0)
-        rows = _read(files, self._classes, most)
+        with files.same_run():
+            rows = _read(files, self._classes, most)
         if rows.place.size and (
             rows.place[-1] >= files.spec.rows or rows.number.max() >= files.spec.rows + files.spec.dropped
         ):

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 # methods of Forest that lead to them call the public functions of the package, which are imported when they are named.
 import bigforest
 from bigforest.columns.dataspec import DataSpec
-from bigforest.errors import ConfigError, FormatError, counted
+from bigforest.errors import ConfigError, counted
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.forest.choices import Choices, Power, Shrinkage
-from bigforest.forest.forest_files import RUN_FILE, ForestFiles
+from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SHARPENED, SHRUNK
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.origin import Origin
 from bigforest.forest.ranks import Ranks
+from bigforest.forest.run_stamp import replaced_forest
 from bigforest.html import facts_table
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
@@ -107,18 +108,17 @@ class Forest:
         self.loader = TreeLoader(files)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
-        """Send the path of the forest to other processes. Each opens it once, as long as its files do not change.
+        """Send the path of the forest, and the digest of its run, to other processes. Each opens a run once.
 
         A forest in a temporary folder, which is removed with this object, is sent as the bytes of its files.
         """
         files = self.files
         changed = (files.choices, files.changed) if files.changed else None
         if files.holding is not None:
-            content = {str(path.relative_to(files.directory)): path.read_bytes() for path in files.paths}
+            with files.same_run():
+                content = {str(path.relative_to(files.directory)): path.read_bytes() for path in files.paths}
             return _unpacked, (content, changed)
-        stamped = [*files.part_files, files.directory / RUN_FILE]
-        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in stamped]
-        return _reopened, (str(files.directory.resolve()), files.identity, tuple(stamps), changed)
+        return _reopened, (str(files.directory), None if files.stamp is None else files.stamp.digest, changed)
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{counted(len(self.classes), 'class')}, "
@@ -174,7 +174,7 @@ class Forest:
 
     @property
     def identity(self) -> str:
-        """A text that is equal for all files of one forest and no others: its dataspec and configuration."""
+        """A text that is equal for all files of one forest: its dataspec and configuration. Other runs may share it."""
         return self.files.identity
 
     @property
@@ -930,19 +930,19 @@ def _unpacked(content: dict[str, bytes], changed: _Changed) -> Forest:
 _opened: ProcessCache[Forest] = ProcessCache(2)
 
 
-def _reopened(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ...], changed: _Changed) -> Forest:
-    """Return the forest in a directory, opened again only if the stamps of its files have changed.
+def _reopened(directory: str, digest: str | None, changed: _Changed) -> Forest:
+    """Return the forest in a directory, opened once for each run, which this digest identifies.
 
-    Raises FormatError.
+    Raises FormatError if the directory contains another run.
     """
 
     def opened() -> Forest:
         files = ForestFiles.open(directory)
-        if files.identity != identity:
-            raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
+        if files.stamp is None or files.stamp.digest != digest:
+            raise replaced_forest(files.directory)
         return _with_changed(files, changed)
 
-    return _opened.get((directory, identity, stamps, changed), opened)
+    return _opened.get((directory, digest, changed), opened)
 
 
 class Tree:

@@ -129,7 +129,8 @@ class TreeLoader:
         def load_group(entries: range) -> Predictor:
             if entries not in kept:
                 kept.clear()
-                packed = trees.load(entries, resources.workers)
+                with self.files.same_run():
+                    packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
                 own, numbers = None, trees.numbers(entries)
                 grown = packed.counts[:, 0] - self.files.spec.target.offset if rule.by_spread else None
@@ -177,8 +178,9 @@ class TreeLoader:
         """Return all trees, read once by the first thread that asks for them. Raises FormatError."""
         with self._lock:
             if self._packed is None:
-                packed = load(self.files.parts, self.files.header, 0, available_threads(), lambdas=self._lambdas)
-                check_count(self.files.directory, packed.roots.size, self.files.header)
+                with self.files.same_run():
+                    packed = load(self.files.parts, self.files.header, 0, available_threads(), lambdas=self._lambdas)
+                    check_count(self.files.directory, packed.roots.size, self.files.header)
                 self._packed = packed
             return self._packed
 
@@ -190,10 +192,12 @@ class TreeLoader:
         if not rule.quantiles:
             return None
         if resources.memory is not None:
-            return read_targets(self.files.directory, self.files.header, resources.scratch, mapped=True)
+            with self.files.same_run():
+                return read_targets(self.files.directory, self.files.header, resources.scratch, mapped=True)
         with self._lock:
             if self._targets is None:
-                self._targets = read_targets(self.files.directory, self.files.header, None, mapped=False)
+                with self.files.same_run():
+                    self._targets = read_targets(self.files.directory, self.files.header, None, mapped=False)
             return self._targets
 
     def _leaf_means(self, packed: PackedTrees) -> NDArray[np.float64]:
@@ -202,7 +206,8 @@ class TreeLoader:
             return packed.counts[:, 0]
         with self._lock:
             if self._means is None:
-                grown = load(self.files.parts, self.files.header, 0, available_threads())
+                with self.files.same_run():
+                    grown = load(self.files.parts, self.files.header, 0, available_threads())
                 self._means = grown.counts[:, 0]
             return self._means
 
@@ -210,5 +215,6 @@ class TreeLoader:
         """Return the places and sizes of all trees, found once."""
         with self._lock:
             if self._surveyed is None:
-                self._surveyed = survey(self.files.directory, workers)._replace(lambdas=self._lambdas)
+                with self.files.same_run():
+                    self._surveyed = survey(self.files.directory, workers)._replace(lambdas=self._lambdas)
             return self._surveyed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
@@ -82,7 +83,9 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     votes = all(forest.has_votes for forest in forests)
     config = replace(first.config, trees=sum(forest.trees for forest in forests), keep_votes=votes)
     merged, origin = replace(first.files.header, config=config), _merged_origin(forests)
-    with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
+    with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory, ExitStack() as reading:
+        for forest in forests:
+            reading.enter_context(forest.files.same_run())
         directory.mkdir()
         written = 0
         for forest in forests:

@@ -94,9 +94,10 @@ def revise(
         if target not in source.schema:
             raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")
         begin = perf_counter()
-        parts = forest.files.read_parts()
-        counts = _counted(forest, parts, source, revision, resources, listener)
-        _write(forest, parts, directory, revision, counts)
+        with forest.files.same_run():
+            parts = forest.files.read_parts()
+            counts = _counted(forest, parts, source, revision, resources, listener)
+            _write(forest, parts, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
         kept = forest.choices.for_other_shares(forest.config.power)

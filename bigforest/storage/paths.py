@@ -118,6 +118,12 @@ def absolute(text: str | Path) -> str:
     return str(path) if is_remote(path) else os.path.abspath(path)  # noqa: PTH100 (Path.absolute keeps ..)
 
 
+def absolute_path(text: str | Path) -> Path:
+    """Return the path with the current folder before a relative one; later changes of that folder do not matter."""
+    path = as_path(text)
+    return path if is_remote(path) else path.absolute()
+
+
 def expanded(pattern: str | Path) -> list[Path]:
     """Return the files that match a glob, sorted by name."""
     path = as_path(pattern)

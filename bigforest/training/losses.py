@@ -75,8 +75,9 @@ class Rows(NamedTuple):
 def row_scores(forest: Forest, metric: str) -> RowScores:
     """Compute the scores of all training rows from the out-of-bag report of a forest. Raises FormatError."""
     target = forest.spec.target
-    batches = oob_row_batches(forest.directory, _columns(forest, metric))
-    pieces = [_scores(batch, forest, metric) for batch in batches]
+    with forest.files.same_run():
+        batches = oob_row_batches(forest.directory, _columns(forest, metric))
+        pieces = [_scores(batch, forest, metric) for batch in batches]
     score = np.concatenate([piece[0] for piece in pieces])
     if score.size != forest.spec.rows:
         rows = f"{counted(score.size, 'row')}, not {forest.spec.rows:,}"

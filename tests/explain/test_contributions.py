@@ -203,3 +203,16 @@ def test_contributions__keep_finished_files(tmp_path: Path, monkeypatch: Any) ->
         True,
     ]
     assert again["contributions"].equals(first["contributions"])
+
+
+def test_contributions__of_fewer_rows_replace_all_files(tmp_path: Path, monkeypatch: Any) -> None:
+    from bigforest.explain import contributions
+
+    case = grown_case(100)
+    monkeypatch.setattr(contributions, "_PART_ROWS", 30)
+    case.forest.explain(case.frame, tmp_path / "out", parts="shap")
+    rows = case.frame.head(30)
+    with pytest.raises(OutputExistsError, match="already exists"):
+        case.forest.explain(rows, tmp_path / "out", parts="shap", new_rows=True)
+    told = case.forest.explain(rows, tmp_path / "out", parts="shap", new_rows=True, overwrite=True)
+    assert told["shap"].equals(case.forest.explain(rows, parts="shap", new_rows=True)["shap"])
