@@ -15,7 +15,7 @@ from pathlib import Path
 from bigforest.errors import FormatError
 
 RUN_FILE = "run.parquet"
-# Bytes that are hashed at a time.
+# Bytes at the beginning and at the end of a file that are hashed.
 _READ_BYTES = 1 << 20
 
 
@@ -59,8 +59,8 @@ class RunStamp:
 def replaced_forest(directory: Path) -> FormatError:
     """Return the error of a folder that contains another forest than the one that was opened."""
     return FormatError(
-        f"the forest in {directory} was replaced by another one after it was opened; open it again with "
-        "bigforest.read_forest"
+        f"the forest in {directory} was replaced by another one after it was opened, as its {RUN_FILE} differs; open it "
+        "again with bigforest.read_forest"
     )
 
 
@@ -87,8 +87,13 @@ def _status(path: Path) -> tuple[int, int, int, int]:
 
 
 def _digest(path: Path) -> str:
-    found = hashlib.sha256()
+    """Return a digest of a file: of all of it, unless it is larger than any run.parquet, which is a few kilobytes."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no file")  # a pipe would be waited for
+    size = path.stat().st_size
+    found = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
-        while piece := file.read(_READ_BYTES):
-            found.update(piece)
+        found.update(file.read(_READ_BYTES))
+        file.seek(max(0, size - _READ_BYTES))
+        found.update(file.read(_READ_BYTES))
     return found.hexdigest()[:32]

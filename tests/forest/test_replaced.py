@@ -18,7 +18,7 @@ from bigforest.errors import FormatError, OutputExistsError
 from bigforest.predict.forest import Forest
 
 OPTIONS: dict[str, Any] = {"trees": 20, "keep_votes": True}
-REPLACED = "was replaced by another one after it was opened; open it again with bigforest.read_forest"
+REPLACED = "was replaced by another one after it was opened"
 
 
 def tables() -> tuple[pl.DataFrame, pl.DataFrame]:
