@@ -59,8 +59,8 @@ class RunStamp:
 def replaced_forest(directory: Path) -> FormatError:
     """Return the error of a folder that contains another forest than the one that was opened."""
     return FormatError(
-        f"the forest in {directory} was replaced by another one after it was opened, as its {RUN_FILE} differs; open it "
-        "again with bigforest.read_forest"
+        f"the forest in {directory} was replaced by another one after it was opened, as its {RUN_FILE} differs; open "
+        "it again with bigforest.read_forest"
     )
 
 
