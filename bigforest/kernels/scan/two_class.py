@@ -237,6 +237,14 @@ def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, 
 
 
 @inlined
+def ends_here(first, after, shift, left):
+    """Return whether every split within these buckets is scored once they are opened: few codes, or few rows."""
+    inside = left[after] - left[first]
+    weight = np.uint64((inside >> _HALF) + (inside & _LOW_HALF))
+    return (after - first) << np.uint64(shift) <= _FEW_CODES or weight <= _PAIRED_INSIDE
+
+
+@inlined
 def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
     """Put the buckets that may hide a better split on two.ranges, neighbours together; return how many wait there."""
     bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
@@ -244,8 +252,10 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
     k = ZERO
     while k < found:
         first = np.uint64(work.places[k])
-        after = first
-        while k < found and np.uint64(work.places[k]) == after:
+        after = first + ONE
+        k += ONE
+        # Only ranges that are not opened again are joined: others have to become smaller.
+        while k < found and np.uint64(work.places[k]) == after and ends_here(first, after + ONE, shift, left):
             after += ONE
             k += ONE
         two.ranges[waiting, 0] = low + np.uint32(first << np.uint64(shift))
