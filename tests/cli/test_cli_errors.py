@@ -419,7 +419,7 @@ def test_shrink__without_an_estimate_names_the_option(run: Run, folder: Path) ->
 def test_train__on_a_damaged_store(run: Run, folder: Path) -> None:
     run("encode", "things.parquet", "--out", "things.store")
     run("train", "things.store", "--weight", "noise")
-    assert "was made without weight, not with 'noise'" in run.err
+    assert "was made without --weight, not with 'noise'" in run.err
     Path("things.store/manifest.json").write_text("{")
     before = contents(folder)
     run("train", "things.store")
