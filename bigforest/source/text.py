@@ -138,9 +138,12 @@ def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
     if not names:
         raise not_readable(file, "CSV", "it has no header")
     check_names(names, str(file))  # Polars would rename the second column of a name silently
-    schema = dict.fromkeys(names, pl.String())
+    doubled = [name.replace('"', '""') for name in names]  # as Polars leaves quotes within a name
     missing = list(rules.missing) or None
-    return pl.scan_csv(str(file), glob=False, separator=mark, null_values=missing, schema=schema)
+    scan = pl.scan_csv(
+        str(file), glob=False, separator=mark, null_values=missing, schema=dict.fromkeys(doubled, pl.String())
+    )
+    return scan if doubled == names else scan.rename(dict(zip(doubled, names, strict=True)))
 
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:

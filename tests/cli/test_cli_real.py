@@ -28,7 +28,18 @@ def test_tour__train_oob_inspect_predict(run: Run, folder: Path) -> None:
     run("train", "things.parquet", "--trees", "12")
     assert (run.code, run.err) == (0, "")
     words = run.out.split()
-    for expected in ("80", "features", "2", "trees", "12", "bag", "things.forest", "encode", "grow", "oob"):
+    for expected in (
+        "80",
+        "features",
+        "2",
+        "trees",
+        "12",
+        "bag",
+        str(folder / "things.forest"),
+        "encode",
+        "grow",
+        "oob",
+    ):
         assert expected in words
     run("oob", "things.forest")
     assert run.code == 0
@@ -56,7 +67,7 @@ def test_tour__encode_then_train(run: Run, folder: Path) -> None:
     facts = run.json("encode", "things.parquet", "--out", "things.store", "--max-bins", "16")
     assert (facts["store"], facts["rows"], facts["features"]) == ("things.store", 80, 2)
     facts = run.json("train", "things.store", "--trees", "3")
-    assert facts["forest"] == "things.forest"
+    assert facts["forest"] == str(folder / "things.forest")
     assert list(facts["seconds"]) == ["compile", "choose", "grow", "oob"]
     assert run.json("inspect", "things.forest")["config"]["max_bins"] == 16
 

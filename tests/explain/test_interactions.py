@@ -58,13 +58,12 @@ def test_interactions__are_those_over_all_subsets(seed: int, rows: int, kind: st
 def test_interactions__are_those_of_shap() -> None:
     shap = pytest.importorskip("shap")
     pytest.importorskip("sklearn")
-    from bigforest.export.sklearn import to_sklearn
 
     random = np.random.default_rng(3)
     matrix = random.normal(size=(300, 5)).astype(np.float32)
     target = matrix[:, 0] * matrix[:, 1] + np.abs(matrix[:, 2]) + random.normal(size=300) * 0.1
     forest = bf.train((matrix, target), task="regression", trees=5, max_depth=5, mtry=3)
-    peer = shap.TreeExplainer(to_sklearn(forest), feature_perturbation="tree_path_dependent")
+    peer = shap.TreeExplainer(forest.to_sklearn(), feature_perturbation="tree_path_dependent")
     rows = [0, 7, 19]
     expected = peer.shap_interaction_values(matrix[rows])
     names = forest.spec.feature_names

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.export.sklearn import to_sklearn
 
 ROWS, FEATURES = 200, 4
 
@@ -26,7 +25,7 @@ def drawn(task: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 def grown(request: Any) -> tuple[bf.Forest, np.ndarray[Any, Any], Any]:
     matrix, target = drawn(request.param)
     forest = bf.train((matrix, target), task=request.param, trees=6, max_depth=5, threads=1)
-    return forest, matrix, to_sklearn(forest)
+    return forest, matrix, forest.to_sklearn()
 
 
 def by_class(forest: bf.Forest, found: pl.DataFrame, columns: list[str]) -> np.ndarray[Any, Any]:

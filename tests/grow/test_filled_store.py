@@ -295,5 +295,5 @@ def test_train__fills_with_values_beyond_float32() -> None:
 
 
 def test_train__refuses_ranks_with_missing_values() -> None:
-    with pytest.raises(ConfigError, match="categories or missing values in 'a'"):
+    with pytest.raises(ConfigError, match="ranks need numbers without missing values, unlike 'a'"):
         bigforest.train(table(), target="class", family="sparse-oblique", ranks=True)

@@ -364,7 +364,7 @@ def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any,
 
 
 def test_train__ranks_take_no_category(tmp_path: Path) -> None:
-    with pytest.raises(BigForestError, match="categories or missing values in 'carrier'"):
+    with pytest.raises(BigForestError, match="ranks need numbers without missing values, unlike 'carrier'"):
         options = {"family": "sparse-oblique", "ranks": True}
         bigforest.train(table(), "kind", out=tmp_path / "f", exclude=["minutes"], **options)
     assert list(tmp_path.iterdir()) == []

@@ -94,9 +94,9 @@ def test_train__columns_that_mean_nothing_are_left_out(tmp_path: Path) -> None:
     assert forest.config == said.config
     assert forest.nodes.collect().equals(said.nodes.collect())
     assert forest.oob.error < 0.8 * bf.train(frame, "y", **rotated(axes_from=())).oob.error
+    assert (forest.predict(frame)["prediction"] == said.predict(frame)["prediction"]).all()
     more = bf.train(frame, resume=tmp_path / "forest", **rotated(trees=8))  # auto again keeps what was chosen
     assert (more.config.axes_from, more.trees) == (("a", "b"), 8)
-    assert (forest.predict(frame)["prediction"] == said.predict(frame)["prediction"]).all()
 
 
 @compiled
