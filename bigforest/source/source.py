@@ -157,7 +157,6 @@ def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
 
     Raises DataError if it is not the file of the stamp.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if is_remote(path):
@@ -166,7 +165,7 @@ def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
         with pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=_FAR_PAGE_BYTES) as file:
             yield file
         return
-    with pa.OSFile(str(path)) as content:
+    with Path(path).open("rb", buffering=0) as content:  # pa.OSFile has no fileno in pyarrow 21
         if stamp is not None:
             stamp.check_open(content.fileno())
         with pq.ParquetFile(content, pre_buffer=False, buffer_size=PAGE_BYTES) as file:
