@@ -221,7 +221,7 @@ def notice_repeats(store: Store) -> str | None:
 
 
 def _repeated(store: Store) -> tuple[int, int]:
-    """Return the number of rows looked at, and of those that equal an earlier one, by hashes of 64 bits."""
+    """Return the number of rows that were compared, and of rows equal to an earlier row, by hashes of 64 bits."""
     count = block_count(store.rows)
     blocks = range(0, count, -(-count // _BLOCKS))
     spans = [block_span(store.rows, block) for block in blocks]

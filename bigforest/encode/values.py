@@ -206,7 +206,7 @@ class MissingRows:
 
 
 def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
-    """Return the codes of all rows, uint32, from those of rows with a value: they move up by one, and 0 is missing."""
+    """Return the codes of all rows, uint32, from the codes of rows with a value. Codes move up by one; 0 is missing."""
     above = codes.astype(np.uint32) + np.uint32(1)
     if absent is None:
         return above

@@ -1,4 +1,4 @@
-"""The workers behind a Dask client: how many there are, whether they fit the client, and what they have done."""
+"""Workers behind a Dask client: their number, checks that they fit the client, and their statistics."""
 
 from __future__ import annotations
 

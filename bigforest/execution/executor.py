@@ -103,7 +103,7 @@ class Executor(ABC):
         merge: Callable[[Result, Result], Result],
         shared: tuple[Any, ...] = (),
     ) -> Result:
-        """Return the results of all tasks, of which there is at least one, merged in pairs in any order.
+        """Merge the results of all tasks (at least one) in pairs, in any order, and return the merged result.
 
         `merge` does not change its arguments.
         """
@@ -255,7 +255,7 @@ def reduce_on_threads(
     merge: Callable[[Result, Result], Result],
     workers: int,
 ) -> Result:
-    """Return the results of all calls merged as they end, each of which is freed then. See `run_on_threads`."""
+    """Merge the results of all calls as they end, freeing each, and return the merged result. See `run_on_threads`."""
     merged: list[Result] = []
 
     def add(_: int, found: Result) -> None:

@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class ProcessCache(Generic[Value]):
-    """Values by key, each made once, of which the `size` last used ones are kept; for several threads.
+    """Thread-safe cache of values by key. Each is made once; the `size` last used values are kept.
 
     Values of runs that ended without forgetting theirs, as when a task on another machine failed, are dropped.
     """

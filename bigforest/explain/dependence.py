@@ -342,7 +342,7 @@ def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series |
 
 
 def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Centre effects to mean 0 over the rows, each of which counts at the middle of its interval."""
+    """Centre effects to mean 0 over the rows. Each row counts at the middle of its interval."""
     if effect.shape[0] < 2 or not rows.sum():
         return np.zeros(effect.shape)
     middle = (effect[1:] + effect[:-1]) / 2

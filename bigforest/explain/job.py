@@ -189,7 +189,7 @@ class ExplainJob:
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError if the rows are recognisably not those that the forest was grown on."""
+    """Raise DataError if the rows recognisably differ from the rows that the forest was grown on."""
     spec = forest.spec
     kept = table.labelled_rows()
     advice = f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"

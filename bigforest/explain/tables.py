@@ -68,7 +68,7 @@ class ExplanationFolder:
         return own
 
     def _check_ours(self) -> None:
-        """Raise OutputExistsError for a folder that holds other tables, of which those here would become a part."""
+        """Raise OutputExistsError if the folder holds tables of another explanation."""
         kind = known_folder(self.path)
         foreign = next((file for file in self.path.glob("*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:

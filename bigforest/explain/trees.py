@@ -170,7 +170,7 @@ def _split_features(nodes: Nodes) -> _SplitFeatures:
 
 
 def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
-    """Count the features of parents with those of their children."""
+    """Count pairs of the feature of a parent and the feature of its child."""
     child = np.flatnonzero(parent[own.node] >= 0)
     above = parent[own.node[child]]
     number = own.start[above + 1] - own.start[above]

@@ -285,8 +285,6 @@ from tests.grow.test_passes import parts
 def compiled():
     modules = [module for name, module in sys.modules.items() if name.startswith("bigforest.kernels.")]
     found = {value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)}
-    # Copying codes by rows is compiled for the widths of a table when it is first needed: that takes a moment.
-    found = {kernel for kernel in found if kernel.__name__ != "transpose"}
     return {f"{kernel.__name__}{each}" for kernel in found for each in kernel.signatures}
 
 store = Store.open(Path(sys.argv[1]))

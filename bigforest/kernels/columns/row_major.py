@@ -40,8 +40,6 @@ def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> Non
     matrices: tuple[NDArray[Any], ...] = codes[:3]
     results: tuple[NDArray[Any], ...] = by_row[:3]
     for matrix, result in zip(matrices, results, strict=True):
-        if not len(matrix):
-            continue  # so that nothing is compiled for this width
         transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop])
 
 
