@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,12 +21,31 @@ if TYPE_CHECKING:
 # Rows of a table that are shown; the file has all.
 SHOWN = 10
 
+# A name in quotes, to the comma after it.
+_QUOTED = re.compile(r'"((?:[^"]|"")*)",')
 
-def _group(text: str) -> tuple[str, list[str]]:
+
+def _group(text: str) -> tuple[str, str]:
     name, equals, columns = text.partition("=")
     if not equals or not name:
         raise typer.BadParameter(f"a group is NAME=COL,COL,..., not {text!r}", param_hint="--group")
-    return name, columns.split(",")
+    return name, columns
+
+
+def _columns(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return names between commas. A known name may have commas itself, and one in quotes is read as in CSV."""
+    names, left = [], f"{text},"
+    while left:
+        quoted = _QUOTED.match(left)
+        ends = [place for place, mark in enumerate(left) if mark == ","]
+        end = next((end for end in reversed(ends) if left[:end] in known), ends[0])
+        if quoted and left[:end] not in known:
+            names.append(quoted[1].replace('""', '"'))
+            end = quoted.end() - 1
+        else:
+            names.append(left[:end])
+        left = left[end + 1 :]
+    return tuple(names)
 
 
 # By the names of `explain_forest`, with its defaults; the order is that of --help.
@@ -50,7 +71,6 @@ EXPLAIN = {
         "COL[,COL]",
         "Feature, or two, to vary; repeat for more.",
         "--feature",
-        read=lambda texts: [tuple(text.split(",")) for text in texts],
     ),
     "grid": option(int, "N", "Maximum number of values at which a feature is varied.", default=20),
     "individual": option(int, "N", "Rows whose individual curves are kept.", default=0),
@@ -120,6 +140,12 @@ def explain(
     import bigforest
 
     how["parts"] = list(parts) or None
+    if "groups" in how or "features" in how:
+        known = frozenset(bigforest.read_forest(forest).spec.feature_names)
+        if "groups" in how:
+            how["groups"] = {name: _columns(text, known) for name, text in how["groups"].items()}
+        if "features" in how:
+            how["features"] = [_columns(text, known) for text in how["features"]]
     out = how.pop("out", options.named_after(forest, ".explanation"))
     if how.pop("plan", False):
         limits = {name: run[name] for name in ("threads", "scratch", "memory") if name in run}

@@ -95,3 +95,22 @@ def test_explain__a_class_of_a_regression_is_refused(tmp_path: Path) -> None:
     found = run(tmp_path / "a.forest", "--importance", "--class", "low", "--out", tmp_path / "x")
     assert found.exit_code == 2 and not (tmp_path / "x").exists()
     assert "--class does not apply to this forest" in found.output
+
+
+def test_explain__names_with_commas(tmp_path: Path) -> None:
+    first, second, third = "Height, cm", 'a "b", c', "w"
+    rows = {first: [1.0, 2.0, 3.0, 4.0] * 6, second: [1.0, 2.0] * 12, third: [3.0, 1.0, 2.0] * 8, "y": [0, 1] * 12}
+    bf.train(rows, "y", trees=2, out=tmp_path / "f")
+    pl.DataFrame(rows).write_parquet(tmp_path / "t.parquet")
+    quoted = '"a ""b"", c"'
+    for place, texts in enumerate(([first, f"{first},{third}", second], [f'"{first}"', f'w,"{first}"', quoted])):
+        out, features = tmp_path / f"why{place}", [part for text in texts for part in ("--feature", text)]
+        group = ("--group", f"all={texts[0]},{texts[2]},w")
+        found = run(
+            tmp_path / "f", tmp_path / "t.parquet", "--dependence", "--permutation", *features, *group, "--out", out
+        )
+        assert found.exit_code == 0, found.output
+        assert set(pl.read_parquet(out / "dependence.parquet")["feature"]) == {first, second}
+        pairs = pl.read_parquet(out / "dependence-pairs.parquet")
+        assert {*pairs["feature_a"], *pairs["feature_b"]} == {first, third}, pairs
+        assert "all" in pl.read_parquet(out / "permutation.parquet")["feature"]
