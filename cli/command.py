@@ -9,6 +9,7 @@ import re
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from time import perf_counter
@@ -245,7 +246,8 @@ class GuardedCommand(TyperCommand):
             traceback.print_exception(error)
         _print_error(message)
         if wants_json:
-            _print_object(message, type(error).__name__)
+            with suppress(OSError):  # standard output may be what failed
+                _print_object(message, type(error).__name__)
         return typer.Exit(code)
 
 

@@ -131,7 +131,7 @@ def _child(order: dict[str, Any], answer: int) -> None:
     os._exit(0)
 
 
-def _warm_up(folder: Path) -> None:
+def warm_up(folder: Path) -> None:
     """Load and compile whatever a training needs after encoding."""
     from bigforest.columns.dataspec import TargetSpec
     from bigforest.events import silent
@@ -163,7 +163,7 @@ def _warm_up(folder: Path) -> None:
 
 def _serve() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        _warm_up(Path(folder))
+        warm_up(Path(folder))
     for line in sys.stdin:
         running = []
         for order in json.loads(line):

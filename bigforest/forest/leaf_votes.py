@@ -280,11 +280,11 @@ def read_votes(directory: Path, identity: str, holding: object, stamp: RunStamp 
     return scan(paths, VOTES, row_batches, holding, stamp)
 
 
-def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFile) -> None:
-    """Task: write the votes of the trees of a file of leaves. Memory: a chunk, and a row group."""
-    trees = range(file.trees.start, min(file.trees.stop, config.trees))
+def write_votes(directory: Path, store: Store, config: TrainConfig, files: Sequence[LeafFile], trees: range) -> None:
+    """Task: write the votes of the trees of a part, from the files of leaves. Memory: a chunk, and a row group."""
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
-    tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers))
+    known = ((file, tree) for file in files for tree in file.trees if tree in trees)
+    tables = (table for file, tree in known for table in _tables(file, tree, store.row_numbers))
     write_tables(VOTES, tables, path, VOTES_KIND, Header(store.spec, config))
 
 

@@ -49,7 +49,7 @@ from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.tree_votes import read_tree_votes
-from bigforest.grow.forest import ForestJob
+from bigforest.grow.forest import ForestJob, part_groups
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
@@ -156,8 +156,9 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         write_report(store, config, inputs, tallies, changes, writers)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
-            files, shared = [(file,) for file in leaves.files], (directory, store, config)
-            resources.executor(resources.workers).run(write_votes, files, lambda *_: None, shared)
+            parts = [(trees,) for trees in part_groups(store.rows, config.trees)]
+            shared = (directory, store, config, leaves.files)
+            resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
     remove(directory / FOLDER)
     return Choices(shrinkage, power)
 

@@ -308,6 +308,7 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some network disks cannot do this for folders
+            error.filename = str(path)
             raise
     finally:
         os.close(handle)

@@ -197,8 +197,10 @@ def write_atomically(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.add_note(f"while writing {path}")
         raise
 
 

@@ -44,6 +44,7 @@ from bigforest.storage.atomic import (
     naming_refusal,
     remove,
     set_aside,
+    sync,
     sync_all,
     write_durably,
 )
@@ -136,6 +137,7 @@ class Race:
         with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
             store, state = self._entered()
         if state.winner is not None and is_forest(out / WINNER):
+            remove(out / _FORESTS)  # if the comparison was killed while it removed them
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(state, self.listener)
@@ -335,7 +337,7 @@ def _tell_of_shares(state: ComparisonState, listener: Listener) -> None:
 
 
 def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
-    """Name the winner, move its forest into place, write the tables, and remove the other forests."""
+    """Name the winner, write the tables, move its forest into place, and remove the other forests."""
     racing = state.racing
     if state.winner is None:
         scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
@@ -344,14 +346,14 @@ def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
         crossed = cross_fitted(scores, rows)
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
-    if not is_forest(out / WINNER):
-        if state.run.location is not None:  # for a table in memory it keeps naming the store of the comparison
-            name_table(_forest_of(out, state.winner), state.run.location, state.run.exclude)
-        sync_all(_forest_of(out, state.winner))
-        _forest_of(out, state.winner).rename(out / WINNER)
     for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
         with write_durably(out / f"{name}.parquet") as path:
             table.write_parquet(path)
+    if state.run.location is not None:  # for a table in memory it keeps naming the store of the comparison
+        name_table(_forest_of(out, state.winner), state.run.location, state.run.exclude)
+    sync_all(_forest_of(out, state.winner))
+    _forest_of(out, state.winner).rename(out / WINNER)  # the comparison is finished
+    sync(out)
     remove(out / _FORESTS)
 
 

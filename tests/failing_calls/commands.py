@@ -1,0 +1,108 @@
+"""The commands whose calls fail, and how each goes on afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import bigforest
+from bigforest.events import Event, StageAdvanced
+
+_TRAIN = ["train", "../home/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
+# Files with timings.
+TIMED = ("run.parquet", "candidates.parquet", "race.json", "explain.json")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line that writes `out` in the current folder, where the tables and forests are in ../home.
+
+    again  the command that goes on once there is a forest, finished or not
+    """
+
+    line: list[str]
+    again: list[str] | None = None
+
+
+def _train(*options: str) -> Command:
+    return Command([*_TRAIN, *options], ["train", "--resume", "out", "--threads", "1", "--quiet"])
+
+
+def _on_forest(*words: str) -> Command:
+    return Command([*words, "--quiet", "--out", "out"])
+
+
+COMMANDS = {
+    "train": _train(),
+    "passes": _train("--memory", "SMALLEST"),
+    "votes": _train("--keep-votes"),
+    "regression": _train("--target", "x0", "--keep-targets"),
+    "resumed": Command(["train", "--resume", "out", "--threads", "1", "--quiet"]),
+    "predict": _on_forest("predict", "../home/a.forest", "../home/test.parquet", "--proba", "--threads", "1"),
+    "encode": _on_forest("encode", "../home/table.parquet", "--target", "y", "--threads", "1"),
+    "compare": _on_forest(
+        "compare", "../home/table.parquet", "--target", "y", "--candidates", "2", "--trees", "5", "--threads", "1"
+    ),
+    "explain": _on_forest(
+        "explain",
+        "../home/a.forest",
+        "../home/table.parquet",
+        "--importance",
+        "--trees",
+        "--permutation",
+        "--threads",
+        "1",
+    ),
+    "merge": _on_forest("merge", "../home/a.forest", "../home/b.forest"),
+    "export": _on_forest("export", "../home/a.forest", "--to", "sql"),
+    "report": _on_forest("report", "../home/a.forest", "--threads", "1"),
+    "calibrate": _on_forest("calibrate", "../home/a.forest", "../home/test.parquet", "--threads", "1"),
+    "validate": _on_forest("validate", "../home/a.forest", "../home/test.parquet", "--threads", "1"),
+    "shrink": _on_forest("shrink", "../home/a.forest", "--data", "../home/table.parquet", "--threads", "1"),
+}
+
+
+def make_home(home: Path, place: Path) -> None:
+    """Write the tables and forests that the commands read, and an interrupted training that belongs to `place`."""
+    home.mkdir()
+    draw = np.random.default_rng(5)
+    columns = {f"x{index}": draw.normal(size=150).round(2) for index in range(3)}
+    late = columns["x0"] + columns["x1"] + draw.normal(size=150) > 0
+    table = pl.DataFrame({**columns, "y": np.where(late, "late", "fine")})
+    table.head(100).write_parquet(home / "table.parquet")
+    table.tail(50).write_parquet(home / "test.parquet")
+    for name, seed in (("a", 0), ("b", 9)):
+        bigforest.train(home / "table.parquet", "y", out=home / f"{name}.forest", trees=4, threads=1, seed=seed)
+
+    plan = bigforest.plan_training(home / "table.parquet", "y", trees=2, threads=1)
+    (home / "memory").write_text(str(plan.smallest))
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "grow" and event.done >= 1:
+            raise KeyboardInterrupt
+
+    place.mkdir()
+    with contextlib.suppress(KeyboardInterrupt):
+        bigforest.train(home / "table.parquet", "y", out=place / "out", trees=2, threads=1, listener=interrupt)
+    (place / "out.unfinished").rename(home / "out.unfinished")
+
+
+def lay(command: str, home: Path, place: Path) -> None:
+    """Make an empty folder for a command; that of "resumed" has the interrupted training."""
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "temporary").mkdir(parents=True)
+    if command == "resumed":
+        shutil.copytree(home / "out.unfinished", place / "out.unfinished")
+
+
+def content(place: Path) -> dict[str, bytes]:
+    """Return the files and empty folders below a folder; those with timings are empty."""
+    return {
+        str(path.relative_to(place)): b"" if path.is_dir() or path.name in TIMED else path.read_bytes()
+        for path in sorted(place.rglob("*"))
+    }

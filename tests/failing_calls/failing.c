@@ -1,0 +1,158 @@
+/* Makes one call of the system fail, or ends the process there; loaded before the C library (LD_PRELOAD).
+ *
+ * Only calls count that change, open or map something below one folder: writing, flushing, truncating, mapping, opening,
+ * renaming, making folders. `fail_at` chooses the folder, the number of the call, and its error, 0 for SIGKILL.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static char folder[PATH_MAX];
+static atomic_long left = -1;
+static int number_of_error;
+static char hit[PATH_MAX + 64];
+
+void fail_at(const char *below, long call, int error) {
+    snprintf(folder, sizeof folder, "%s", below);
+    number_of_error = error;
+    atomic_store(&left, call);
+}
+
+/* The call that failed, "" if there was none. */
+const char *failed_call(void) { return hit; }
+
+static int is_below(const char *path) {
+    size_t length = strlen(folder);
+    return length && strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == 0);
+}
+
+static int fails(const char *name, const char *path) {
+    if (atomic_load(&left) < 0 || !is_below(path) || atomic_fetch_sub(&left, 1) != 0) return 0;
+    snprintf(hit, sizeof hit, "%s %s", name, path + strlen(folder));
+    if (number_of_error == 0) kill(getpid(), SIGKILL);
+    errno = number_of_error;
+    return 1;
+}
+
+static void path_of(int file, char *path) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    path[length < 0 ? 0 : length] = 0;
+}
+
+static int fails_file(const char *name, int file) {
+    char path[PATH_MAX];
+    int before = errno;
+    if (atomic_load(&left) < 0) return 0;
+    path_of(file, path);
+    errno = before;
+    return fails(name, path);
+}
+
+static int fails_at(const char *name, int directory, const char *path) {
+    char whole[2 * PATH_MAX + 2], start[PATH_MAX] = "";
+    if (atomic_load(&left) < 0) return 0;
+    if (path[0] == '/') return fails(name, path);
+    if (directory == AT_FDCWD) {
+        if (!getcwd(start, sizeof start)) return 0;
+    } else {
+        path_of(directory, start);
+    }
+    snprintf(whole, sizeof whole, "%s/%s", start, path);
+    return fails(name, whole);
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define MODE(flags) \
+    mode_t mode = 0; \
+    if ((flags) & (O_CREAT | O_TMPFILE)) { \
+        va_list rest; \
+        va_start(rest, flags); \
+        mode = va_arg(rest, mode_t); \
+        va_end(rest); \
+    }
+
+int open(const char *path, int flags, ...) {
+    MODE(flags)
+    return fails_at("open", AT_FDCWD, path) ? -1 : NEXT(open)(path, flags, mode);
+}
+int open64(const char *path, int flags, ...) {
+    MODE(flags)
+    return fails_at("open", AT_FDCWD, path) ? -1 : NEXT(open64)(path, flags, mode);
+}
+int openat(int directory, const char *path, int flags, ...) {
+    MODE(flags)
+    return fails_at("open", directory, path) ? -1 : NEXT(openat)(directory, path, flags, mode);
+}
+int openat64(int directory, const char *path, int flags, ...) {
+    MODE(flags)
+    return fails_at("open", directory, path) ? -1 : NEXT(openat64)(directory, path, flags, mode);
+}
+FILE *fopen(const char *path, const char *how) {
+    return fails_at("open", AT_FDCWD, path) ? NULL : NEXT(fopen)(path, how);
+}
+FILE *fopen64(const char *path, const char *how) {
+    return fails_at("open", AT_FDCWD, path) ? NULL : NEXT(fopen64)(path, how);
+}
+ssize_t write(int file, const void *bytes, size_t size) {
+    return fails_file("write", file) ? -1 : NEXT(write)(file, bytes, size);
+}
+ssize_t pwrite(int file, const void *bytes, size_t size, off_t at) {
+    return fails_file("write", file) ? -1 : NEXT(pwrite)(file, bytes, size, at);
+}
+ssize_t pwrite64(int file, const void *bytes, size_t size, off64_t at) {
+    return fails_file("write", file) ? -1 : NEXT(pwrite64)(file, bytes, size, at);
+}
+ssize_t writev(int file, const struct iovec *parts, int number) {
+    return fails_file("write", file) ? -1 : NEXT(writev)(file, parts, number);
+}
+ssize_t copy_file_range(int from, off64_t *start, int to, off64_t *at, size_t size, unsigned flags) {
+    return fails_file("write", to) ? -1 : NEXT(copy_file_range)(from, start, to, at, size, flags);
+}
+ssize_t sendfile(int to, int from, off_t *start, size_t size);
+ssize_t sendfile(int to, int from, off_t *start, size_t size) {
+    return fails_file("write", to) ? -1 : NEXT(sendfile)(to, from, start, size);
+}
+int fsync(int file) { return fails_file("fsync", file) ? -1 : NEXT(fsync)(file); }
+int fdatasync(int file) { return fails_file("fsync", file) ? -1 : NEXT(fdatasync)(file); }
+int ftruncate(int file, off_t size) { return fails_file("truncate", file) ? -1 : NEXT(ftruncate)(file, size); }
+int ftruncate64(int file, off64_t size) { return fails_file("truncate", file) ? -1 : NEXT(ftruncate64)(file, size); }
+int fallocate(int file, int mode, off_t at, off_t size) {
+    return fails_file("truncate", file) ? -1 : NEXT(fallocate)(file, mode, at, size);
+}
+int posix_fallocate(int file, off_t at, off_t size) {
+    return fails_file("truncate", file) ? number_of_error : NEXT(posix_fallocate)(file, at, size);
+}
+int rename(const char *from, const char *to) {
+    return fails_at("rename", AT_FDCWD, to) ? -1 : NEXT(rename)(from, to);
+}
+int renameat(int here, const char *from, int there, const char *to) {
+    return fails_at("rename", there, to) ? -1 : NEXT(renameat)(here, from, there, to);
+}
+int renameat2(int here, const char *from, int there, const char *to, unsigned flags) {
+    return fails_at("rename", there, to) ? -1 : NEXT(renameat2)(here, from, there, to, flags);
+}
+int mkdir(const char *path, mode_t mode) { return fails_at("mkdir", AT_FDCWD, path) ? -1 : NEXT(mkdir)(path, mode); }
+int mkdirat(int directory, const char *path, mode_t mode) {
+    return fails_at("mkdir", directory, path) ? -1 : NEXT(mkdirat)(directory, path, mode);
+}
+void *mmap(void *address, size_t size, int protection, int flags, int file, off_t at) {
+    if (file >= 0 && fails_file("map", file)) return MAP_FAILED;
+    return NEXT(mmap)(address, size, protection, flags, file, at);
+}
+void *mmap64(void *address, size_t size, int protection, int flags, int file, off64_t at) {
+    if (file >= 0 && fails_file("map", file)) return MAP_FAILED;
+    return NEXT(mmap64)(address, size, protection, flags, file, at);
+}

@@ -1,0 +1,157 @@
+"""Runs the command line in forked children, in which a call of the system fails.
+
+As a script, a server: it loads everything once and forks a child for each order, a line of JSON. It never uses Polars
+itself, whose threads a fork would lose.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KILLED = -int(signal.SIGKILL)
+# Exit code of a child whose command raised something.
+_RAISED = 99
+# Seconds after which a child is taken for hanging.
+_PATIENCE = 120
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The end of a command.
+
+    code   its exit code, or the negative number of its signal
+    error  standard error
+    call   the call that failed, with the path in the folder, or "" if none did. Unknown of a killed child
+    """
+
+    code: int
+    error: str
+    call: str
+
+
+class Server:
+    """The server, as the tests see it; a context manager. `failing` is the compiled library."""
+
+    def __init__(self, failing: Path) -> None:
+        self._failing = failing
+
+    def __enter__(self) -> Server:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.failing_calls.server"],
+            cwd=ROOT,
+            env={**os.environ, "LD_PRELOAD": str(self._failing)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        self._server.wait()
+
+    def __call__(self, command: list[str], folder: Path, call: int = -1, error: int = 0) -> Answer:
+        """Run a command in `folder`, where call number `call` fails with an error; 0 kills, and -1 disturbs nothing."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        order = {"command": command, "folder": str(folder), "call": call, "error": error}
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        return Answer(**json.loads(self._server.stdout.readline()))
+
+
+def compiled(folder: Path) -> Path:
+    """Compile the library that makes calls fail. Raises FileNotFoundError where there is no C compiler."""
+    library = folder / "failing.so"
+    source = Path(__file__).with_name("failing.c")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def _run(command: list[str], folder: str, call: int, error: int) -> int:
+    """Run a command as a process of its own would; return its exit code."""
+    from bigforest_cli.app import main
+
+    os.chdir(folder)
+    tempfile.tempdir = str(Path(folder) / "temporary")
+    sys.argv = ["bigforest", *command]
+    _library().fail_at(folder.encode(), call, error)
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    atexit._run_exitfuncs()
+    gc.collect()
+    return code
+
+
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
+    library.failed_call.restype = ctypes.c_char_p
+    return library
+
+
+def _answer(order: dict[str, object], home: Path) -> Answer:
+    """Fork a child that carries out an order."""
+    printed, call = home / "printed", home / "call"
+    call.write_text("")
+    child = os.fork()
+    if child == 0:
+        code = _RAISED
+        signal.alarm(_PATIENCE)
+        file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        try:
+            code = _run(**order)  # type: ignore[arg-type]
+        finally:
+            call.write_bytes(_library().failed_call())
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return Answer(code, printed.read_text(), call.read_text())
+
+
+def _load() -> None:
+    """Load all modules, so that children do not, and the kernels that training needs."""
+    import bigforest
+    from tests.killing import warm_up
+
+    for module in pkgutil.walk_packages(bigforest.__path__, "bigforest."):
+        if not module.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):  # of an extra that is not installed
+                importlib.import_module(module.name)
+    with tempfile.TemporaryDirectory() as folder:
+        warm_up(Path(folder))
+
+
+def _serve() -> None:
+    _load()
+    home = Path(tempfile.mkdtemp())  # a TemporaryDirectory would be removed by the exit handlers of the first child
+    for line in sys.stdin:
+        print(json.dumps(vars(_answer(json.loads(line), home))), flush=True)
+    shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    _serve()

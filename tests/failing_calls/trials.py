@@ -1,0 +1,67 @@
+"""One trial: a command of which a call fails, and the check of everything that may be seen afterwards."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from tests.failing_calls.commands import COMMANDS, content, lay
+from tests.failing_calls.server import KILLED, Answer, Server
+
+# Errors of a call; 0 is SIGKILL.
+ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO, "killed": 0}
+
+
+class Trials:
+    """Trials of commands in a folder with a subfolder `home`, which has their tables and forests."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server = server
+        self._home, self._place = folder / "home", folder / "place"
+        self._expected: dict[str, dict[str, bytes]] = {}
+
+    def fail(self, command: str, call: int, error: str) -> bool:
+        """Let a call of a command fail, let it go on, and check all; return False if it has no call of this number."""
+        if command not in self._expected:
+            for _ in range(2):  # the first compiles
+                lay(command, self._home, self._place)
+                answer = self._run(COMMANDS[command].line)
+                assert answer.code == 0, answer
+            self._expected[command] = content(self._place)
+        lay(command, self._home, self._place)
+        answer = self._run(COMMANDS[command].line, call, ERRORS[error])
+        about = f"{command}, call {call} {error}: {answer}"
+        assert answer.code in (0, 2, KILLED), about
+        if answer.code == 0:  # the call does not matter, or there is none of this number
+            assert content(self._place) == self._expected[command], about
+            return bool(answer.call)
+        assert (answer.code == KILLED) == (error == "killed"), about
+        if answer.code == 2:
+            assert answer.call, about
+            lines = answer.error.splitlines()
+            assert len(lines) == 1, about
+            assert lines[0].startswith("error: "), about
+        self._check_output(command, about)
+        self._go_on(command, about)
+        return True
+
+    def _check_output(self, command: str, about: str) -> None:
+        """What has the name of the output is all of it."""
+        expected = self._expected[command]
+        there = {name: bytes for name, bytes in content(self._place).items() if name.split("/")[0] == "out"}
+        if there and command not in ("compare", "explain"):  # folders that a repeated command goes on with
+            assert there == {name: expected[name] for name in expected if name.split("/")[0] == "out"}, about
+
+    def _go_on(self, command: str, about: str) -> None:
+        trial = COMMANDS[command]
+        begun = any((self._place / name).exists() for name in ("out", "out.unfinished/forest"))
+        answer = self._run(trial.again if begun and trial.again is not None else trial.line)
+        complete = answer.code == 2 and "already exists" in answer.error
+        assert answer.code == 0 or complete, (about, answer)
+        made, expected = content(self._place), self._expected[command]
+        differ = sorted(name for name in made | expected if made.get(name) != expected.get(name))
+        assert not differ, (about, differ)
+
+    def _run(self, line: list[str], call: int = -1, error: int = 0) -> Answer:
+        memory = (self._home / "memory").read_text()
+        return self._server([word.replace("SMALLEST", memory) for word in line], self._place, call, error)
