@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,9 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import Nodes
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
+
+# Nodes whose leaves are shrunk at a time.
+_STRETCH = 1 << 16
 
 
 class Ballots(NamedTuple):
@@ -123,9 +126,13 @@ class ShrunkLeaves(NamedTuple):
     begins: NDArray[np.int64]
 
 
-def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeaves | None:
+def shrunk_leaves(
+    ballots: Ballots, lambdas: NDArray[np.float64], made: Callable[..., NDArray[Any]] = np.empty
+) -> ShrunkLeaves | None:
     """Return the leaves shrunk by each lambda, in the unit of the weights; None if the ballots are not those of binary
     trees.
+
+    made  makes the arrays with entries for all nodes or leaves, of a shape and a type
 
     The values of all nodes follow from the leaves. The same bits as for trees that are read
     (forest/leaf_shrinking.py).
@@ -138,17 +145,24 @@ def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeave
     if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
         return None
     counts, share = None if numbers else mixed, np.empty(lambdas.size)
-    found = np.empty((leaves[-1], width * lambdas.size))
-    number = np.empty(ballot.size, np.uint32)
+    found = made((int(leaves[-1]), width * lambdas.size), np.float64)
+    number = made(ballot.size, np.uint32)
     for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
-        own, here = weight[leaf_begin:leaf_end], slice(begin, end)
+        own, size = weight[leaf_begin:leaf_end], int(end - begin)
         waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
-        value = mixed[here].copy() if numbers else np.empty((end - begin, width))
-        total, before = np.empty(end - begin), np.uint64(width + leaf_begin)
-        room = value_nodes(ballot[here], own, counts, before, waiting, held, value, total, number[here])
+        value, total, before = made((size, width), np.float64), made(size, np.float64), np.uint64(width + leaf_begin)
+        if numbers:
+            value[:] = mixed[begin:end]
+        numbered = number[begin:end]
+        room = value_nodes(ballot[begin:end], own, counts, before, waiting, held, value, total, numbered)
         if not room:
             return None
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
-        is_leaf, out = number[here] != NO_BALLOT, found[leaf_begin:leaf_end]
-        shrink_leaves(is_leaf, total, value, lambdas, state, above, kept, share, out)
+        done = int(leaf_begin)
+        for start in range(0, size, _STRETCH):
+            some = slice(start, start + _STRETCH)
+            is_leaf = numbered[some] != NO_BALLOT
+            out = found[done : done + int(np.count_nonzero(is_leaf))]
+            shrink_leaves(is_leaf, total[some], value[some], lambdas, state, above, kept, share, out)
+            done += len(out)
     return ShrunkLeaves(read_only(number), found, leaves)

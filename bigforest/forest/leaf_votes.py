@@ -14,7 +14,8 @@ estimate that starts from out-of-bag votes can be made from them and the nodes o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -28,17 +29,18 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
-from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, loaded_bytes
+from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, loaded_bytes, shifted
 from bigforest.forest.files import Header, check_bytes, check_file, row_batches, write_tables
 from bigforest.forest.format import VOTES
 from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import first_tree, parts_in
+from bigforest.forest.parts import Nodes, first_tree, parts_in
 from bigforest.forest.run_stamp import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays
 from bigforest.storage.paths import copy
+from bigforest.storage.scratch_arrays import appending
 from bigforest.store.store import Store
 
 FOLDER = "votes"
@@ -94,10 +96,10 @@ class LeafFile(NamedTuple):
             raise damaged(self.leaves.path)
         return found
 
-    def ballots(self, spec: DataSpec) -> Ballots:
-        """Read the votes of the leaves. Raises FormatError if they are damaged."""
+    def ballots(self, spec: DataSpec, *, mapped: bool = False) -> Ballots:
+        """Read the votes of the leaves, or map them. Raises FormatError if they are damaged."""
         path = _ballots(self.path)
-        first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec)))
+        first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec), mapped=mapped))
         sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
         sound = sound and (np.diff(first) > 0).all() and weight.size == (ballot.size + len(self.trees)) // 2
         if not sound or mixed.shape[1:] != (spec.target.answer_width,):
@@ -161,6 +163,36 @@ def write_ballots(path: Path, ballots: Ballots) -> None:
     """Write the votes of the leaves of a group of trees."""
     types = {name: array.dtype.str for name, array in ballots._asdict().items()}
     write_arrays(_ballots(path), types, *ballots)
+
+
+@contextmanager
+def writing_ballots(
+    path: Path, spec: DataSpec, folder: Path, stem: str
+) -> Iterator[Callable[[TreeArrays | Nodes], None]]:
+    """Yield a function that adds the votes of the leaves of the next trees, or of a piece of a tree; the file of
+    ballots is written when the context ends.
+
+    folder, stem  scratch folder, and the beginning of names of files there, where ballots wait
+    """
+    classes, first = spec.target.answer_width, list[NDArray[np.int64]]()
+    nodes = mixed = 0
+    types = ballot_types(spec)
+    del types["first"]
+    with appending(folder, stem, types) as (arrays, append):
+
+        def add(trees: TreeArrays | Nodes) -> None:
+            nonlocal nodes, mixed
+            own = ballots_of_trees(trees, spec.wide_weights)
+            append(ballot=shifted(own.ballot, classes, mixed), weight=own.weight, mixed=own.mixed.reshape(-1))
+            first.append(own.first[:-1] + nodes)
+            nodes, mixed = nodes + own.ballot.size, mixed + len(own.mixed)
+
+        yield add
+    loaded = {name: array.load() for name, array in arrays.items()}
+    loaded["mixed"] = loaded["mixed"].reshape(-1, classes)
+    write_ballots(path, Ballots(np.concatenate([*first, [nodes]]), **loaded))
+    for array in arrays.values():
+        array.path.unlink()
 
 
 class LeafWriter:

@@ -15,7 +15,9 @@ How rows are routed:
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import ballots_of_pieces, loaded_bytes
+from bigforest.forest.ballots import loaded_bytes
 from bigforest.forest.code_thresholds import replace_thresholds
 from bigforest.forest.leaf_votes import (
     LeafChunk,
@@ -34,8 +36,8 @@ from bigforest.forest.leaf_votes import (
     leaf_chunk_rows,
     leaf_chunks,
     leaves_path,
-    write_ballots,
     write_leaves,
+    writing_ballots,
 )
 from bigforest.forest.parts import first_tree, part_paths, read_span
 from bigforest.grow.forest import ForestJob
@@ -43,11 +45,13 @@ from bigforest.kernels.predict.accumulate import Places, place_leaves
 from bigforest.kernels.predict.route import new_scratch
 from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.planning.sizes import row_ranges
-from bigforest.predict.groups import Trees, cut, outline, survey
+from bigforest.predict.groups import ENTRY_BYTES, Trees, cut, outline, survey
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.router import RowRouter, chunk_rows
 from bigforest.predict.rows import RowBatch
 from bigforest.sampling.bags import Sampler
+from bigforest.storage.paths import local_workdir
+from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
@@ -55,9 +59,12 @@ from bigforest.store.store import Store
 _NARROW_CODES = 1 << 24
 
 
-def load_trees(store: Store, trees: Trees, entries: range, workers: int) -> PackedTrees:
-    """Read some entries of the trees, packed for routing rows of the store."""
-    packed = trees.load(entries, workers)
+def load_trees(
+    store: Store, trees: Trees, entries: range, workers: int, made: Callable[..., NDArray[Any]] = np.empty
+) -> PackedTrees:
+    """Read some entries of the trees, packed for routing rows of the store; made: makes the array of nodes, of a shape
+    and a type."""
+    packed = trees.load(entries, workers, made)
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
     return for_store(packed, store, workers)
 
@@ -65,7 +72,8 @@ def load_trees(store: Store, trees: Trees, entries: range, workers: int) -> Pack
 def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
     """Convert packed trees, which must not be used any more, for routing rows of the store.
 
-    Thresholds become codes. They stay values if some node is oblique or missing values are filled.
+    Thresholds become codes. They stay values if some node is oblique or missing values are filled. Rows are routed
+    without the counts of leaves.
     """
     by_code = packed.directions is None and store.spec.fills is None
     if by_code:
@@ -104,13 +112,22 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
     return runs
 
 
-def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
-    """Task: find the leaves of the out-of-bag rows in some trees, and write the file; return the number of trees."""
-    store = sampler.store
-    path, classes = leaves_path(directory, trees.numbers(entries).start), store.spec.target.answer_width
-    pieces = (piece for span in trees.spans(entries) for piece in read_span(span, trees.header))
-    write_ballots(path, ballots_of_pieces(pieces, store.spec.wide_weights))
-    packed, numbers = load_trees(store, trees, entries, workers), trees.numbers(entries)
+def write_leaf_files(
+    sampler: Sampler, trees: Trees, directory: Path, workers: int, scratch: Path, fitting: int, entries: range
+) -> int:
+    """Task: find the leaves of the out-of-bag rows in some trees, and write the file; return the number of trees.
+
+    scratch  folder of trees that take more than `fitting` bytes, which are mapped
+    """
+    store, numbers = sampler.store, trees.numbers(entries)
+    path, classes = leaves_path(directory, numbers.start), store.spec.target.answer_width
+    with local_workdir(scratch) as folder:
+        with writing_ballots(path, store.spec, folder, f"ballots-{numbers.start}-{secrets.token_hex(8)}") as add:
+            for span in trees.spans(entries):
+                for piece in read_span(span, trees.header):
+                    add(piece)
+        fits = trees.sizes()[entries.start : entries.stop].sum() <= fitting
+        packed = load_trees(store, trees, entries, workers, np.empty if fits else partial(mapped_array, folder))
     store.fetch(packed.used.tolist(), range(block_count(store.rows)))
     write_leaves(path, numbers, store.rows, classes, _chunks(sampler, packed, numbers, workers))
     return len(numbers)
@@ -209,11 +226,15 @@ class OobTrees:
         self._job, self._lambdas, self._parts = job, lambdas, parts
         self._find_files()
         # Loaded together at least: the ballots of a file, or a missing part.
-        sizes = [self._ballots, *(entry_bytes(_trees_of(job, run), lambdas) for run in runs_of(self.missing))]
-        self.plan = choose_oob(job.store.shape, job.config, np.concatenate(sizes), job.resources, lambdas)
+        missing = [_trees_of(job, run) for run in runs_of(self.missing)]
+        sizes = np.concatenate([self._ballots, *(entry_bytes(trees, lambdas) for trees in missing)])
+        entries = max((ENTRY_BYTES * int(trees.entries.max()) for trees in missing), default=0)
+        self.plan = choose_oob(job.store.shape, job.config, sizes, job.resources, lambdas, entries)
 
-    def find_missing(self, advance: Callable[[int], None]) -> None:
+    def find_missing(self, advance: Callable[[int], None], scratch: Path) -> None:
         """Find the leaves of the missing parts; `advance` is called with numbers of finished trees.
+
+        scratch  folder of trees that do not fit in memory
 
         Files of leaves of some trees of these parts are replaced.
         """
@@ -227,7 +248,14 @@ class OobTrees:
         for run in runs_of(missing):
             trees = _trees_of(job, run)
             groups = cut(entry_bytes(trees, self._lambdas), trees.first, self.plan.group_bytes, self.plan.group_trees)
-            shared = (Sampler(job.store, job.config), trees, job.directory, job.resources.workers)
+            shared = (
+                Sampler(job.store, job.config),
+                trees,
+                job.directory,
+                job.resources.workers,
+                scratch,
+                self.plan.group_bytes,
+            )
             for finished in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
                 advance(finished)
         self._find_files()

@@ -67,10 +67,18 @@ class OobMonitor:
         store, config, _, resources, _ = self._job
         lambdas, executor = self._lambdas, resources.executor(1)  # a task uses all threads of its process
         leaves = OobTrees(self._job, len(lambdas), parts)
-        leaves.find_missing(lambda _: None)
+        leaves.find_missing(lambda _: None, self._folder.path)
         ranges, groups = leaves.ranges(), leaves.groups()
         work = TallyInputs(
-            store, config, groups, lambdas, resources.workers, self._folder.path, number_loss(store, config)
+            store,
+            config,
+            groups,
+            lambdas,
+            resources.workers,
+            self._folder.path,
+            False,
+            leaves.plan.group_bytes,
+            number_loss(store, config),
         )
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []

@@ -1,7 +1,8 @@
 """The plan of the report within the memory: trees loaded together, and rows whose votes are kept at a time.
 
-Two stages need memory: routing all rows through some trees at a time, if leaves are missing (leaves.py), and adding up
-the votes on a range of rows (tally.py).
+Two steps need memory: routing all rows through some trees at a time, if leaves are missing (leaves.py), and adding up
+the votes on a range of rows (tally.py). Nodes and ballots of a tree that do not fit are mapped, so the smallest budget
+depends neither on the number of rows nor on the size of a tree.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.ballots import file_bytes, loaded_bytes
 from bigforest.forest.code_thresholds import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.forest.leaf_shrinking import lambdas_to_try
-from bigforest.forest.leaf_votes import FILE_BYTES, VOTE_BYTES, step_rows
+from bigforest.forest.leaf_votes import VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.oob.choice import LOSS_ROWS, powers_to_try
@@ -35,6 +36,9 @@ from bigforest.store.format import BLOCK_ROWS
 # multiplicity in the bag and a leaf, and for out-of-bag rows these once more.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
+# Bytes of nodes or ballots in memory at least. Larger trees are mapped, and the votes of some of their leaves are added
+# at a time, for which the leaves of all rows are read.
+FITTING_BYTES = 32 << 20
 # Bytes of a row and a lambda while losses are added up.
 _LOSS_BYTES = 64
 # Most different scores held if memory is not limited; more go into files.
@@ -46,7 +50,7 @@ PIECES = 4
 class OobPlan(NamedTuple):
     """The plan of the report.
 
-    group_bytes  most bytes of trees or ballots that are loaded together
+    group_bytes  most bytes of trees or ballots that are loaded together; larger ones are mapped
     group_trees  most trees that are loaded together
     rows         rows of a range, whose votes are kept
     need         estimate of the memory
@@ -64,7 +68,8 @@ def oob_estimate(
     """Return the estimate of the report of a forest.
 
     nodes  nodes of each tree; None for as many as the bags allow. Leaves are assumed impure where that takes more
-           memory, and oblique nodes to have Family.max_terms.
+           memory, and oblique nodes to have Family.max_terms, which need memory only where rows are routed through
+           existing trees.
 
     `smallest` is the smallest budget that works. The estimate for a smaller budget exceeds it.
     """
@@ -86,11 +91,13 @@ def oob_estimate(
         int(file_bytes(size, size if numbers else impure, shape.classes, numbers or weighted).sum())
         for size, impure in trees
     )
-    return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config, files)
+    plan = choose_oob(shape, config, sizes, resources, tried)
+    mapped = int(sizes.max()) if sizes.max() > plan.group_bytes else 0
+    return _with_votes(plan, shape, config, files + mapped)
 
 
 def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
-    """Add the scratch to the estimate: leaves, their ballots (bytes), scores, votes.
+    """Add the scratch to the estimate: leaves, their ballots in files and mapped (bytes), scores, votes.
 
     With stop_oob (monitor.py) the votes on all rows are on disk, twice while they are replaced; else the votes of all
     ranges, until the report is written.
@@ -119,12 +126,13 @@ def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, la
 
 
 def choose_oob(
-    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int
+    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int, entries: int = 0
 ) -> OobPlan:
     """Return the plan of the report of trees of these sizes; a range is a multiple of `step_rows`, or all rows.
 
     sizes    int64 [trees], bytes, see groups.py Trees
     lambdas  number of lambdas by which leaves are shrunk
+    entries  most bytes of the terms and levels of a tree that rows are routed through, which are not mapped
     """
     step = min(step_rows(shape.classes), shape.rows)
     together = min(_GROUP_TREES, kept_trees(shape, config))
@@ -137,18 +145,19 @@ def choose_oob(
     writing = 4 * step * (8 * shape.classes + 32)
     most = max(lambdas, len(powers_to_try(config, shape.classes)))
     losing = _LOSS_BYTES * most * min(LOSS_ROWS, shape.rows) if most > 1 else 0
-    fixed = BASE_BYTES + replacing + writing + resources.workers * (max(finding, loading) + losing)
+    few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
+    scores = few if shape.classes == 2 else 0
+    routing = replacing + resources.workers * max(finding, loading) + entries
+    fixed = BASE_BYTES + max(routing, writing + scores + resources.workers * losing)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
-    few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
-    fixed += few if shape.classes == 2 else 0
     truth = 8 if shape.classes == 1 else 2
     row_bytes = truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
-    largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
+    largest = min(int(sizes.max()), FITTING_BYTES)
     smallest = fixed + largest + step * row_bytes
     if resources.memory is None:
         limits = resources.limits
-        most = min(int(sizes.sum()), max(largest, limits.group_bytes, limits.group_row_bytes * shape.rows))
+        most = min(int(sizes.sum()), max(int(sizes.max()), limits.group_bytes, limits.group_row_bytes * shape.rows))
         scores = resources.workers * many - few if shape.classes == 2 else 0
         memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
         return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))

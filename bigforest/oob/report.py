@@ -112,14 +112,16 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
     ranges = leaves.ranges()
     steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, leaves.missing))
     with stage("oob", steps, "trees", listener) as progress, TemporaryFolder(resources.scratch) as folder:
-        leaves.find_missing(progress.advance)
+        leaves.find_missing(progress.advance, folder)
         work = TallyInputs(
             store,
             config,
             groups=leaves.groups(),
             amounts=tried,
             workers=resources.workers,
-            folder=folder if executor.remote or len(ranges) > 1 else None,
+            folder=folder,
+            stays=len(ranges) == 1 and not executor.remote,
+            fitting=leaves.plan.group_bytes,
             loss=number_loss(store, config),
             votes=read_tree_votes(directory, Header(store.spec, config)),
             powers=powers_to_try(config, store.spec.target.answer_width),

@@ -7,6 +7,12 @@ A task has a range of rows and adds the votes of all trees, in the order of the 
         for pieces of the range:                                   (on threads)
             for files, in order: add the votes of their leaves     (kernels/predict/tally.py)
 
+A file whose ballots do not fit is mapped, and the votes of some nodes of a tree are added at a time (`_windows`):
+
+    for trees of the file, in order:
+        for windows of nodes of the tree, which fit:
+            for pieces of the range: add the votes of the leaves in the window
+
 So the sums, and the error after each tree, do not depend on how the trees were grown, nor on the ranges. The leaves of
 rows do not depend on lambda; ballots for each lambda follow from the statistics of the leaves. To choose lambda,
 `lambda_losses` adds up only the votes for the true class (or the number), by each lambda; then `tally_range` adds up
@@ -15,7 +21,8 @@ all votes by the chosen one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +30,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import shrunk_leaves
+from bigforest.forest.ballots import Ballots, loaded_bytes, shrunk_leaves
 from bigforest.forest.leaf_votes import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.forest.oob_report import ROWS_OF_FILE
+from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
     ClassVotes,
@@ -55,6 +65,8 @@ from bigforest.oob.plan import PIECES
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import leaf_votes
 from bigforest.sampling.bags import held_out_of
+from bigforest.storage.paths import local_workdir
+from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.store import Store
 
 # Called with numbers of finished trees; None in another process.
@@ -67,7 +79,9 @@ class TallyInputs(NamedTuple):
     groups   files of leaves whose ballots are loaded together, in the order of their trees
     amounts  lambdas by which leaves are shrunk, in rows; none for leaves as grown
     workers  threads of a process
-    folder   folder for tallies; None if they stay in the process
+    folder   scratch folder
+    stays    the tallies stay in the process; else they go to files in the folder
+    fitting  most bytes of ballots in memory
     loss     loss of predicted numbers
     votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight
     powers   powers of shares of classes to evaluate; a single one if it is not chosen
@@ -78,7 +92,9 @@ class TallyInputs(NamedTuple):
     groups: list[list[LeafFile]]
     amounts: tuple[float, ...]
     workers: int
-    folder: Path | None
+    folder: Path
+    stays: bool
+    fitting: int
     loss: NumberLoss
     votes: NDArray[np.float64] | None = None
     powers: tuple[float, ...] = (1.0,)
@@ -114,13 +130,45 @@ class _UnshrunkLeaves(NamedTuple):
     value: NDArray[np.float64]
 
 
-class _LeafBallots(NamedTuple):
-    """A file of leaves, and the ballots of the leaves, see kernels/predict/tally.py.
+class _Cast(NamedTuple):
+    """Ballots of nodes, and the counts or values of leaves whose numbers they are.
 
+    ballot  uint32 [nodes], see kernels/predict/tally.py
+    value   [leaves, numbers of a leaf]
+    """
+
+    ballot: NDArray[np.uint32]
+    value: NDArray[Any]
+
+    @classmethod
+    def of(cls, ballots: Ballots) -> _Cast:
+        """Return the ballots of leaves as grown."""
+        return cls(ballots.ballot, ballots.mixed)
+
+    def of_nodes(self, nodes: slice, width: int) -> _Cast:
+        """Return the ballots of consecutive nodes, and the values of their leaves, which follow one another.
+
+        width  numbers in an answer, the first ballot with a value
+        """
+        ballot = self.ballot[nodes]
+        valued = (ballot >= width) & (ballot != NO_BALLOT)
+        numbers = ballot[valued]
+        least, most = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (width, width)
+        ballot = np.where(valued, ballot - np.uint32(least - width), ballot)
+        return _Cast(read_only(ballot), self.value[least - width : most - width])
+
+
+class _LeafBallots(NamedTuple):
+    """A file of leaves, and the ballots of the leaves, or of some, see kernels/predict/tally.py.
+
+    trees     whose leaves these are
+    window    the nodes of the only tree that have ballots here; None for all nodes
     unshrunk  for regression; else None
     """
 
     file: LeafFile
+    trees: range
+    window: range | None
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
@@ -174,7 +222,7 @@ class _TallyPiece(NamedTuple):
         """Add votes like `_LambdaPiece.add`, and record the changes by each tree."""
         store, tally = self.store, self.tally.rows(rows.start, rows.stop)
         first, last = self.first + rows.start, self.first + rows.stop
-        change, reached, weighed = self.changes[:, ballots.file.trees.start : ballots.file.trees.start + trees]
+        change, reached, weighed = self.changes[:, ballots.trees.start : ballots.trees.start + trees]
         weight, leaves = row_weights(store, first, last), _leaves(ballots, found, trees)
         votes = OobVotes(Votes(ballots.mixed, tally.votes), tally.voters, reached, weighed, weight)
         if ballots.unshrunk is None:
@@ -203,7 +251,7 @@ def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> Ta
     if len(work.powers) > 1:
         held = held_out_of(work.store, work.config, begin, end)
         losses = losses_by_power(work.store, begin, accumulator, work.powers, held, work.workers)
-    if work.folder is None:
+    if work.stays:
         return TalliedRange([RangeTally(begin, end, accumulator)], changes, losses)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
     pieces = ((start, stop, accumulator.rows(start - begin, stop - begin)) for start, stop in pairwise(cuts))
@@ -219,7 +267,6 @@ def tally_further(
 
     before  files of the tally of the earlier trees, which are not removed; none without earlier trees
     """
-    assert work.folder is not None
     spec = work.store.spec
     step = step_rows(spec.target.answer_width)
     accumulator = no_votes(end - begin, spec)
@@ -255,13 +302,21 @@ def _add_up(
     work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
     """Add the votes of the trees, in their order, on the rows of some pieces; `advance`: see Advance."""
-    for group in work.groups:
-        ballots = map_on_threads(_load_ballots, [(work, file) for file in group], work.workers)
-        tasks = [(work, ballots, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
+    spec, lambdas = work.store.spec, len(work.amounts)
+
+    def add(group: Sequence[_LeafBallots]) -> None:
+        tasks = [(work, group, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
         map_on_threads(_add_piece, tasks, work.workers)
+
+    for group in work.groups:
+        if len(group) == 1 and loaded_size(group[0], spec, lambdas) > work.fitting:
+            for window in _windows(work, group[0]):
+                add([window])
+                del window  # before the next one is made
+        else:
+            add(map_on_threads(_load_ballots, [(work, file) for file in group], work.workers))
         if advance is not None:
             advance(sum(len(file.trees) for file in group))
-        del ballots, tasks
 
 
 def _add_piece(
@@ -271,10 +326,12 @@ def _add_piece(
     (start, stop), step = rows, work.chunk_rows
     for ballots in group:
         file = ballots.file
-        trees = min(len(file.trees), work.config.trees - file.trees.start)
+        trees = min(len(ballots.trees), work.config.trees - ballots.trees.start)
         with file.leaves.reading() as opened:
             for first in range(start, stop, step):
                 found = file.chunk(opened, first // step)
+                if ballots.window is not None:
+                    found = _in_window(found, ballots.trees.start - file.trees.start, ballots.window)
                 if not piece.add(ballots, found, slice(first - start, min(first + step, stop) - start), trees):
                     raise _torn(file)
 
@@ -285,21 +342,79 @@ def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> FoundLeaves:
     return FoundLeaves(found.rows, found.leaves, ends, ballots.first, ballots.ballot)
 
 
+def _in_window(found: LeafChunk, tree: int, nodes: range) -> LeafChunk:
+    """Return the rows of a chunk whose leaves in one of its trees are among these nodes, which are numbered from 0."""
+    begin = int(found.counts[:tree].sum(dtype=np.int64))
+    here = slice(begin, begin + int(found.counts[tree]))
+    own = np.flatnonzero((found.leaves[here] >= nodes.start) & (found.leaves[here] < nodes.stop))
+    rows, leaves = found.rows[here][own], found.leaves[here][own] - np.uint32(nodes.start)
+    return LeafChunk(*map(read_only, (rows, leaves, np.array([own.size], np.uint32))))
+
+
+def loaded_size(file: LeafFile, spec: DataSpec, lambdas: int) -> int:
+    """Return the bytes of the ballots of a file while they are loaded; lambdas: number of them that shrink leaves."""
+    nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
+    return int(loaded_bytes(nodes, impure, spec.target.answer_width, lambdas)[0])
+
+
 def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
     """Load the ballots of the leaves of a file, shrunk by the lambdas."""
-    spec, vote, unshrunk = work.store.spec, work.config.vote, None
-    ballots = file.ballots(spec)
-    if spec.target.is_regression and len(work.amounts) < 2:
-        unshrunk = _UnshrunkLeaves(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
+    grown = file.ballots(work.store.spec)
+    cast, leaves = _cast(work, file, grown, np.empty)
+    return _voting(work, _LeafBallots(file, file.trees, None, grown.first, *cast, None), leaves, _Cast.of(grown))
+
+
+def _windows(work: TallyInputs, file: LeafFile) -> Iterator[_LeafBallots]:
+    """Yield the ballots of some nodes at a time of the trees of a file, in their order, shrunk by the lambdas.
+
+    The ballots of the file are mapped, and those of a window are in memory.
+    """
+    spec = work.store.spec
+    grown = file.ballots(spec, mapped=True)
+    with local_workdir(work.folder) as folder:
+        cast, _ = _cast(work, file, grown, partial(mapped_array, folder))
+    step = max(1, work.fitting * grown.ballot.size // loaded_size(file, spec, len(work.amounts)))
+
+    def window(tree: int, first: int, nodes: slice) -> _LeafBallots:
+        """Return the ballots of some nodes of a tree, whose first node is `first`."""
+        own, as_grown = (each.of_nodes(nodes, spec.target.answer_width) for each in (cast, _Cast.of(grown)))
+        ends, here = read_only(np.array([0, nodes.stop - nodes.start])), range(nodes.start - first, nodes.stop - first)
+        return _voting(
+            work, _LeafBallots(file, range(tree, tree + 1), here, ends, *own, None), [len(own.value)], as_grown
+        )
+
+    for tree, (begin, end) in zip(file.trees, pairwise(grown.first.tolist()), strict=True):
+        for start in range(begin, end, step):
+            yield window(tree, begin, slice(start, min(start + step, end)))
+
+
+def _cast(
+    work: TallyInputs, file: LeafFile, grown: Ballots, made: Callable[..., NDArray[Any]]
+) -> tuple[_Cast, Sequence[int]]:
+    """Return the ballots of a file, shrunk by the lambdas, and the number of values of each tree if they are shrunk.
+
+    made  makes arrays, see `shrunk_leaves`
+    """
     if not work.amounts:
-        return _LeafBallots(file, ballots.first, ballots.ballot, leaf_votes(ballots.mixed, vote), unshrunk)
-    shrunk = shrunk_leaves(ballots, np.array(work.amounts) / spec.weight_unit)
+        return _Cast.of(grown), ()
+    shrunk = shrunk_leaves(grown, np.array(work.amounts) / work.store.spec.weight_unit, made)
     if shrunk is None:
         raise _torn(file)
-    votes = leaf_votes(shrunk.value, vote)
-    if work.votes is not None:
-        votes = votes * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(shrunk.begins))[:, None]
-    return _LeafBallots(file, ballots.first, shrunk.ballot, votes, unshrunk)
+    return _Cast(shrunk.ballot, shrunk.value), np.diff(shrunk.begins).tolist()
+
+
+def _voting(work: TallyInputs, ballots: _LeafBallots, leaves: Sequence[int], grown: _Cast) -> _LeafBallots:
+    """Convert counts and values of leaves to votes.
+
+    leaves  number of values of each tree, if they are shrunk
+    grown   ballots of the same nodes as grown
+    """
+    spec, votes, unshrunk = work.store.spec, leaf_votes(ballots.mixed, work.config.vote), None
+    if work.votes is not None and work.amounts:
+        votes = votes * np.repeat(work.votes[ballots.trees.start : ballots.trees.stop], leaves)[:, None]
+    if spec.target.is_regression and len(work.amounts) < 2:
+        unshrunk = _UnshrunkLeaves(grown.ballot, grown.value[:, 0] - spec.target.offset)
+    return ballots._replace(mixed=votes, unshrunk=unshrunk)
 
 
 def _torn(file: LeafFile) -> FormatError:

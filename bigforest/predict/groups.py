@@ -5,10 +5,10 @@ Which trees are loaded together, and for how many rows: the plan with the least 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,13 +170,16 @@ class Trees(NamedTuple):
             spans.append(Span(path, start, stop))
         return spans
 
-    def load(self, entries: range, workers: int) -> PackedTrees:
+    def load(self, entries: range, workers: int, made: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
         """Load the trees of some entries; they may use any feature of `used`.
+
+        made  makes the array of nodes, of a shape and a type, for routing rows alone: leaves have no counts; None to
+              load them for prediction
 
         Raises FormatError where they are damaged, or not the trees they should be.
         """
         trees = self.numbers(entries)
-        packed = load(self.spans(entries), self.header, trees.start, workers, self.used, self.lambdas)
+        packed = load(self.spans(entries), self.header, trees.start, workers, self.used, self.lambdas, made)
         if packed.roots.size != len(trees):
             if entries.stop == self.nodes.size:
                 check_count(self.directory, trees.start + packed.roots.size, self.header)

@@ -17,7 +17,7 @@ kernels/predict/flat_tree.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,11 +122,14 @@ def load(
     workers: int,
     used: NDArray[np.int64] | None = None,
     lambdas: Sequence[float] = (),
+    made: Callable[..., NDArray[Any]] | None = None,
 ) -> PackedTrees:
     """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
 
     used     the features that will be at hand; those that some node splits on when None.
     lambdas  lambdas of the leaf values; none if leaves stay as grown.
+    made     makes the array of nodes, of a shape and a type, for routing rows alone: leaves have no counts. None to
+             load trees for prediction.
 
     Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, if there are lambdas),
     ENTRY_BYTES (groups.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
@@ -134,7 +137,7 @@ def load(
     not in `used`, and beyond 4,294,967,295 nodes.
     """
     parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
-    words, pieces, trees = _pack_apart(parts, header.spec, lambdas, workers)
+    words, pieces, trees = _pack_apart(parts, header.spec, lambdas, workers, made)
     first, size = [own.first for own in trees], [own.roots.size for own in trees]
     check_order([span.path for span in spans], first, size, first_tree)
     return _join((words, pieces, trees), used)
@@ -187,24 +190,31 @@ _Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees
 
 
 def _pack_apart(
-    parts: Sequence[tuple[int, Iterable[Nodes]]], spec: DataSpec, lambdas: Sequence[float], workers: int
+    parts: Sequence[tuple[int, Iterable[Nodes]]],
+    spec: DataSpec,
+    lambdas: Sequence[float],
+    workers: int,
+    made: Callable[..., NDArray[Any]] | None = None,
 ) -> _Apart:
-    """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas: see `load`."""
+    """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas, made: see `load`."""
     from bigforest.execution.executor import map_on_threads
 
     ends = np.cumsum([size for size, _ in parts])
-    words = _words(int(ends[-1]))
+    words = _words(int(ends[-1]), made or np.empty)
     pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
     amounts = np.array(lambdas, np.float64) / spec.weight_unit
-    tasks = [(nodes, piece, len(spec.features), amounts) for (_, nodes), piece in zip(parts, pieces, strict=True)]
+    tasks = [
+        (nodes, piece, len(spec.features), amounts, made is None)
+        for (_, nodes), piece in zip(parts, pieces, strict=True)
+    ]
     return words, pieces, map_on_threads(_pack_pieces, tasks, workers)
 
 
-def _words(nodes: int) -> NDArray[np.uint64]:
+def _words(nodes: int, made: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
     if nodes > _MAX_NODES:
         raise _too_many(f"nodes, {nodes:,}, where at most {_MAX_NODES:,} can be loaded together")
     try:
-        return np.empty(2 * nodes, dtype=np.uint64)
+        return made(2 * nodes, np.uint64)
     except MemoryError as error:
         raise FormatError(
             f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups"
@@ -216,9 +226,10 @@ def _too_many(what: str) -> FormatError:
 
 
 def _pack_pieces(
-    pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64]
+    pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64], votes: bool
 ) -> _Trees:
-    """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes."""
+    """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes; votes: keep counts and values of
+    leaves."""
     from bigforest.kernels.predict.pack import count_mixed, pack_nodes
 
     first = None
@@ -243,6 +254,8 @@ def _pack_pieces(
         sets += int(listed.sum())
         if shrinking is not None:
             found.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
+        elif not votes:
+            found.counts.append(own[:0])
         else:
             found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
         if piece.terms is not None:

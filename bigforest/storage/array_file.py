@@ -95,14 +95,14 @@ class ArrayFile(NamedTuple):
             for number in range(self.blocks):
                 yield self.block(file, number)
 
-    def block(self, file: FileIO, number: int) -> list[NDArray[Any]]:
-        """Return the arrays of a block, in their order. Raises FormatError for damaged ones."""
+    def block(self, file: FileIO, number: int, *, mapped: bool = False) -> list[NDArray[Any]]:
+        """Return the arrays of a block, in their order, read or mapped. Raises FormatError for damaged ones."""
         place, check, *rows = self.table[number].tolist()
         sizes = [
             count * math.prod(shape) * kind.itemsize
             for count, (kind, shape) in zip(rows, self.arrays.values(), strict=True)
         ]
-        content = _read(file, place, sum(map(_filled, sizes)))
+        content = (_mapped if mapped else _read)(file, place, sum(map(_filled, sizes)))
         if content.size != sum(map(_filled, sizes)) or zlib.crc32(content.data) != check:
             raise damaged(self.path)
         found, begin = [], 0
@@ -151,13 +151,13 @@ def write_arrays(path: Path, types: Mapping[str, str], *arrays: NDArray[Any]) ->
         add(*arrays)
 
 
-def read_arrays(path: Path, types: Mapping[str, str]) -> list[NDArray[Any]]:
-    """Return the arrays of a file of a single block. Raises FormatError for a damaged file."""
+def read_arrays(path: Path, types: Mapping[str, str], *, mapped: bool = False) -> list[NDArray[Any]]:
+    """Return the arrays of a file of a single block, read or mapped. Raises FormatError for a damaged file."""
     with local_path(path).open("rb", buffering=0) as file:
         found = ArrayFile.opened(path, file, types)
         if found.blocks != 1:
             raise damaged(path)
-        return found.block(file, 0)
+        return found.block(file, 0, mapped=mapped)
 
 
 class MatrixFile(NamedTuple):
@@ -200,6 +200,13 @@ def _parsed(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np
 
 def _filled(size: int) -> int:
     return -(-size // _WORD.itemsize) * _WORD.itemsize
+
+
+def _mapped(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
+    """Return `size` bytes of a file, mapped, or an empty array if it is shorter."""
+    if not size or place < 0 or place + size > file.seek(0, 2):
+        return np.empty(0, np.uint8)
+    return np.asarray(np.memmap(file, np.uint8, "r", place, (size,)))
 
 
 def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:

@@ -193,7 +193,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
     """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaf_files, "_STEP_BYTES", 1)
-        patch.setattr(plan, "FILE_BYTES", 0)
+        patch.setattr(plan, "FITTING_BYTES", draws.draw(st.sampled_from([1, 500, 1 << 12])))  # most are mapped
         patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
         patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
         patch.setattr(thresholds_to_codes, "_PIECE", draws.draw(st.sampled_from([2, 3, 1 << 16])))
@@ -204,12 +204,13 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         )
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
-        sizes = entry_bytes(groups.survey(Path(name) / "small", 1), 0)
+        surveyed = groups.survey(Path(name) / "small", 1)
+        sizes, entries = entry_bytes(surveyed, 0), groups.ENTRY_BYTES * int(surveyed.entries.max())
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), 0).need
+        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), 0, entries).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        way = choose_oob(store.shape, config, sizes, resources, 0)
+        way = choose_oob(store.shape, config, sizes, resources, 0, entries)
         assert way.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(ForestJob(store, config, Path(name) / "small", resources, events.append))
@@ -265,9 +266,11 @@ def test_oob_need__bounds_trees_that_are_not_grown_yet() -> None:
     shape, config = Shape(30_000_000, (4,) * 30, 10**9, 2), TrainConfig(trees=4)
     tight = oob_estimate(shape, config, Resources(threads=2, memory=10**9))
     assert tight.memory <= 10**9  # 30 million rows in 1 GB, the trees as large as they can be
-    assert tight.memory >= 200_000_000 + 16 * 2 * 18_900_000
+    larger = Shape(10**9, (4,) * 30, 3 * 10**10, 2)
+    assert oob_estimate(larger, config, Resources(threads=2, memory=10**9)).smallest < 400_000_000  # as of 30 million
+    assert oob_estimate(larger, config, Resources(threads=2, memory=10**9)).scratch > 30 * tight.scratch
     known = oob_estimate(shape, config, Resources(threads=2, memory=10**9), nodes=[10**7] * 4)
-    assert known.smallest < tight.smallest
+    assert known.scratch < tight.scratch
     assert oob_estimate(shape, config, Resources(threads=2, memory=tight.smallest - 1)).memory > tight.smallest - 1
     many = Shape(30_000_000, (4,) * 30, 10**9, 100)
     assert oob_estimate(many, config, Resources(memory=10**9)).smallest > tight.smallest

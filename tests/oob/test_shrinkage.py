@@ -107,18 +107,20 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
     kind = draws.draw(st.sampled_from(["classes", "numbers"]))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaf_files, "_STEP_BYTES", 1)
-        patch.setattr(plan, "FILE_BYTES", 0)
+        patch.setattr(plan, "FITTING_BYTES", draws.draw(st.sampled_from([1, 500, 1 << 12])))  # most are mapped
         store, grown = stores[kind], grown_for(kind, 9)
-        config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", power="auto", **options_of(kind))
-        forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", power="auto", **options_of(kind))
+        shrink = draws.draw(st.sampled_from(["auto", "off"]))
+        tried = len(LAMBDAS) if shrink == "auto" else 0
+        config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink=shrink, power="auto", **options_of(kind))
+        forest_in(Path(name) / "small", store, grown, [3, 4], shrink=shrink, power="auto", **options_of(kind))
         whole = write_oob(ForestJob(store, config, Path(name) / "whole", Resources(threads=1), silent))
-        sizes = entry_bytes(groups.survey(Path(name) / "small", 1), len(LAMBDAS))
+        sizes = entry_bytes(groups.survey(Path(name) / "small", 1), tried)
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), len(LAMBDAS)).need
+        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), tried).need
         more = draws.draw(st.sampled_from([0, 600, 20_000, 10**9]))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        way = choose_oob(store.shape, config, sizes, resources, len(LAMBDAS))
-        assert (way.rows < store.rows) == (more < 1e4)
+        way = choose_oob(store.shape, config, sizes, resources, tried)
+        assert more > 1e4 or way.rows < store.rows
         assert write_oob(ForestJob(store, config, Path(name) / "small", resources, silent)) == whole
         for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
             found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))
@@ -253,7 +255,7 @@ def test_need__counts_the_votes_by_each_lambda() -> None:
     assert auto.memory - off.memory > 1_000_000 * (8 * len(LAMBDAS) + 4 - votes)
     assert oob_estimate(shape, replace(AUTO, trees=4), resources).memory <= 10**9
     small = oob_estimate(shape, replace(AUTO, trees=4), Resources(threads=2, memory=3 * 10**8))
-    assert small.scratch - off.scratch == 1_000_000 * votes
+    assert small.scratch - off.scratch > 1_000_000 * votes  # and mapped ballots
 
 
 def test_halves__are_halves_of_any_table() -> None:

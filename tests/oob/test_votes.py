@@ -140,7 +140,9 @@ def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Pat
     files, missing = oob_leaves.known_leaves(ForestJob(store, config, tmp_path / "f", Resources(), silent))
     assert not files
     trees = outline(tmp_path / "f", missing)
-    oob_leaves.write_leaf_files(Sampler(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
+    oob_leaves.write_leaf_files(
+        Sampler(store, config), trees, tmp_path / "f", 1, tmp_path, 0, range(trees.nodes.size)
+    )  # by mapped trees
     read = leaves_by_tree(tmp_path / "f", store.rows)
     assert sorted(read) == sorted(grown)
     for tree, (rows, leaves) in grown.items():

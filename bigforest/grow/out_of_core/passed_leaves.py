@@ -11,30 +11,26 @@
 from __future__ import annotations
 
 import secrets
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import or_
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
-from bigforest.forest.ballots import Ballots, ballots_of_trees, shifted
 from bigforest.forest.code_thresholds import replace_thresholds
 from bigforest.forest.files import has_levels
 from bigforest.forest.leaf_votes import (
     LEAF_TYPES,
     LeafChunk,
-    ballot_types,
     leaf_chunk_rows,
     leaf_chunks,
     leaves_path,
-    write_ballots,
     write_leaves,
+    writing_ballots,
 )
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.memory_model import fitting
@@ -46,8 +42,9 @@ from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
-from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
-from bigforest.storage.paths import local_path, write_atomically
+from bigforest.storage.array_file import ArrayFile, writing_arrays
+from bigforest.storage.paths import local_workdir
+from bigforest.storage.scratch_arrays import ScratchArray, appending, mapped_array
 from bigforest.store.store import Store
 
 # Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of trees that split on features, with
@@ -63,25 +60,6 @@ _STRETCH = 1 << 15
 _PLACE, _ONE = np.uint64(32), np.uint64(1)
 
 
-class ScratchArray(NamedTuple):
-    """An array in a file: type, number of entries, and CRC-32."""
-
-    path: Path
-    kind: str
-    size: int
-    check: int
-
-    def load(self) -> NDArray[Any]:
-        """Map the array. Raise FormatError for a damaged file."""
-        here = local_path(self.path)
-        if here.stat().st_size != self.size * np.dtype(self.kind).itemsize:
-            raise damaged(self.path)
-        array = read_only(np.asarray(np.memmap(here, self.kind, "r")) if self.size else np.empty(0, self.kind))
-        if zlib.crc32(array.data) != self.check:
-            raise damaged(self.path)
-        return array
-
-
 class SplitFiles(NamedTuple):
     """The splits of a tree: arrays by the names of `split_types`, and the depth of the deepest node."""
 
@@ -92,29 +70,6 @@ class SplitFiles(NamedTuple):
     def nodes(self) -> int:
         """Number of nodes."""
         return self.arrays["feature"].size
-
-
-@contextmanager
-def appending(
-    folder: Path, stem: str, types: Mapping[str, str]
-) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
-    """Write arrays piece by piece, each to a file; yield the arrays as written so far, and a function that appends."""
-    with ExitStack() as stack:
-        arrays: dict[str, ScratchArray] = {}
-        files: dict[str, BinaryIO] = {}
-        for name, kind in types.items():
-            arrays[name] = ScratchArray(folder / f"{stem}-{name}.bin", kind, 0, 0)
-            here = stack.enter_context(write_atomically(arrays[name].path))
-            files[name] = stack.enter_context(here.open("wb"))
-
-        def add(**given: NDArray[Any]) -> None:
-            for name, array in given.items():
-                path, kind, size, check = arrays[name]
-                content = np.ascontiguousarray(array, kind)
-                files[name].write(content.data)
-                arrays[name] = ScratchArray(path, kind, size + content.size, zlib.crc32(content.data, check))
-
-        yield arrays, add
 
 
 def split_types(spec: DataSpec, *, projected: bool) -> dict[str, str]:
@@ -137,17 +92,12 @@ def keeping_splits(
     Yields the function that the pieces of each tree must pass through, and the splits by tree. The ballots of the
     leaves are written when the context ends.
     """
-    classes = spec.target.answer_width
     splits: dict[int, SplitFiles] = {}
-    first: list[NDArray[np.int64]] = []
-    nodes = mixed = 0
-    types = ballot_types(spec)
-    del types["first"]
     # A name per attempt: the files are removed before the task has ended, while another attempt may still read its own.
-    with appending(folder, f"ballots-{part.start}-{secrets.token_hex(8)}", types) as (written_ballots, add_ballots):
+    stem = f"ballots-{part.start}-{secrets.token_hex(8)}"
+    with writing_ballots(leaves_path(directory, part.start), spec, folder, stem) as add_ballots:
 
         def through(tree: int, pieces: Iterator[TreeArrays]) -> Iterator[TreeArrays]:
-            nonlocal nodes, mixed
             levels = terms = depth = 0
             with appending(folder, f"splits-{tree}", split) as (arrays, add):
                 for piece in pieces:
@@ -157,23 +107,13 @@ def keeping_splits(
                     written = piece_arrays | begins
                     add(**{name: written[name] for name in split})
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
-                    votes = ballots_of_trees(piece, spec.wide_weights)
-                    ballot = shifted(votes.ballot, classes, mixed)
-                    add_ballots(ballot=ballot, weight=votes.weight, mixed=votes.mixed.reshape(-1))
-                    first.append(votes.first[:-1] + nodes)
-                    nodes, mixed = nodes + ballot.size, mixed + len(votes.mixed)
+                    add_ballots(piece)
                     yield piece
                 ends = {"lists": np.array([levels]), "parts": np.array([terms])}
                 add(**{name: end for name, end in ends.items() if name in split})
             splits[tree] = SplitFiles(arrays, depth)
 
         yield through, splits
-    loaded = {name: array.load() for name, array in written_ballots.items()}
-    loaded["mixed"] = loaded["mixed"].reshape(-1, classes)
-    ballots = Ballots(np.concatenate([*first, [nodes]]), **loaded)
-    write_ballots(leaves_path(directory, part.start), ballots)
-    for array in written_ballots.values():
-        array.path.unlink()
 
 
 def write_left_out(
@@ -207,9 +147,11 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
         codes of the table            12 .. 29 | 30 .. 40  below = 29, above = 30 for rows out of bag
 
     A dictionary may be larger than memory, so values are not looked up one by one: each dictionary is read once, in
-    order, for all trees. Memory: 20 bytes a node.
+    order, for all trees. Nodes are in a mapped scratch file, 16 bytes each.
     """
-    words = np.zeros((sum(files.nodes for files in trees.values()), 2), np.uint64)
+    scratch = next(iter(trees.values())).arrays["below"].path.parent
+    with local_workdir(scratch) as folder:
+        words = mapped_array(folder, (sum(files.nodes for files in trees.values()), 2), np.uint64)
     firsts = np.cumsum([0, *(files.nodes for files in trees.values())]).tolist()
 
     def stretches(files: SplitFiles, first: int, other: str) -> Iterator[tuple[NDArray[Any], ...]]:

@@ -13,7 +13,6 @@ TableView.pieces puts the tree together in preorder. `cut_pieces` cuts it on the
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +39,13 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import release_freed
 from bigforest.storage.array_file import read_arrays, write_arrays
 from bigforest.storage.paths import local_workdir
+from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.store import Store
 
 # TableView.search.
 StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
 # Suffix of the file with the values between which the thresholds of a subtree are.
 _ENDS = ".ends"
-# Bytes of zeros that are written at a time.
-_ZEROS = 1 << 20
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
 # Arrays of a CodeTree, of Subsets, and of DirectionExtras. Arrays that the nodes do not have are empty.
@@ -330,9 +328,9 @@ def cut_pieces(
     pages in memory as long as there is room.
     """
     with local_workdir(folder) as work:
-        right, number = (_mapped_zeros(work, np.uint32, nodes) for _ in range(2))
-        decrease, inner = (_mapped_zeros(work, kind, nodes) for kind in (np.float64, np.bool_))
-        heap = _mapped_zeros(work, np.int64, heap_size(nodes, rules))
+        right, number = (mapped_array(work, nodes, np.uint32) for _ in range(2))
+        decrease, inner = (mapped_array(work, nodes, kind) for kind in (np.float64, np.bool_))
+        heap = mapped_array(work, heap_size(nodes, rules), np.int64)
     begin, root = 0, np.uint64(1)
     for piece in pieces():
         end = begin + piece.feature.size
@@ -346,16 +344,6 @@ def cut_pieces(
         end = begin + piece.feature.size
         yield cut_nodes(piece, number[begin:end], inner[begin:end], number[piece.right])
         begin = end
-
-
-def _mapped_zeros(folder: Path, kind: Any, size: int) -> NDArray[Any]:
-    """Return an array of zeros in a file without a name, which is removed with the array."""
-    left = size * np.dtype(kind).itemsize
-    with tempfile.TemporaryFile(dir=folder) as file:
-        while left:  # written, so that a full disk is an error here rather than the end of the process
-            left -= file.write(bytes(min(left, _ZEROS)))
-        file.flush()
-        return np.asarray(np.memmap(file, kind, "r+"))
 
 
 def renumbered(nodes: TreeArrays, left: NDArray[Any], right: NDArray[Any]) -> TreeArrays:
