@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
-from bigforest.columns.types import TICKS, is_text_type, kind_of, level_text, physical
+from bigforest.columns.types import TICKS, is_text_type, physical
+from bigforest.columns.values import places_of
 from bigforest.errors import DataError, FormatError, listed
 from bigforest.options.values import label_text
 
@@ -30,6 +31,9 @@ _EXACT = decimal.Context(prec=50)  # a decimal has 38 digits at most
 _FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
 _MAX_DAYS = 999_999_998
 _DAY = 86_400
+
+# Code of a label that is not a class.
+UNKNOWN = -2
 
 
 def label_type(target: TargetSpec) -> pl.DataType:
@@ -111,20 +115,17 @@ def proba_names(target: TargetSpec) -> list[str]:
 
 def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | None:
     """Return the class code of every row of a target column, -1 for null; None if a label is not a class."""
-    classes = label_series(target)
-    if not _comparable(series.dtype, classes.dtype):
-        return None
-    try:
-        given = series.cast(classes.dtype, strict=True)
-        if (given.cast(series.dtype) != series).any():
-            return None
-    except pl.exceptions.PolarsError:
-        return None
-    known = pl.Series(range(len(classes)), dtype=pl.Int32)
-    codes = physical(given).replace_strict(physical(classes), known, default=None)
-    if codes.null_count() != series.null_count():
-        return None
-    return codes.fill_null(-1).to_numpy()
+    codes = class_places(series, target)
+    return None if (codes == UNKNOWN).any() else codes
+
+
+def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
+    """Return the class code of every row of a column of labels, int32 [rows]: -1 for null, UNKNOWN for others."""
+    places = places_of(series, label_series(target))
+    codes = places.cast(pl.Int32).fill_null(UNKNOWN).to_numpy().copy()
+    missing = series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()
+    codes[missing.to_numpy()] = -1
+    return codes
 
 
 def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:
@@ -138,34 +139,13 @@ def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np
 def strange_labels(series: pl.Series, target: TargetSpec) -> str:
     """Return the part of a message about labels that are not classes: some of them, and the classes."""
     classes = [label_text(label) for label in label_series(target).to_list()]
-    found = dict.fromkeys(label_text(label) for label in series.drop_nulls().unique(maintain_order=True).head(1000))
-    strange = [repr(text) for text in found if text not in classes][:3]
-    such = f", such as {', '.join(strange)}" if strange else ""
-    if found and not strange and is_text_type(series.dtype) != (target.dtype in _TEXT):
-        return f"of type {series.dtype}, and the forest's are {target.dtype}; convert them"
-    return f"that the forest does not know{such}; its classes are {listed(classes, 10)}: correct or drop these rows"
-
-
-def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:
-    """Return, row by row, if predictions equal the true labels; False where one is null."""
-    decimals = found.dtype == pl.Decimal or (found.dtype.is_numeric() and truth.dtype == pl.Decimal)
-    if not found.dtype.is_temporal() and not decimals:
-        return (level_text(found) == level_text(truth)).fill_null(False)
-    try:
-        if _comparable(truth.dtype, found.dtype):
-            given = truth.cast(found.dtype, strict=False)
-            return ((given == found) & (given.cast(truth.dtype) == truth)).fill_null(False)
-    except pl.exceptions.PolarsError:  # the types cannot be converted
-        pass
-    return pl.repeat(False, len(found), eager=True)
-
-
-def _comparable(given: pl.DataType, known: pl.DataType) -> bool:
-    """Return True if equal values of the two types are the same label."""
-    if given.is_numeric() != known.is_numeric():
-        return False
-    families = {kind_of(dtype).family for dtype in (given, known)}
-    return len(families) == 1 or given == pl.Null or "text" in families
+    found = series.drop_nulls().unique(maintain_order=True)
+    unknown = found.filter(pl.Series(class_places(found, target) == UNKNOWN)).head(3)
+    such = f", such as {', '.join(repr(label_text(label)) for label in unknown)}" if len(unknown) else ""
+    known = f"its classes are {listed(classes, 10)}"
+    if (series.dtype == pl.Boolean) != (target.dtype == "Boolean") and not is_text_type(series.dtype):
+        return f"of type {series.dtype}, and the forest's are {target.dtype}; {known}: convert them"
+    return f"that the forest does not know{such}; {known}: correct or drop these rows"
 
 
 def _named_type(target: TargetSpec) -> pl.DataType:

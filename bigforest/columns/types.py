@@ -1,20 +1,12 @@
-"""Types of columns: which can be features, the features in nested columns, and the value that a cell is compared by.
+"""Types of columns: which can be features, which can be compared, and the features in nested columns.
 
-Training and prediction decide a value in this module alone. Nulls and NaN are missing.
-
-Categories (`level_text`, `level_codes`): a cell is compared by its text; its code is the rank of the text among the
-levels of training.
-
-Numbers (`numbers`): a cell is compared as float64. Dates are days since 1970, times nanoseconds since midnight;
-datetimes (since 1970, in UTC where they have a time zone) and durations count their own unit; a decimal is the nearest
-float64, and so is an integer beyond 2**53. The order of values is kept. Encoding refuses a column in which two values
-become the same number (encode/values.py), so the order is strict.
+columns/values.py decides the value of a cell.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +25,6 @@ _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_z
 _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
-
-# Up to this many levels, a cast is faster than a join: a third of its time for few levels, 1.1 times for 4,000 levels
-# and few rows.
-_ENUM_LEVELS = 1 << 12
-# Cells of categories that are looked up in one query.
-_TOGETHER_CELLS = 1 << 16
 
 # float64 has all whole numbers up to here, and all powers of ten.
 _EXACT_WHOLE = 2**53
@@ -211,102 +197,6 @@ def physical(series: pl.Series) -> pl.Series:
 def is_plain(dtype: pl.DataType) -> bool:
     """Return True for types that numpy has: `numbers` of a column without nulls converts nothing."""
     return type(dtype) in _PLAIN
-
-
-def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
-    """Return the numbers that cells are compared by, exact in float64; NaN for nulls.
-
-    trained  name of the type in training, of the same family.
-    """
-    if not series.null_count():
-        return series.to_numpy() if is_plain(series.dtype) else _present_numbers(series, trained)
-    if series.dtype == pl.Float64:  # nulls become NaN
-        return series.to_numpy()
-    values = np.full(len(series), np.nan)
-    values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
-    return values
-
-
-def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.float64]:
-    """Return the code of each cell of a category, float64 [rows]: `first` plus its place among the levels of training.
-
-    first  code of the first level: 1 if values were missing in training, else 0.
-
-    An unknown level has the code first + len(levels), a missing value NaN.
-    """
-    return next(codes_by_column([series], [levels], [first]))
-
-
-def codes_by_column(
-    columns: Sequence[pl.Series], levels: Sequence[pl.Series], firsts: Sequence[int]
-) -> Iterator[NDArray[np.float64]]:
-    """Yield `level_codes` of several columns of a table.
-
-    Short columns are looked up in one query: a query for each took half of the time of a thousand rows.
-    """
-    step = max(1, _TOGETHER_CELLS // max(1, len(columns[0])))
-    for begin in range(0, len(columns), step):
-        end = begin + step
-        texts = [own if is_text_type(own.dtype) else level_text(own) for own in columns[begin:end]]
-        for text, places, own, first in zip(
-            texts, _places(texts, levels[begin:end]), levels[begin:end], firsts[begin:end], strict=True
-        ):
-            codes = places.to_numpy().astype(np.float64) + first
-            if places.null_count() > text.null_count():
-                unknown = np.isnan(codes)
-                unknown &= text.is_not_null().to_numpy()
-                codes[unknown] = first + len(own)
-            yield codes
-
-
-def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
-    """Return the place of each cell among the levels of its column, null for an unknown level."""
-    few = [place for place, own in enumerate(levels) if len(own) <= _ENUM_LEVELS]
-    found = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
-    known = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
-    return [
-        known[f"{place}"] if place in few else places_among(text.cast(pl.String), own)
-        for place, (text, own) in enumerate(zip(texts, levels, strict=True))
-    ]
-
-
-def places_among(values: pl.Series, known: pl.Series) -> pl.Series:
-    """Return the place of each value among the known values, of the same type; null for an unknown one."""
-    table = pl.DataFrame([known.alias("value"), pl.int_range(len(known), dtype=pl.UInt32, eager=True).alias("place")])
-    return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
-
-
-def level_text(series: pl.Series) -> pl.Series:
-    """Return cells of text, booleans or whole numbers as text: `late`, `true`, `-7`; null where missing.
-
-    Whole floats are integers: other libraries store integers with missing values as floats.
-    """
-    if not series.dtype.is_float():
-        return series.cast(pl.String)
-    whole = series.cast(pl.Int64, strict=False)
-    is_whole = whole.cast(pl.Float64) == series.cast(pl.Float64)
-    return whole.cast(pl.String).zip_with(is_whole.fill_null(False), series.fill_nan(None).cast(pl.String))
-
-
-def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
-    """Return `numbers` of a column without nulls."""
-    kind, wanted = kind_of(series.dtype), kind_of(trained)
-    if series.dtype == pl.Decimal:
-        return nearest_floats(physical(series), divisor_of(series.dtype))
-    series = physical(series)
-    if series.dtype == pl.Boolean:
-        series = series.cast(pl.UInt8)
-    elif series.dtype == pl.Float16:
-        series = series.cast(pl.Float32)
-    elif series.dtype in (pl.Int128, pl.UInt128):
-        series = series.cast(pl.Float64)
-    values = series.to_numpy()
-    if kind.ticks < wanted.ticks:
-        return values.astype(np.float64) * (wanted.ticks // kind.ticks)
-    if kind.ticks > wanted.ticks:  # whole units stay exact, unlike in a division of floats
-        whole, rest = np.divmod(values, kind.ticks // wanted.ticks)
-        return whole + rest / (kind.ticks // wanted.ticks)
-    return values
 
 
 def _within(name: str, leaf: Leaf) -> Iterable[tuple[str, Leaf]]:

@@ -15,7 +15,8 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from bigforest.columns.types import level_codes, level_text, type_name
+from bigforest.columns.types import type_name
+from bigforest.columns.values import level_codes, level_text
 from bigforest.encode.job import EncodeJob
 from bigforest.errors import DataError, api, listed
 from bigforest.store.store import Store

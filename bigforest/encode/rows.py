@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import GroupSpec, TargetSpec, WeightSpec
-from bigforest.columns.types import cells, is_text_type, places_among, text_of_categories
+from bigforest.columns.types import cells, is_text_type
+from bigforest.columns.values import group_names, places_among
 from bigforest.encode.job import EncodeJob
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.targets import (
@@ -186,14 +187,14 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
                 f"{api('group')} {name!r} has {counted(missing, 'missing value')}; give every row a group; it may be "
                 "one of its own"
             )
-        values = text_of_categories(series).unique()
+        values = group_names(series).unique()
         found = (values if found is None else pl.concat([found, values]).unique()).sort()
     assert found is not None
     if len(found) < 2:
         raise DataError(f"{api('group')} {name!r}: all rows are of the one group {found[0]!r}; two are needed")
     rows = np.zeros(len(found), np.int64)
     for series in job.column(name):
-        codes = places_among(text_of_categories(series), found).to_numpy()
+        codes = places_among(group_names(series), found).to_numpy()
         rows += np.bincount(codes, minlength=len(found))
         writer.add_groups(codes)
     return GroupSpec(name, str(dtype), len(found), int(rows.max()))

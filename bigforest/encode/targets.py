@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
 from bigforest.columns.labels import can_be_said
-from bigforest.columns.types import Leaf, is_text_type, level_codes, numbers, physical, places_among, type_name
+from bigforest.columns.types import Leaf, is_text_type, physical, type_name
+from bigforest.columns.values import level_codes, level_text, numbers, places_among
 from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
 from bigforest.source import Source
@@ -195,7 +196,11 @@ def present_values(series: pl.Series) -> pl.Series:
     if series.dtype.is_float():
         series = series.fill_nan(None).cast(pl.Float64) + 0.0  # -0.0 is 0.0
     series = series.drop_nulls()
-    return series.cast(pl.String) if is_text_type(series.dtype) else physical(series)
+    if series.dtype == pl.Enum or (
+        isinstance(series.dtype, pl.Categorical) and not series.dtype.categories.is_global()
+    ):
+        return series.cast(pl.String)  # predictions have this type, and so its categories
+    return level_text(series) if is_text_type(series.dtype) else physical(series)
 
 
 def _merged(found: pl.Series | None, values: pl.Series) -> pl.Series:

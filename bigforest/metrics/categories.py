@@ -16,11 +16,13 @@ class ByCategory:
     """Calibration by the value of a row in a column.
 
     column      name of the column.
-    levels      its values in the calibration rows, as text.
+    dtype       name of its type in the calibration rows.
+    levels      its values there, as text.
     calibrated  one for the rows of each level, then one for other levels, and one for missing values.
     """
 
     column: str
+    dtype: str
     levels: tuple[str, ...]
     calibrated: tuple[Intervals | ClassSets, ...]
 
@@ -48,6 +50,7 @@ class ByCategory:
 
 def fit_by_category(
     column: str,
+    dtype: str,
     levels: tuple[str, ...],
     codes: NDArray[np.int64],
     coverage: float,
@@ -70,4 +73,4 @@ def fit_by_category(
         calibrated = fit(category[own] == one)
         found |= dict.fromkeys(present[category == one].tolist(), calibrated)
     rest = fit(np.ones(codes.size, np.bool_))
-    return ByCategory(column, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))
+    return ByCategory(column, dtype, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.labels import proba_names, stored_labels
-from bigforest.columns.types import is_text_type, level_codes, level_text
+from bigforest.columns.types import is_text_type, type_name
+from bigforest.columns.values import level_text, places_of
 from bigforest.errors import ConfigError, DataError, api, damaged_forest
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SPREAD
@@ -123,7 +124,9 @@ class Calibration:
         own = column.gather(self._fitting.number)
         levels = tuple(level_text(own).drop_nulls().unique().sort())
         fit = partial(self.conformal, coverage)
-        return fit_by_category(column.name, levels, category_codes(own, levels), coverage, fit)
+        trained = type_name(own.dtype)
+        codes = category_codes(own, levels, trained)
+        return fit_by_category(column.name, trained, levels, codes, coverage, fit)
 
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
         """Return intervals by the jackknife+ of a regression forest with this many trees.
@@ -193,11 +196,18 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
     return _thinned(_joined(held), classes, most)
 
 
-def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
+def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
     """Return the position of each cell among the levels: len(levels) for any other value, len(levels) + 1 for a missing
-    one."""
-    codes = level_codes(column, pl.Series(levels, dtype=pl.String), 0)
-    return np.where(np.isnan(codes), len(levels) + 1, codes).astype(np.int64)
+    one.
+
+    trained  name of the type that the levels are of.
+    """
+    if column.dtype.is_float() and (column % 1 != 0).any():  # whole floats are integers
+        check_category(column.name, column.dtype)
+    places = places_of(column, pl.Series(levels, dtype=pl.String), trained=trained)
+    codes = places.fill_null(len(levels)).to_numpy().astype(np.int64)
+    codes[level_text(column).is_null().to_numpy()] = len(levels) + 1
+    return codes
 
 
 def _key(seed: int) -> np.uint64:

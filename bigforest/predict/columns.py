@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type, proba_names
-from bigforest.columns.types import cells
+from bigforest.columns.types import cells, is_feature_type
 from bigforest.errors import ConfigError, DataError, listed
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.options.values import check_flag
 from bigforest.planning.memory import Shape
-from bigforest.predict.certainty import category_codes, check_category
+from bigforest.predict.certainty import category_codes
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.vote_rule import VoteRule, label_array, labels
 
@@ -120,7 +120,7 @@ def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFram
         assert calibrated is not None
         return _array(predictions, calibrated)
     assert frame is not None
-    codes = category_codes(cells(frame, calibrated.column), calibrated.levels)
+    codes = category_codes(cells(frame, calibrated.column), calibrated.levels, calibrated.dtype)
     parts = [(rows, _array(predictions.of_rows(rows), own)) for rows, own in calibrated.groups(codes)]
     if not parts:
         return _array(predictions, calibrated.calibrated[0])
@@ -183,4 +183,6 @@ def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None
         raise DataError(
             f"the data has no column {rule.category!r}, used for coverage; its columns are {listed(list(schema))}"
         )
-    check_category(rule.category, schema[rule.category])
+    dtype = schema[rule.category]
+    if not is_feature_type(dtype):
+        raise DataError(f"the column {rule.category!r} for coverage is {dtype}, and must have categories; convert it")

@@ -22,14 +22,13 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.types import (
     Leaf,
     cells,
-    codes_by_column,
     is_feature_type,
     is_plain,
     is_text_type,
     kind_of,
     locate_columns,
-    numbers,
 )
+from bigforest.columns.values import codes_by_column, numbers
 from bigforest.errors import DataError, api, counted, listed
 from bigforest.source import Source, open_source
 from bigforest.source.in_memory import is_missing

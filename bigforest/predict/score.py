@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.columns.labels import equal_labels, label_values
+from bigforest.columns.labels import UNKNOWN, class_places, label_values, strange_labels
 from bigforest.columns.types import cells
 from bigforest.encode.weights import check_weight, true_rows, weights_in_slice, whole_weights
 from bigforest.errors import DataError, counted
@@ -218,11 +218,10 @@ def score(spec: DataSpec, answer: Any, data: Any, y: Any) -> float:
     if not known.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
     if not spec.target.is_regression:
-        kinds = {found.dtype, truth.dtype}
-        if pl.Boolean in kinds and any(kind.is_numeric() for kind in kinds):
-            raise DataError(f"the true classes are {truth.dtype}, and those of the forest {found.dtype}; convert them")
-        right = equal_labels(found, truth)
-        return float(right.filter(known).cast(pl.Float64).to_numpy().mean())
+        codes = class_places(truth, spec.target)[known.to_numpy()]
+        if (codes == UNKNOWN).all():  # a single unknown class is predicted wrongly
+            raise DataError(f"the true classes are labels {strange_labels(truth, spec.target)}")
+        return float((codes == class_places(found, spec.target)[known.to_numpy()]).mean())
     if not truth.dtype.is_numeric():
         raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")
     numbers = truth.filter(known).cast(pl.Float64).to_numpy()

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns import types as columns
-from bigforest.columns.types import codes_by_column, kind_of, leaves, level_codes, numbers, type_name
+from bigforest.columns import values as value_rules
+from bigforest.columns.types import kind_of, leaves, type_name
+from bigforest.columns.values import codes_by_column, level_codes, numbers
 from bigforest.encode import encode as pipeline
 from bigforest.errors import DataError
 from bigforest.planning.batch_sizes import USUAL, Limits
@@ -313,7 +314,7 @@ NAN = float("nan")
 def test_level_codes__by_value(
     cells: pl.Series, levels: list[str], codes: list[float], first: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "_ENUM_LEVELS", most)
+    monkeypatch.setattr(value_rules, "_ENUM_LEVELS", most)
     found = level_codes(cells, pl.Series(levels, dtype=pl.String), first)
     assert found.dtype == np.float64
     assert np.array_equal(found, np.array(codes, np.float64) + first, equal_nan=True)
@@ -321,8 +322,8 @@ def test_level_codes__by_value(
 
 @pytest.mark.parametrize("together", [1, 8, 1 << 16])
 def test_codes_by_column__are_those_of_each(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "_ENUM_LEVELS", 2)
-    monkeypatch.setattr(columns, "_TOGETHER_CELLS", together)
+    monkeypatch.setattr(value_rules, "_ENUM_LEVELS", 2)
+    monkeypatch.setattr(value_rules, "_TOGETHER_CELLS", together)
     table = [pl.Series(["b", "a", None, "c"]), pl.Series([3, 1, 2, None]), pl.Series([True, None, False, True])]
     levels = [pl.Series(["a", "b"]), pl.Series(["1", "2", "3"]), pl.Series(["false"])]
     found = [codes.tolist() for codes in codes_by_column(table, levels, [0, 1, 0])]

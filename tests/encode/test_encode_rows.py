@@ -263,7 +263,7 @@ def test_categories__of_many_levels_and_too_little_memory(tmp_path: Path) -> Non
     assert store.levels().of(1).gather(store.feature_codes(1)).to_list() == frame["name"].to_list()
     with pytest.raises(BigForestError, match="levels of 'name' do not fit in memory"):
         encoded(
-            frame.with_columns(name=pl.col("name").str.pad_start(300)),
+            frame.with_columns(name=pl.col("name").str.pad_start(300, "_")),
             tmp_path,
             "long.store",
             resources=Resources(memory=BASE_BYTES + 60_000_000, threads=1, limits=limits),

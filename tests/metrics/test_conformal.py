@@ -53,9 +53,9 @@ def test_fit_by_category__takes_categories_together_as_the_oracle(codes: list[in
 
     if naive.bound([0.0] * own.size, coverage) is None:
         with pytest.raises(ConfigError, match="too few"):
-            fit_by_category("g", ("a", "b", "c"), own, float(coverage), fit)
+            fit_by_category("g", "String", ("a", "b", "c"), own, float(coverage), fit)
         return
-    found = fit_by_category("g", ("a", "b", "c"), own, float(coverage), fit)
+    found = fit_by_category("g", "String", ("a", "b", "c"), own, float(coverage), fit)
     present = sorted(set(own.tolist()))
     pools = naive.categories([present.index(code) for code in own.tolist()], len(present), coverage)
     expected = {present[k]: np.flatnonzero(np.isin(own, [present[j] for j in pool])) for pool in pools for k in pool}

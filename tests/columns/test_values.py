@@ -1,0 +1,114 @@
+"""The value of a cell: cells of other types that are equal to a person are equal to a forest."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest.columns.values import level_text, places_of
+
+SEVEN = [
+    pl.Series([7]),
+    pl.Series([7.0]),
+    pl.Series([7]).cast(pl.Decimal(10, 2)),
+    pl.Series(["7"]),
+    pl.Series([" 7.0 "]),
+]
+YES = [pl.Series([True]), pl.Series(["true"]), pl.Series(["True"]), pl.Series([" TRUE"])]
+DAY = [
+    pl.Series([datetime.date(2024, 3, 1)]),
+    pl.Series([datetime.datetime(2024, 3, 1)]).cast(pl.Datetime("ns")),
+    pl.Series(["2024-03-01"]),
+]
+HALF = [pl.Series([0.5]), pl.Series([0.5]).cast(pl.Decimal(10, 4)), pl.Series(["0.50"]), pl.Series([".5"])]
+TOWN = [
+    pl.Series(["NY"]),
+    pl.Series([" NY"]),
+    pl.Series(["NY\t"], dtype=pl.Categorical),
+    pl.Series(["NY"], dtype=pl.Enum(["NY"])),
+]
+
+
+@pytest.mark.parametrize("forms", [SEVEN, YES, DAY, HALF, TOWN], ids=["seven", "yes", "day", "half", "town"])
+def test_places_of__equal_values_of_all_types(forms: list[pl.Series]) -> None:
+    for values in forms:
+        for known in forms:
+            both_text = values.dtype == known.dtype == pl.String
+            if both_text and values[0].strip() != known[0].strip():
+                continue  # two texts are equal if they are the same without spaces
+            assert places_of(pl.concat([values, values.clear(2)]), known).to_list() == [0, None, None]
+
+
+def test_places_of__different_values() -> None:
+    assert places_of(pl.Series(["1", "7", "007", "ny", None, "yes"]), pl.Series([7, 1])).to_list() == [
+        1,
+        0,
+        0,
+        None,
+        None,
+        None,
+    ]
+    assert places_of(pl.Series([7]), pl.Series(["07", "007"])).to_list() == [None]  # either might be meant
+    assert places_of(pl.Series([7]), pl.Series(["07", "7"])).to_list() == [1]
+    assert places_of(pl.Series(["7", "7.0"]), pl.Series(["7.0"])).to_list() == [None, 0]
+    assert places_of(pl.Series([True]), pl.Series([1])).to_list() == [None]
+    assert places_of(pl.Series([2.0**53, 7.5]), pl.Series([2**53 + 1, 7])).to_list() == [None, None]
+    assert places_of(pl.Series([7.5, float("nan"), 7.0]), pl.Series([7])).to_list() == [None, None, 0]
+    assert places_of(pl.Series([datetime.date(2024, 3, 1)]), pl.Series([19783])).to_list() == [None]
+    moments = pl.Series([datetime.datetime(2024, 3, 1, 1)])
+    assert places_of(moments, DAY[0]).to_list() == [None]
+    assert level_text(pl.Series(["7.50", "7.00"]).cast(pl.Decimal(10, 2))).to_list() == ["7.5", "7"]
+
+
+def test_forest__takes_categories_and_classes_with_spaces_around_them() -> None:
+    random = np.random.default_rng(0)
+    town = random.choice(["NY", "LA", "SF"], 300)
+    table = pl.DataFrame({"town": town, "x": random.normal(size=300), "y": np.where(town == "NY", "in", "out")})
+    padded = table.with_columns(pl.col("town").str.pad_start(4), pl.col("y").str.pad_end(5))
+    options: dict[str, Any] = {"trees": 5, "min_level": 1}
+    forest, other = bigforest.train(table, "y", **options), bigforest.train(padded, "y", **options)
+    assert other.classes == ["in", "out"]
+    assert other.predict(padded).equals(forest.predict(table))
+    assert forest.predict(padded, unseen="error").equals(forest.predict(table))
+    assert forest.score(padded) == forest.score(table)
+    grouped = bigforest.train(
+        table.with_columns(g=pl.col("town") + pl.Series([" ", ""] * 150)), "y", group="g", trees=2
+    )
+    assert grouped.spec.group is not None and grouped.spec.group.groups == 3
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [["True", "False"], ["true", "false"], [" TRUE", "FALSE "], pl.Series(["True", "False"], dtype=pl.Categorical)],
+)
+def test_score__of_booleans_in_text(truth: Any) -> None:
+    table = pl.DataFrame({"x": [0.0, 1.0] * 50, "y": [True, False] * 50})
+    forest = bigforest.train(table, "y", trees=5)
+    assert forest.score(table.drop("y"), pl.Series(list(truth) * 50)) == 1.0
+    with pytest.raises(bigforest.DataError, match="labels that the forest does not know, such as 'yes', 'no'"):
+        forest.score(table.drop("y"), ["yes", "no"] * 50)
+
+
+def test_coverage_by__takes_equal_values_of_other_types() -> None:
+    random = np.random.default_rng(0)
+    site, x = random.integers(1, 4, 900), random.normal(size=900)
+    noise = random.normal(size=900) * np.where(site == 3, 10.0, 0.1)
+    table = pl.DataFrame({"x": x, "site": site, "y": x + noise})
+    forest = bigforest.train(table, "y", exclude=["site"], trees=30)
+    by: dict[str, Any] = {"coverage": 0.9, "coverage_by": table["site"]}
+    expected = forest.predict(table, **by)
+    for dtype in (pl.Float64, pl.Decimal(10, 2), pl.String):
+        assert forest.predict(table.with_columns(pl.col("site").cast(dtype)), **by).equals(expected)
+    floats = table.with_columns(pl.col("site").cast(pl.Float64).cast(pl.String))
+    assert forest.predict(floats, **by).equals(expected)
+    days = table.with_columns(pl.date(2024, 3, "site").alias("site"))
+    by_day: dict[str, Any] = {"coverage": 0.9, "coverage_by": days["site"]}
+    for dtype in (pl.Date, pl.Datetime("ns"), pl.String):
+        assert forest.predict(days.with_columns(pl.col("site").cast(dtype)), **by_day).equals(expected)
+    texts = table["site"].cast(pl.String).str.zfill(3)
+    assert forest.predict(table, coverage=0.9, coverage_by=texts).equals(expected)
