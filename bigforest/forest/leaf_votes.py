@@ -34,7 +34,7 @@ from bigforest.forest.files import Header, check_bytes, check_file, row_batches,
 from bigforest.forest.format import VOTES
 from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import Nodes, first_tree, parts_in
+from bigforest.forest.parts import first_tree, parts_in
 from bigforest.forest.run_stamp import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
@@ -166,9 +166,7 @@ def write_ballots(path: Path, ballots: Ballots) -> None:
 
 
 @contextmanager
-def writing_ballots(
-    path: Path, spec: DataSpec, folder: Path, stem: str
-) -> Iterator[Callable[[TreeArrays | Nodes], None]]:
+def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iterator[Callable[[Ballots], None]]:
     """Yield a function that adds the votes of the leaves of the next trees, or of a piece of a tree; the file of
     ballots is written when the context ends.
 
@@ -180,9 +178,8 @@ def writing_ballots(
     del types["first"]
     with appending(folder, stem, types) as (arrays, append):
 
-        def add(trees: TreeArrays | Nodes) -> None:
+        def add(own: Ballots) -> None:
             nonlocal nodes, mixed
-            own = ballots_of_trees(trees, spec.wide_weights)
             append(ballot=shifted(own.ballot, classes, mixed), weight=own.weight, mixed=own.mixed.reshape(-1))
             first.append(own.first[:-1] + nodes)
             nodes, mixed = nodes + own.ballot.size, mixed + len(own.mixed)

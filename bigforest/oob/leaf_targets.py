@@ -38,7 +38,7 @@ _ROW = 24
 # Nodes of a part of several trees, at most (grow/memory.py part_size).
 _PART_NODES = 2_000_000
 # Bytes of tiles and of a block on its way.
-_TILES = 32 << 20
+TILES = 32 << 20
 
 
 def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -57,7 +57,7 @@ def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Return the bytes that all tasks share, and the bytes of each task."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
-    own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
+    own = int(trees[0]) + 8 * nodes + TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
     own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
     return BASE_BYTES, own
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import loaded_bytes
+from bigforest.forest.ballots import ballots_of_trees, loaded_bytes
 from bigforest.forest.code_thresholds import replace_thresholds
 from bigforest.forest.leaf_votes import (
     LeafChunk,
@@ -125,7 +125,7 @@ def write_leaf_files(
         with writing_ballots(path, store.spec, folder, f"ballots-{numbers.start}-{secrets.token_hex(8)}") as add:
             for span in trees.spans(entries):
                 for piece in read_span(span, trees.header):
-                    add(piece)
+                    add(ballots_of_trees(piece, store.spec.wide_weights))
         fits = trees.sizes()[entries.start : entries.stop].sum() <= fitting
         packed = load_trees(store, trees, entries, workers, np.empty if fits else partial(mapped_array, folder))
     store.fetch(packed.used.tolist(), range(block_count(store.rows)))

@@ -16,7 +16,9 @@ code for wide weights this way.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +29,9 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.errors import DataError, api
 from bigforest.execution.resources import Resources
-from bigforest.forest.ballots import ballots_of
+from bigforest.forest.ballots import Ballots, ballots_of
 from bigforest.forest.files import Header
-from bigforest.forest.leaf_votes import found_leaves, leaves_path, write_ballots
+from bigforest.forest.leaf_votes import found_leaves, leaves_path, writing_ballots
 from bigforest.forest.nodes import counts_column, part_path
 from bigforest.forest.parts import Span, batches
 from bigforest.forest.rewrite import as_written, with_columns, write_nodes
@@ -39,13 +41,17 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.kernels.predict.accumulate import Weighed, add_up, weigh_classes, weigh_numbers
 from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
-from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
+from bigforest.oob.leaf_targets import TILES, part_nodes, tasks_at_once
 from bigforest.oob.leaves import load_trees, route_span
+from bigforest.oob.plan import FITTING_BYTES
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import MemoryEstimate, Shape
-from bigforest.predict.groups import outline
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.predict.groups import loaded_tree_bytes, loading_bytes, outline
 from bigforest.predict.packed_trees import PackedTrees
-from bigforest.sampling.bags import Sampler
+from bigforest.sampling.bags import Sampler, draws_bytes
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import local_workdir
+from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
@@ -54,20 +60,27 @@ _NODE = 64
 _CLASS = 8
 # Bytes of the batches in which a part is read and written, some of which wait for a row group.
 _PIECES = 48 << 20
+# Nodes whose ballots are written at a time.
+_STRETCH = 1 << 16
 # Largest weight of a bag.
 _MAX_WEIGHT = 2.0**62
 
 
 def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Return the bytes that all tasks share, and the bytes of each task."""
-    shared, own = task_bytes(shape, config)
-    return shared, own + _PIECES + part_nodes(shape, config) * (_NODE + _CLASS * max(PARTS, shape.classes))
+    """Return the bytes of a task except for its nodes, and the bytes of its nodes, which may be mapped."""
+    nodes = part_nodes(shape, config)
+    trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
+    own = TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config) + _PIECES
+    return own, int(trees[0]) + nodes * (_NODE + _CLASS * max(PARTS, shape.classes))
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """Return the estimate of `weigh_parts`, one task at a time."""
-    memory = sum(_bytes(shape, config))
-    return MemoryEstimate("weigh", memory, memory)
+    own, nodes = _bytes(shape, config)
+    smallest = BASE_BYTES + own + min(nodes, FITTING_BYTES)
+    whole = BASE_BYTES + own + nodes
+    mapped = resources.memory is not None and whole > resources.memory
+    return MemoryEstimate("weigh", smallest if mapped else whole, smallest, nodes if mapped else 0)
 
 
 def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: Callable[[int], None]) -> None:
@@ -75,39 +88,60 @@ def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: C
 
     They do not depend on the resources. Raises DataError if a bag weighs too much.
     """
-    executor = job.resources.executor(tasks_at_once(_bytes(job.store.shape, job.config), job.resources))
-    shared = (Sampler(job.store, job.config), narrow, job.directory)
-    executor.run(
-        weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared, even=True
-    )
+    store, config, resources = job.store, job.config, job.resources
+    need, whole = weigh_estimate(store.shape, config, resources), sum(_bytes(store.shape, config))
+    mapped = need.scratch > 0
+    executor = resources.executor(1 if mapped else tasks_at_once((BASE_BYTES, whole), resources))
+    with TemporaryFolder(resources.scratch) as folder:
+        shared = (Sampler(store, config), narrow, job.directory, folder, mapped)
+        executor.run(
+            weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared, even=True
+        )
 
 
-def weigh_part(sampler: Sampler, narrow: Path, directory: Path, part: range) -> None:
-    """Task: write a part."""
+def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, mapped: bool, part: range) -> None:
+    """Task: write a part; mapped: the arrays with an entry for each node are mapped files in `scratch`."""
+    with local_workdir(scratch) as folder:
+        made: Callable[..., NDArray[Any]] = partial(mapped_array, folder) if mapped else np.zeros
+        _weigh_part(sampler, narrow, directory, folder, made, part)
+
+
+def _weigh_part(
+    sampler: Sampler, narrow: Path, directory: Path, folder: Path, made: Callable[..., NDArray[Any]], part: range
+) -> None:
+    """Write a part; made: makes arrays of zeros, of a shape and a type; folder: for ballots."""
     store, config = sampler.store, sampler.config
     path = part_path(narrow, part.start)
-    packed = load_trees(store, outline(narrow, [part]), range(1), 1)
+    packed = load_trees(store, outline(narrow, [part]), range(1), 1, made)
     store.fetch(packed.used.tolist(), range(block_count(store.rows)))
-    sums = np.zeros((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
+    sums = made((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
     for root, tree in zip(packed.roots[:, None], part, strict=True):
         _weigh_tree(sampler, packed, root, tree, sums)
     starts = np.append(packed.roots, len(sums)).astype(np.int64)
-    found = _describe(starts, path, store, config, sums)
+    del packed
+    found = _describe(starts, path, store, config, sums, made)
     write_nodes(_pieces(path, store, found, sums), part_path(directory, part.start), Header(store.spec, config))
     # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
-    width, numbers = store.spec.target.answer_width, store.spec.target.is_regression
-    for file in found_leaves(narrow, store.rows, width, part):  # other tasks move the files of other parts
+    for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
         trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
-        if trees != file.trees:
+        if trees != file.trees:  # other tasks move the files of other parts
             continue
-        own = slice(*starts[[trees.start - part.start, trees.stop - part.start]].tolist())
-        feature = np.where(found.leaf[own], LEAF, 0).astype(np.int32)
-        first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
-        counts = sums[own, : 0 if numbers else width].astype(np.uint64)
-        value = found.value[own] if numbers else None
-        ballots = ballots_of(first, feature, found.weight[own], counts, value, wide=True)
-        write_ballots(leaves_path(directory, trees.start), ballots)
+        stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
+        with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
+            first, end = starts[[trees.start - part.start, trees.stop - part.start]].tolist()
+            for begin in range(first, end, _STRETCH):
+                add(_ballots(slice(begin, min(begin + _STRETCH, end)), found, sums, store))
         file.move(directory, ballots=False)
+
+
+def _ballots(nodes: slice, found: _Described, sums: NDArray[np.int64], store: Store) -> Ballots:
+    """Return the ballots of some nodes of a part."""
+    width, numbers = store.spec.target.answer_width, store.spec.target.is_regression
+    roots = found.starts[(found.starts >= nodes.start) & (found.starts < nodes.stop)] - nodes.start
+    counts = sums[nodes, : 0 if numbers else width].astype(np.uint64)
+    first = np.append(roots, nodes.stop - nodes.start)
+    value = found.value[nodes] if numbers else None
+    return ballots_of(first, found.feature[nodes], found.weight[nodes], counts, value, wide=True)
 
 
 def _weigh_tree(
@@ -136,7 +170,8 @@ def _weigh_tree(
 class _Described(NamedTuple):
     """Columns that follow from the statistics of the nodes of a part.
 
-    root    int64 [nodes], the root of the tree of each
+    starts  int64 [trees + 1], where the nodes of each tree begin, and the last ones end
+    feature  int32 [nodes], LEAF in a leaf
     right   uint32 [nodes], number of the right child in the tree
     leaf    bool [nodes]
     weight  uint64 [nodes]
@@ -144,7 +179,8 @@ class _Described(NamedTuple):
     gain    float64 [nodes], nan in a leaf
     """
 
-    root: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    feature: NDArray[np.int32]
     right: NDArray[np.uint32]
     leaf: NDArray[np.bool_]
     weight: NDArray[np.uint64]
@@ -153,30 +189,37 @@ class _Described(NamedTuple):
 
 
 def _describe(
-    starts: NDArray[np.int64], path: Path, store: Store, config: TrainConfig, sums: NDArray[np.int64]
+    starts: NDArray[np.int64],
+    path: Path,
+    store: Store,
+    config: TrainConfig,
+    sums: NDArray[np.int64],
+    made: Callable[..., NDArray[Any]],
 ) -> _Described:
     """Add the statistics of the leaves of the part at `path` to their ancestors in `sums`; return the columns that
     follow.
 
     starts  int64 [trees + 1], where the nodes of each tree begin, and the last ones end
+    made    see `_weigh_part`
     """
     nodes, spec = len(sums), store.spec
-    leaf, right = np.empty(nodes, np.bool_), np.empty(nodes, np.uint32)
+    leaf, right, feature = made(nodes, np.bool_), made(nodes, np.uint32), made(nodes, np.int32)
     done = 0
     for batch in batches(Span(path), len(spec.target.classes), ["left", "right"]):
         here = slice(done, done + batch.num_rows)
         leaf[here] = as_numpy(batch["left"].is_null())
         right[here] = as_numpy(batch["right"], 0)
+        feature[here] = np.where(leaf[here], LEAF, 0)
         done = here.stop
-    add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, sums)
-    weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)
+    add_up(starts, feature, right, sums)
+    weight, value, gain = made(nodes, np.uint64), made(nodes, np.float64), made(nodes, np.float64)
     impurity = criterion_of(config).impurity
     if spec.target.is_regression:
         spare = np.zeros((1, PARTS), np.int64)
         describe_numbers(starts, leaf, right, sums, spare, impurity, spec.target.scale, weight, value, gain)
     else:
         describe_classes(starts, leaf, right, sums, impurity, weight, value, gain)
-    return _Described(np.repeat(starts[:-1], np.diff(starts)), right, leaf, weight, value, gain)
+    return _Described(starts, feature, right, leaf, weight, value, gain)
 
 
 def _pieces(path: Path, store: Store, found: _Described, sums: NDArray[np.int64]) -> Iterator[pa.Table]:
@@ -211,5 +254,6 @@ def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) 
     here = np.flatnonzero(is_known[as_numpy(feature.indices, -1)])
     node = rows.start + here
     column = as_numpy(given, False).copy()
-    column[here] = found.weight[node + 1] >= found.weight[found.root[node] + found.right[node]]
+    root = found.starts[np.searchsorted(found.starts, node, side="right") - 1]
+    column[here] = found.weight[node + 1] >= found.weight[root + found.right[node]]
     return arrow_array(column, mask=as_numpy(given.is_null()))

@@ -41,12 +41,21 @@ FAMILIES: list[dict[str, Any]] = [
 ]
 
 
-def grown(store: Store, config: TrainConfig, way: GrowPlan, threads: int = 1) -> list[bytes]:
-    """The parts of a forest, grown in that way; what has to be compiled is compiled when it is called."""
-    with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):
-        resources = Resources(threads=threads)
+def grown(store: Store, config: TrainConfig, way: GrowPlan, *, mapped: bool = False) -> tuple[list[bytes], list[bytes]]:
+    """The parts of a forest and its ballots, grown in that way; what has to be compiled is compiled when it is called.
+
+    mapped  weighed within a budget in which the nodes do not fit
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch("bigforest.grow.forest.compile_for"),
+        patch("bigforest.oob.weigh._NODE", 10**12 if mapped else 64),
+        patch("bigforest.oob.weigh._STRETCH", 5 if mapped else 1 << 16),
+    ):
+        resources = Resources(threads=1, memory=10**9 if mapped else None)
         grow_forest(ForestJob(store, config, Path(folder), resources, silent), plan=way)
-        return [path.read_bytes() for path in part_paths(Path(folder))]
+        ballots = sorted(Path(folder).glob("votes/*.ballots"))
+        return [path.read_bytes() for path in part_paths(Path(folder))], [path.read_bytes() for path in ballots]
 
 
 def check(parts: list[bytes], frame: pl.DataFrame, store: Store, config: TrainConfig, near: float) -> None:
@@ -74,10 +83,17 @@ def check(parts: list[bytes], frame: pl.DataFrame, store: Store, config: TrainCo
                 assert count / sum(node["counts"]) == pytest.approx(float(exact / total), rel=near, abs=0.0)
 
 
-@given(data=st.data(), family=st.sampled_from(FAMILIES), way=ways(), whole=st.booleans(), numbers=st.booleans())
+@given(
+    data=st.data(),
+    family=st.sampled_from(FAMILIES),
+    way=ways(),
+    whole=st.booleans(),
+    numbers=st.booleans(),
+    mapped=st.booleans(),
+)
 @settings(deadline=None, max_examples=examples(40))
 def test_nodes__hold_the_weights_of_their_rows(
-    data: st.DataObject, family: dict[str, Any], way: GrowPlan, whole: bool, numbers: bool
+    data: st.DataObject, family: dict[str, Any], way: GrowPlan, whole: bool, numbers: bool, mapped: bool
 ) -> None:
     size = data.draw(st.integers(2, 40))
     columns = {
@@ -95,8 +111,8 @@ def test_nodes__hold_the_weights_of_their_rows(
         store = bigforest.encode_store(frame, Path(folder) / "s", target="y", weight="w", task=task)
         parts = grown(store, config, WHOLE)
         if store.spec.wide_weights:
-            check(parts, frame, store, config, 1e-12 if whole else 1e-6)
-        assert grown(store, config, way) == parts
+            check(parts[0], frame, store, config, 1e-12 if whole else 1e-6)
+        assert grown(store, config, way, mapped=mapped) == parts
 
 
 @pytest.mark.parametrize(("few", "many"), [(10, 50_000), (1, 2_000), (3, 7_001)])

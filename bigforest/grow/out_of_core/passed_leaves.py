@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
+from bigforest.forest.ballots import ballots_of_trees
 from bigforest.forest.code_thresholds import replace_thresholds
 from bigforest.forest.files import has_levels
 from bigforest.forest.leaf_votes import (
@@ -107,7 +108,7 @@ def keeping_splits(
                     written = piece_arrays | begins
                     add(**{name: written[name] for name in split})
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
-                    add_ballots(piece)
+                    add_ballots(ballots_of_trees(piece, spec.wide_weights))
                     yield piece
                 ends = {"lists": np.array([levels]), "parts": np.array([terms])}
                 add(**{name: end for name, end in ends.items() if name in split})
