@@ -7,7 +7,7 @@ some trees which of them are in it, and with what weight (format.py TARGET_VALUE
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from bigforest.forest.files import (
     open_checked,
     open_parquet,
     read_table,
-    write_table,
     write_tables,
 )
 from bigforest.forest.format import LEAF_TARGETS, TARGET_VALUES
@@ -108,25 +107,56 @@ def leaf_targets_path(directory: Path, first_tree: int) -> Path:
     return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
 
-def write_values(directory: Path, values: NDArray[np.float64], header: Header) -> None:
-    """Write the different targets, ascending."""
-    write_table(arrow_table({"value": values}, TARGET_VALUES), values_path(directory), VALUES_KIND, header)
+def write_values(directory: Path, values: Iterable[NDArray[np.float64]], header: Header) -> None:
+    """Write the different targets, ascending, in row groups."""
+    tables = (arrow_table({"value": group}, TARGET_VALUES) for group in values)
+    write_tables(TARGET_VALUES, tables, values_path(directory), VALUES_KIND, header)
 
 
-def leaves_tables(
-    tree: int,
-    node: NDArray[np.uint32],
-    start: NDArray[np.int64],
-    code: NDArray[np.uint32],
-    weight: NDArray[np.uint32],
-) -> Iterator[pa.Table]:
-    """Yield the leaves `node` of a tree, as tables that are a row group each; the targets of leaf i begin at
-    start[i]."""
-    trees = arrow_array(np.full(node.size, tree, np.uint32))
-    lists = (_lists(start, entries) for entries in (code, weight))
-    table = pa.Table.from_arrays([trees, arrow_array(node), *lists], schema=LEAF_TARGETS)
-    for begin, end in cut_entries(start, _GROUP_ENTRIES):
-        yield table.slice(begin, end - begin)
+class LeavesOfTree(NamedTuple):
+    """Targets of consecutive leaves of a tree.
+
+    node    uint32 [leaves], numbers of the leaves, ascending
+    start   int64 [leaves + 1], where the targets of each leaf begin, and the last ones end
+    code    uint32 [targets], numbers of the targets, ascending in each leaf
+    weight  uint32 [targets]
+    """
+
+    node: NDArray[np.uint32]
+    start: NDArray[np.int64]
+    code: NDArray[np.uint32]
+    weight: NDArray[np.uint32]
+
+    def rows(self, begin: int, end: int) -> LeavesOfTree:
+        """Return the leaves `begin` to before `end`."""
+        start = self.start[begin : end + 1]
+        targets = slice(int(start[0]), int(start[-1]))
+        return LeavesOfTree(self.node[begin:end], start - start[0], self.code[targets], self.weight[targets])
+
+    def followed_by(self, other: LeavesOfTree) -> LeavesOfTree:
+        """Return these leaves and those that follow them."""
+        start = np.append(self.start, self.start[-1] + other.start[1:])
+        pairs = ((self.node, other.node), (self.code, other.code), (self.weight, other.weight))
+        node, code, weight = (np.concatenate(pair) for pair in pairs)
+        return LeavesOfTree(node, start, code, weight)
+
+
+def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree]) -> Iterator[pa.Table]:
+    """Yield the leaves of a tree, which come some at a time, as tables that are a row group each."""
+    rest: LeavesOfTree | None = None
+    for some in leaves:
+        held = some if rest is None else rest.followed_by(some)
+        cuts = list(cut_entries(held.start, _GROUP_ENTRIES))
+        yield from (_table(tree, held.rows(begin, end)) for begin, end in cuts[:-1])
+        rest = held.rows(*cuts[-1])  # it may not be full yet
+    if rest is not None:
+        yield _table(tree, rest)
+
+
+def _table(tree: int, leaves: LeavesOfTree) -> pa.Table:
+    trees = arrow_array(np.full(leaves.node.size, tree, np.uint32))
+    lists = (_lists(leaves.start, entries) for entries in (leaves.code, leaves.weight))
+    return pa.Table.from_arrays([trees, arrow_array(leaves.node), *lists], schema=LEAF_TARGETS)
 
 
 def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
@@ -180,7 +210,7 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged
     """Write the targets of several forests, in this order, as the targets of the `merged` forest in `directory`."""
     values = [read_values(source, header) for source, header in sources]
     union = np.unique(np.concatenate(values))
-    write_values(directory, union, merged)
+    write_values(directory, [union], merged)
     offset = 0
     for (source, header), own in zip(sources, values, strict=True):
         places = np.searchsorted(union, own).astype(np.uint32)

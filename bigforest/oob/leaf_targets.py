@@ -1,12 +1,21 @@
 """Write the training targets of each leaf, for quantiles, once the trees are grown (read by forest/leaf_targets.py).
 
-For each tree: recompute the bag, route its rows (leaves.py), sort the pairs of leaf and target, and add up the weights
-of equal pairs. It does not matter how the trees were grown.
+1. Sort the different targets of the table; number the targets of all rows by them.
+2. For each tree, recompute the bag and route its rows (leaves.py): each row has a key, leaf << 32 | target.
+3. Sort the keys, and add up the weights of equal ones. Keys come in windows that fit in memory (`_windows`).
+
+Arrays with an entry for each row or node are mapped where they do not fit into the budget. It does not matter how the
+trees were grown.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +26,9 @@ from bigforest.forest.files import Header, write_tables
 from bigforest.forest.format import LEAF_TARGETS
 from bigforest.forest.leaf_targets import (
     LEAVES_KIND,
+    LeavesOfTree,
     leaf_targets_path,
     leaves_tables,
-    read_values,
     write_values,
 )
 from bigforest.grow.forest import ForestJob
@@ -29,12 +38,22 @@ from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import Trees, loaded_tree_bytes, loading_bytes, outline
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
-from bigforest.store.format import block_count, block_span
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import local_workdir
+from bigforest.storage.scratch_arrays import mapped_array
+from bigforest.store.format import BLOCK_ROWS, block_count, block_span
+from bigforest.store.store import Store
 
-# Bytes of a row of the bag while its leaf is found and its target sorted, and further bytes of a row of the table: the
-# different targets, and the number of its target among them.
-_BAG_ROW = 56
+# Bytes of a key while keys are sorted and their weights added up.
+_KEY = 56
+# Bytes of a row of the table and of the bag in arrays that may be mapped: targets and their numbers; keys and weights.
 _ROW = 24
+_BAG_ROW = 16
+# Keys in a window, where not all fit in memory, and keys by which windows are chosen.
+_WINDOW = 1 << 19
+_SAMPLE = 1 << 16
+# Targets in a row group of their file, as many as pyarrow writes of a large table.
+_GROUP = 1 << 20
 # Nodes of a part of several trees, at most (grow/memory.py part_size).
 _PART_NODES = 2_000_000
 # Bytes of tiles and of a block on its way.
@@ -42,9 +61,15 @@ TILES = 32 << 20
 
 
 def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """Return the estimate of writing the targets of the leaves."""
-    shared, own = task_bytes(shape, config)
-    return MemoryEstimate("targets", shared + tasks_at_once((shared, own), resources) * own, shared + own)
+    """Return the estimate of writing the targets of the leaves.
+
+    Within a budget, a leaf with more different targets than a window takes some 20 bytes for each of them.
+    """
+    own, arrays, keys = task_bytes(shape, config)
+    whole, smallest = own + arrays + keys, BASE_BYTES + own + min(arrays + keys, _KEY * _WINDOW)
+    if resources.memory is not None and BASE_BYTES + whole > resources.memory:
+        return MemoryEstimate("targets", smallest, smallest, arrays)
+    return MemoryEstimate("targets", BASE_BYTES + tasks_at_once((BASE_BYTES, whole), resources) * whole, smallest)
 
 
 def part_nodes(shape: Shape, config: TrainConfig) -> int:
@@ -53,13 +78,13 @@ def part_nodes(shape: Shape, config: TrainConfig) -> int:
     return max(tree, min(config.trees * tree, _PART_NODES))
 
 
-def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Return the bytes that all tasks share, and the bytes of each task."""
+def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int, int]:
+    """Return the bytes of a task: except for its nodes and rows, of arrays of these, and of all keys."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
-    own = int(trees[0]) + 8 * nodes + TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
-    own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
-    return BASE_BYTES, own
+    bag = distinct_rows(shape.rows, config)
+    arrays = int(trees[0]) + 8 * nodes + _BAG_ROW * bag + _ROW * shape.rows
+    return TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config), arrays, _KEY * bag
 
 
 def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
@@ -76,71 +101,177 @@ def write_targets(job: ForestJob) -> None:
     They do not depend on the resources. Raises ConfigError if the memory is too little.
     """
     store, config, directory, resources, listener = job
-    leaf_targets_estimate(store.shape, config, resources).check(resources.memory)
+    need = leaf_targets_estimate(store.shape, config, resources)
+    need.check(resources.memory)
+    mapped = need.scratch > 0
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
-    executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))
-    # The different targets, ascending, in the units of the table.
-    write_values(directory, np.unique(store.numbers(0, store.rows)), Header(store.spec, config))
-    with stage("targets", config.trees, "trees", listener) as progress:
+    executor = resources.executor(
+        1 if mapped else tasks_at_once((BASE_BYTES, sum(task_bytes(store.shape, config))), resources)
+    )
+    header = Header(store.spec, config)
+    with stage("targets", config.trees, "trees", listener) as progress, TemporaryFolder(resources.scratch) as scratch:
+        with local_workdir(scratch) as folder:
+            write_values(directory, _groups(_different_targets(store, _Room.of(folder, mapped=mapped))), header)
         executor.run(
             write_leaf_targets,
             [(own,) for own in entries],
             lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
-            (Sampler(store, config), trees, directory),
+            (Sampler(store, config), trees, directory, scratch, mapped),
         )
 
 
-def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
-    """Task: write the targets of the leaves of the trees of a part."""
+class _Room(NamedTuple):
+    """Memory of a task.
+
+    made    makes an array of zeros, of a shape and a type
+    window  most targets or keys in memory
+    """
+
+    made: Callable[..., NDArray[Any]]
+    window: int
+
+    @classmethod
+    def of(cls, folder: Path, *, mapped: bool) -> _Room:
+        """Return the room for all in memory, or for windows of arrays that are files in the folder."""
+        return cls(partial(mapped_array, folder), _WINDOW) if mapped else cls(np.zeros, sys.maxsize)
+
+
+def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
+    """Return the different targets, ascending, in the units of the table."""
+    values = room.made(store.rows, np.float64)
+    for block in range(block_count(store.rows)):
+        span = block_span(store.rows, block)
+        values[span.start : span.stop] = store.numbers(span.start, span.stop)
+    values.sort()
+    different = 0
+    for start in range(0, store.rows, BLOCK_ROWS):
+        some = values[start : start + BLOCK_ROWS]
+        new = some[np.append(start == 0 or some[0] != values[different - 1], some[1:] != some[:-1])]
+        values[different : different + new.size] = new
+        different += new.size
+    return values[:different]
+
+
+def _groups(values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Yield the values of each row group of their file."""
+    for start in range(0, values.size, _GROUP):
+        yield values[start : start + _GROUP]
+
+
+def _numbered(store: Store, values: NDArray[np.float64], room: _Room) -> NDArray[np.uint32]:
+    """Return the place of each row's target among the different ones, uint32 [rows].
+
+    For some values at a time, so that a mapped array of values is read in order.
+    """
+    codes = room.made(store.rows, np.uint32)
+    for begin in range(0, values.size, min(room.window, values.size)):
+        some = values[begin : begin + room.window]
+        for block in range(block_count(store.rows)):
+            span = block_span(store.rows, block)
+            numbers = store.numbers(span.start, span.stop)
+            here = np.flatnonzero((numbers >= some[0]) & (numbers <= some[-1]))
+            codes[span.start : span.stop][here] = np.searchsorted(some, numbers[here]) + begin
+    return codes
+
+
+def write_leaf_targets(
+    sampler: Sampler, trees: Trees, directory: Path, scratch: Path, mapped: bool, entries: range
+) -> None:
+    """Task: write the targets of the leaves of the trees of a part; mapped: large arrays are files in `scratch`."""
     store, config = sampler.store, sampler.config
-    packed, numbers = load_trees(store, trees, entries, 1), trees.numbers(entries)
-    store.fetch(packed.used.tolist(), range(block_count(store.rows)))
-    path = leaf_targets_path(directory, numbers.start)
-    header = Header(store.spec, config)
-    codes = np.searchsorted(read_values(directory, header), store.numbers(0, store.rows)).astype(np.uint32)
-    nodes = packed.leaf_nodes()
-    tables = (
-        table
-        for own, tree in enumerate(numbers)
-        for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, packed, own, tree, codes, nodes[own]))
-    )
-    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, header)
+    with local_workdir(scratch) as folder:
+        room = _Room.of(folder, mapped=mapped)
+        packed, numbers = load_trees(store, trees, entries, 1, room.made), trees.numbers(entries)
+        store.fetch(packed.used.tolist(), range(block_count(store.rows)))
+        path = leaf_targets_path(directory, numbers.start)
+        codes = _numbered(store, _different_targets(store, room), room)
+        tables = (
+            table
+            for own, tree in enumerate(numbers)
+            for table in leaves_tables(tree, _leaf_targets(sampler, packed, own, tree, codes, room))
+        )
+        write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, Header(store.spec, config))
 
 
 def _leaf_targets(
-    sampler: Sampler,
-    packed: PackedTrees,
-    place: int,
-    tree: int,
-    codes: NDArray[np.uint32],
-    nodes: NDArray[np.uint32],
-) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the targets of each leaf of tree number `tree`: where they begin, the targets, and their weights.
+    sampler: Sampler, packed: PackedTrees, place: int, tree: int, codes: NDArray[np.uint32], room: _Room
+) -> Iterator[LeavesOfTree]:
+    """Yield the targets of some leaves at a time of tree number `tree`.
 
     place  place of the tree among the packed ones
     codes  uint32 [rows], number of the target of each row
-    nodes  uint32 [leaves], numbers of the leaves, ascending
     """
+    rest: tuple[NDArray[np.uint64], NDArray[np.uint64]] = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
+    for key, weight in _windows(*_keys(sampler, packed, place, tree, codes, room), room.window):
+        key, weight = np.append(rest[0], key), np.append(rest[1], weight)
+        # The last leaf may go on in the next window.
+        whole = int(np.searchsorted(key, key[-1] >> np.uint64(32) << np.uint64(32)))
+        rest = key[whole:].copy(), weight[whole:].copy()
+        if whole:
+            yield _leaves(key[:whole], weight[:whole])
+    yield _leaves(*rest)
+
+
+def _leaves(key: NDArray[np.uint64], weight: NDArray[np.uint64]) -> LeavesOfTree:
+    """Return leaves of a tree from their keys, ascending and different, and the weights of these."""
+    leaf = key >> np.uint64(32)
+    start = np.flatnonzero(np.append(True, leaf[1:] != leaf[:-1]))
+    ends = np.append(start, key.size)
+    return LeavesOfTree(leaf[start].astype(np.uint32), ends, key.astype(np.uint32), _in_proportion(weight, ends))
+
+
+def _keys(
+    sampler: Sampler, packed: PackedTrees, place: int, tree: int, codes: NDArray[np.uint32], room: _Room
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the key, leaf << 32 | target, and the weight of each row in the bag of a tree."""
     store = sampler.store
-    leaf: list[NDArray[np.uint32]] = []
-    weight: list[NDArray[np.uint64]] = []
-    rows: list[NDArray[np.int64]] = []
-    for block in range(block_count(store.rows)):
+    blocks = range(block_count(store.rows))
+    rows = sum(int(np.count_nonzero(sampler.block(tree, block))) for block in blocks)
+    key, weight = room.made(rows, np.uint64), room.made(rows, np.uint64)
+    done = 0
+    for block in blocks:
         bag, span = sampler.block(tree, block).astype(np.uint64), block_span(store.rows, block)
         if store.spec.weight is not None:
             bag *= store.weights_of(span.start, span.stop)
         here = np.flatnonzero(bag)
-        leaf.append(leaves_of_rows(store, packed, packed.roots[place : place + 1], span)[here, 0])
-        weight.append(bag[here])
-        rows.append(span.start + here)
-    key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]
+        leaf = leaves_of_rows(store, packed, packed.roots[place : place + 1], span)[here, 0]
+        some = slice(done, done + here.size)
+        key[some] = leaf.astype(np.uint64) << np.uint64(32) | codes[span.start : span.stop][here]
+        weight[some] = bag[here]
+        done = some.stop
+    return key, weight
+
+
+def _windows(
+    key: NDArray[np.uint64], weight: NDArray[np.uint64], window: int
+) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+    """Yield the different keys, ascending, and the sums of their weights, some at a time."""
+    sample = np.sort(key[:: -(-key.size // _SAMPLE)])
+    count = -(-key.size // window)
+    ends = np.unique(sample[sample.size * np.arange(1, count) // count])
+    for low, high in pairwise([0, *ends.tolist(), 2**64]):
+        held = [(key[:0], weight[:0])]
+        for begin in range(0, key.size, min(window, key.size)):
+            some, own = key[begin : begin + window], weight[begin : begin + window]
+            here = np.flatnonzero((some >= low) & (some < high)) if high < 2**64 else np.flatnonzero(some >= low)
+            held.append((some[here], own[here]))
+            if sum(part.size for part, _ in held) > window:
+                held = [_added(held)]
+        found = _added(held)
+        if found[0].size:
+            yield found
+
+
+def _added(
+    parts: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the different keys of some parts, ascending, and the sums of their weights."""
+    key, weight = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     order = np.argsort(key)
     key = key[order]
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-    weights = np.add.reduceat(np.concatenate(weight)[order], first)
-    start_of = np.searchsorted(key[first] >> np.uint64(32), np.append(nodes.astype(np.uint64), np.uint64(2**32)))
-    return start_of, key[first].astype(np.uint32), _in_proportion(weights, start_of)
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: key.size])
+    return key[first], np.add.reduceat(weight[order], first) if key.size else weight
 
 
 def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:

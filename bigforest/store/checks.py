@@ -112,15 +112,20 @@ def check_row_numbers(numbers: NDArray[np.uint64], source_rows: int, file: Path)
 
 def check_numbers(numbers: NDArray[np.float64], whole: NDArray[Any], target: TargetSpec, file: Path) -> None:
     """Check regression targets against their whole numbers."""
-    near = np.abs(numbers - target.values(whole)) <= target.step  # False for NaN
-    if not near.all():
-        raise damaged_store(f"{file}: the targets are not those described")
+    for start in range(0, len(numbers), BLOCK_ROWS):
+        some = slice(start, start + BLOCK_ROWS)
+        near = np.abs(numbers[some] - target.values(whole[some])) <= target.step  # False for NaN
+        if not near.all():
+            raise damaged_store(f"{file}: the targets are not those described")
 
 
 def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
     """Check the weights of rows."""
-    parts = weight >> np.uint8(32) if weight.itemsize > 4 else weight[:0], weight & np.uint32(2**32 - 1)
-    total = (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
+    total = 0
+    for start in range(0, len(weight), BLOCK_ROWS):
+        some = weight[start : start + BLOCK_ROWS]
+        parts = some >> np.uint8(32) if some.itemsize > 4 else some[:0], some & np.uint32(2**32 - 1)
+        total += (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
     if weight.min() < 1 or (int(weight.max()), total) != (spec.largest, spec.total):
         raise damaged_store(f"{file}: the weights are not those described")
 

@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
 from bigforest.execution.resources import Resources
+from bigforest.forest import leaf_targets as forest_targets
 from bigforest.forest.leaf_targets import leaf_targets_path, read_targets, values_path
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
+from bigforest.oob import leaf_targets
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
@@ -235,6 +237,17 @@ def test_train__targets_do_not_depend_on_the_run(forest: Forest, tmp_path: Path)
 
 
 @compiled
+def test_train__targets_in_windows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forest_targets, "_GROUP_ENTRIES", 50)
+    options = OPTIONS | {"trees": 3, "min_leaf": 7}
+    bigforest.train(frame(700), out=tmp_path / "whole", **options)
+    for name, window in (("_ROW", 10**9), ("_WINDOW", 60), ("_SAMPLE", 20)):  # within the budget rows do not fit
+        monkeypatch.setattr(leaf_targets, name, window)
+    bigforest.train(frame(700), out=tmp_path / "windows", memory="2GB", **options)
+    assert files(tmp_path / "windows") == files(tmp_path / "whole")
+
+
+@compiled
 def test_merge__targets_of_both(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 2)):
         bigforest.train(frame(300), out=tmp_path / name, **OPTIONS | {"trees": 3, "seed": seed})
@@ -355,12 +368,14 @@ def test_predict__quantiles_that_cannot_be(forest: Forest) -> None:
         bigforest.train(frame(50), "kind", keep_targets=True)
 
 
-def test_residents_need__grows_with_rows_and_refuses(tmp_path: Path) -> None:
+def test_targets_need__grows_with_rows_without_a_budget_alone() -> None:
     shape, config = Shape(10**6, (4,) * 4, 10**6, 1), TrainConfig(trees=20, task="regression", keep_targets=True)
     free = leaf_targets_estimate(shape, config, Resources(threads=2))
     assert leaf_targets_estimate(shape, config, Resources(threads=2, memory=free.smallest)).memory <= free.smallest
     assert free.smallest < free.memory
     assert leaf_targets_estimate(shape, config, Resources(threads=2, memory=10**8)).memory > 10**8
+    large = leaf_targets_estimate(Shape(10**8, (4,) * 4, 10**8, 1), config, Resources(threads=2, memory=4 * 10**8))
+    assert large.memory == large.smallest < 4 * 10**8 < large.scratch
 
 
 @compiled
