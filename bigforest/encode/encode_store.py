@@ -16,7 +16,7 @@ from bigforest.execution.connect import open_resources
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.progress import watching
-from bigforest.source import check_csv, open_source, opens_quickly
+from bigforest.source import Reading, check_csv, open_source, opens_quickly
 from bigforest.source.in_memory import numeric_categories, with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import as_path
@@ -86,7 +86,8 @@ def encode_store(
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        source = open_source(data, scratch=work, memory=resources.memory, missing=config.missing)
+        reading = Reading(missing=config.missing, excluded=frozenset(left_out))
+        source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
         roles = column_roles(source, target, left_out, config)
         with staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder:
             encode(
@@ -127,9 +128,10 @@ def column_arguments(
     """
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
     coded = [] if resumes else numeric_categories(data[0] if isinstance(data, tuple) and data else data)
-    data, names = with_columns_beside(data, beside)
+    left_out = tuple(column_names(exclude, "exclude"))
+    data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
     options = options_of(options | {name: names[name] for name in ("weight", "group") if name in options})
-    target, left_out = target_of(names["target"]), tuple(column_names(exclude, "exclude"))
+    target = target_of(names["target"])
     if coded:
         usual = next((name for name in USUAL_NAMES if name in data.columns), None)
         no_features = {target or usual, *names.values(), *left_out}

@@ -29,6 +29,7 @@ from bigforest.predict.columns import (
     PREDICTION,
     check_columns,
     check_proba,
+    no_predictions,
     prediction_names,
     prediction_shape,
     prediction_table,
@@ -155,20 +156,22 @@ def predict_file(
     rule = forest.rules.make(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
     if not opens_quickly(data):
         check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
+    keep = column_names(keep, "keep")
+    also = [*keep, *([] if rule.category is None else [rule.category])]
     notice = _notice_of_training(forest, data)
     with (
         watching(listener) as listener,
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        source = open_rows(data, forest.spec, scratch=work, memory=resources.memory)
+        source = open_rows(data, forest.spec, scratch=work, memory=resources.memory, also=also, empty=True)
         done = write_predictions(
             forest,
             source,
             out,
             rule,
             proba=proba,
-            keep=column_names(keep, "keep"),
+            keep=keep,
             resources=resources,
             listener=listener,
             overwrite=overwrite,
@@ -312,9 +315,10 @@ class _Job:
         passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
         stop, wanted = source.rows if stop is None else stop, self.proba or score.active
         ways = (False, True) if self.proba else (False,)
-        for batch, predictions in passes.predictions(
-            stop, batches, proba=wanted, workers=self.resources.workers, first=first
-        ):
+        pieces = passes.predictions(stop, batches, proba=wanted, workers=self.resources.workers, first=first)
+        if not source.rows:
+            pieces = iter([(source.columns(columns(passes.used)), no_predictions(spec, self.rule))])
+        for batch, predictions in pieces:
             score.add(batch, predictions)
             made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
             table = pl.concat([batch.select(columns_named(self.keep)), *made], how="horizontal")
@@ -342,7 +346,7 @@ def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Ta
     import pyarrow as pa
 
     executor = resources.executor(1)  # a task uses all threads of its process
-    if not executor.remote or not job.source.files:
+    if not executor.remote or not job.source.files or not job.source.rows:
         yield from job.predicted(score)
         return
     rows = job.source.rows

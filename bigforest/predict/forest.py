@@ -503,11 +503,14 @@ class Forest:
         >>> forest.score(table)
         1.0
         """
-        from bigforest.predict.score import score
+        from bigforest.predict.score import labelled, score
 
         if isinstance(data, tuple) and len(data) == 2 and y is None:
             data, y = data
-        return score(self.spec, self.predict(data, **options), data, y)
+        if y is None:
+            data = labelled(self.spec, data)
+            y = data.get_column(self.spec.target.name)
+        return score(self.spec, self.predict(data, **options), y)
 
     def apply(
         self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None

@@ -10,9 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.types import columns_named
-from bigforest.errors import ConfigError, DataError, api
+from bigforest.errors import ConfigError, api
 from bigforest.execution.arguments import column_names, resources_of
-from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import (
@@ -26,18 +25,10 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.rows import Reader, RowBatch, check_schema
+from bigforest.predict.rows import Reader, RowBatch, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source.in_memory import (
-    SparseRows,
-    arrow_stream,
-    frame_from_arrow,
-    frame_in_memory,
-    is_matrix,
-    is_sparse,
-    plain_array,
-    table_of_list,
-)
+from bigforest.source import table_in_memory
+from bigforest.source.in_memory import SparseRows, is_matrix, is_sparse, plain_array, table_of_list
 
 
 def predict(
@@ -61,7 +52,8 @@ def predict(
         if keep:
             raise ConfigError(f"an array has no columns to keep; drop {api('keep')} or give a table")
         return _predict_matrix(loader, _rows_of(data), rule, proba, resources)
-    answer = _predict_frame(loader, table_in_memory(data), rule, keep, proba, resources)
+    also = [*keep, *([] if rule.category is None else [rule.category])]
+    answer = _predict_frame(loader, _table_of(loader, data, also), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
         return answer
     if type(data).__module__.partition(".")[0] != "pandas":
@@ -82,14 +74,14 @@ def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | N
         begins = range(0, max(1, rows.shape[0]), rows.at_once)
         parts = [predictor.leaves(reader.matrix(rows[at : at + rows.at_once], used), workers) for at in begins]
         return np.concatenate(parts)
-    return predictor.leaves(_all_rows(reader, data, used), workers)
+    return predictor.leaves(_all_rows(loader, reader, data, used), workers)
 
 
 def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
     """Convert a table to the array that exported models read: see `Forest.to_matrix`."""
     features = loader.files.spec.features
     reader, places = loader.reader(), np.arange(len(features))
-    rows = _all_rows(reader, table_of_list(data), places)
+    rows = _all_rows(loader, reader, table_of_list(data), places)
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):
         matrix[:, place] = column
@@ -99,19 +91,9 @@ def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
     return matrix
 
 
-def table_in_memory(data: Any) -> pl.DataFrame:
-    """Return a table in memory, or any object that exports an Arrow stream, as a frame. Raises DataError, and
-    ConfigError in a forked process."""
-    check_polars_threads()
-    frame = frame_in_memory(data)
-    if frame is not None:
-        return frame
-    if (reader := arrow_stream(data)) is not None:
-        return frame_from_arrow(reader)
-    raise DataError(
-        f"cannot predict for a {type(data).__name__}; give a table of Polars, pandas or pyarrow, a mapping of columns, "
-        f"an array, a list of rows or a sparse matrix, or use {api('predict_file')} for files"
-    )
+def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.DataFrame:
+    """Return a table to predict as a frame; `also` names columns that are read in addition to features."""
+    return table_in_memory(data, reading_of(loader.files.spec, also))
 
 
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
@@ -120,12 +102,12 @@ def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     return SparseRows(data) if is_sparse(data) else np.atleast_1d(plain_array(data))
 
 
-def _all_rows(reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
+def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
     """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
     if is_matrix(data) or is_sparse(data):
         return reader.matrix(_rows_of(data)[:], used)
-    frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
-    return reader.frame(frame, check_schema(frame.schema, reader.spec), used)
+    frame, found = with_features(_table_of(loader, data), reader.spec)
+    return reader.frame(frame, found, used)
 
 
 def _predict_matrix(
@@ -165,8 +147,9 @@ def _predict_matrix(
 def _predict_frame(
     loader: TreeLoader, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec, reader, schema = loader.files.spec, loader.reader(rule.unseen), frame.schema
-    found = check_schema(schema, spec)
+    spec, reader = loader.files.spec, loader.reader(rule.unseen)
+    frame, found = with_features(frame, spec)
+    schema = frame.schema
     check_columns(keep, schema, rule, prediction_names(spec, rule, proba))
     passes = loader.passes(
         rule,

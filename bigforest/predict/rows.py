@@ -23,6 +23,7 @@ from bigforest.columns.types import (
     Leaf,
     cells,
     is_feature_type,
+    is_nested,
     is_plain,
     is_text_type,
     kind_of,
@@ -30,8 +31,9 @@ from bigforest.columns.types import (
 )
 from bigforest.columns.values import codes_by_column, numbers
 from bigforest.errors import DataError, api, counted, listed
-from bigforest.source import Source, open_source
+from bigforest.source import Reading, Source, open_source
 from bigforest.source.in_memory import is_missing
+from bigforest.source.source import source_of
 from bigforest.store.levels import Levels
 
 if TYPE_CHECKING:
@@ -229,13 +231,65 @@ class FeatureMap(NamedTuple):
         )
 
 
-def open_rows(data: Any, spec: DataSpec, *, scratch: Path, memory: int | None = None) -> Source:
-    """Open a table to predict, with the numeric, text and missing values of training."""
+def reading_of(spec: DataSpec, also: Iterable[str] = ()) -> Reading:
+    """Return how a table to predict is read: with the numeric, text and missing values of training.
+
+    also  columns that are read in addition to the ones of training.
+    """
     numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
-    return open_source(data, scratch=scratch, memory=memory, numbers=numbers, missing=spec.missing_words, texts=texts)
+    others = [spec.target.name, *(own.name for own in (spec.weight, spec.group) if own is not None and own.name)]
+    needed = frozenset([*types, *(feature.home for feature in spec.features), *others, *also])
+    return Reading(None, frozenset(numbers), spec.missing_words, frozenset(texts), needed)
+
+
+def open_rows(
+    data: Any,
+    spec: DataSpec,
+    *,
+    scratch: Path,
+    memory: int | None = None,
+    also: Iterable[str] = (),
+    empty: bool = False,
+) -> Source:
+    """Open a table to predict; see `reading_of`.
+
+    empty  whether it may have no rows.
+    """
+    reading = reading_of(spec, also)._replace(empty=empty)
+    source = open_source(data, scratch=scratch, memory=memory, reading=reading)
+    return source.retyped(
+        {name: pl.Null() for name in _odd_columns(source.schema, spec) if not source.has_values(name)}
+    )
+
+
+def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, FeatureMap]:
+    """Return a table in memory and its features. Raises DataError as `check_schema` does.
+
+    A column without values goes with any type of training: pandas has NaN in it, whatever it was.
+    """
+    try:
+        return frame, check_schema(frame.schema, spec)
+    except DataError:
+        source = source_of(frame.lazy(), "")
+        empty = [name for name in _odd_columns(frame.schema, spec) if not source.has_values(name)]
+        if not empty:
+            raise
+        frame = frame.with_columns(pl.lit(None, pl.Null).alias(name) for name in empty)
+        return frame, check_schema(frame.schema, spec)
+
+
+def _odd_columns(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]:
+    """Return columns of another type than the feature of that name had in training."""
+    return [
+        feature.name
+        for feature in spec.features
+        if (dtype := schema.get(feature.name)) is not None
+        and not is_nested(dtype)
+        and not _is_comparable(dtype, feature.kind, feature.dtype)
+    ]
 
 
 def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:

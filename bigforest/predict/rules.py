@@ -206,7 +206,7 @@ def _given_column(by: Any) -> pl.Series:
 
 def _read_column(files: ForestFiles, name: str) -> pl.Series:
     """Read a column of the training table, where the forest says it is. Raises ConfigError and DataError."""
-    from bigforest.source import open_source
+    from bigforest.predict.rows import open_rows
     from bigforest.storage.atomic import TemporaryFolder
 
     place = None if files.origin is None else files.origin.data
@@ -216,7 +216,7 @@ def _read_column(files: ForestFiles, name: str) -> pl.Series:
         )
     with TemporaryFolder(None) as work:
         try:
-            source = open_source(place, scratch=work, missing=files.spec.missing_words)
+            source = open_rows(place, files.spec, scratch=work, also=[name])
         except DataError as error:
             raise DataError(
                 f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error}"

@@ -21,7 +21,9 @@ from bigforest.execution.forks import check_polars_threads
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
-from bigforest.source.in_memory import frame_in_memory, series_of
+from bigforest.predict.rows import reading_of
+from bigforest.source import table_in_memory
+from bigforest.source.in_memory import series_of
 
 if TYPE_CHECKING:
     from bigforest.source import Source
@@ -204,13 +206,13 @@ def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
     return {"class": None if code is None else classes[code], **values}
 
 
-def score(spec: DataSpec, answer: Any, data: Any, y: Any) -> float:
+def score(spec: DataSpec, answer: Any, y: Any) -> float:
     """Return the score of the predictions `answer`: see `Forest.score`."""
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
     found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
-    truth = (_truth(spec, data) if y is None else series_of(y, None, "y")).alias("")  # as in `cells`
+    truth = series_of(y, None, "y").alias("")  # as in `cells`
     if len(truth) != len(found):
         rows = counted(len(truth), "row")
         raise DataError(f"y has {rows}, and the table has {len(found):,}; give a value for each row")
@@ -233,9 +235,9 @@ def score(spec: DataSpec, answer: Any, data: Any, y: Any) -> float:
     return float("nan") if r2 is None else r2
 
 
-def _truth(spec: DataSpec, data: Any) -> pl.Series:
-    name = spec.target.name
-    frame = data.collect() if isinstance(data, pl.LazyFrame) else frame_in_memory(data)
-    if frame is None or name not in frame.columns:
-        raise DataError(f"the table has no column {name!r} to score against; give y")
-    return frame.get_column(name)
+def labelled(spec: DataSpec, data: Any) -> pl.DataFrame:
+    """Return a table with the target as a frame, as a stream is read once. Raises DataError."""
+    frame = table_in_memory(data, reading_of(spec))
+    if spec.target.name not in frame.columns:
+        raise DataError(f"the table has no column {spec.target.name!r} to score against; give y")
+    return frame

@@ -16,11 +16,10 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_consi
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
 from bigforest.options.values import is_integer
+from bigforest.source import table_in_memory
 from bigforest.source.in_memory import (
     arrow_stream,
-    frame_from_arrow,
     frame_from_numpy,
-    frame_from_pandas,
     is_matrix,
     is_sparse,
     package_of,
@@ -35,18 +34,12 @@ def table_frame(X: Any) -> pl.DataFrame | None:
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """
     package = package_of(X)
-    if isinstance(X, pl.LazyFrame):
-        frame = X.collect()
-    elif isinstance(X, pl.DataFrame):
-        frame = X
-    elif package == "pandas" and hasattr(X, "columns"):
-        frame = frame_from_pandas(X)
-    elif package == "pyarrow" and hasattr(X, "column_names"):
-        frame = frame_from_arrow(X)
-    elif package not in ("pandas", "pyarrow", "polars") and (stream := arrow_stream(X)) is not None:
-        frame = frame_from_arrow(stream)
-    else:
+    if package not in ("pandas", "pyarrow", "polars"):
+        X = arrow_stream(X)
+    has_columns = isinstance(X, pl.DataFrame | pl.LazyFrame) or (package == "pandas" and hasattr(X, "columns"))
+    if X is None or not (has_columns or hasattr(X, "schema")):  # of Arrow
         return None
+    frame = table_in_memory(X)
     infinite = frame.select(cs.float().is_infinite().any())
     if infinite.width and any(infinite.row(0)):
         names = [name for name, found in infinite.row(0, named=True).items() if found]

@@ -1,7 +1,17 @@
 """Tables to train on and to predict for, wherever they are."""
 
 from bigforest.source.files import SeparatedPath, may_be_csv
-from bigforest.source.open import check_csv, open_source, opens_quickly
+from bigforest.source.open import check_csv, open_source, opens_quickly, table_in_memory
+from bigforest.source.reading import Reading
 from bigforest.source.source import Source
 
-__all__ = ["SeparatedPath", "Source", "check_csv", "may_be_csv", "open_source", "opens_quickly"]
+__all__ = [
+    "Reading",
+    "SeparatedPath",
+    "Source",
+    "check_csv",
+    "may_be_csv",
+    "open_source",
+    "opens_quickly",
+    "table_in_memory",
+]

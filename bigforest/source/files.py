@@ -1,29 +1,41 @@
 """Tables in files: from a path, folder or glob to a Source of Parquet files.
 
 1. Find the files; they are of one kind. Folders may be named by columns, as Hive does: `year=2024/part.parquet`.
-2. Scan them, infer types of text, and check that all have the same columns.
-3. Parquet files of one type are read in place. Others, and columns from folder names, are streamed to Parquet files in
-   the scratch folder.
+2. Unpack compressed text. Scan the files, and find the type of each column: the common one of all files, and of text
+   that of all values.
+3. Parquet files are read in place. Others, and columns from folder names, are streamed to Parquet files in the scratch
+   folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import unquote
 
 import polars as pl
 
-from bigforest.columns.types import columns_named
+from bigforest.columns.types import columns_named, is_text_type
 from bigforest.errors import DataError, listed, reason
-from bigforest.source.source import POLARS_FAULTS, Source, not_readable, parquet_shape, scan_parquet, source_of_files
+from bigforest.source.reading import Reading
+from bigforest.source.source import (
+    POLARS_FAULTS,
+    Source,
+    cast_to,
+    not_readable,
+    parquet_shape,
+    scan_parquet,
+    source_of,
+    source_of_files,
+)
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import (
     FORMS,
-    CsvRules,
     Scan,
     blank_lines,
     has_whole_lines,
@@ -47,8 +59,18 @@ KINDS = {
     ".jsonl": "NDJSON",
 }
 
-# Files that are compressed as a whole.
-_PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+# Files that are compressed as a whole, and the codecs of Arrow for the ones that are unpacked; only text is.
+_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+_PACKED = (*_CODECS, ".xz", ".lz4", ".zip")
+
+# Bytes unpacked at a time.
+_PIECE = 1 << 20
+# Rows copied at a time.
+_BATCH_ROWS = 1 << 16
+# The largest integer up to which float64 has all.
+_EXACT_WHOLE = 2**53
+# From coarse to fine.
+_UNITS = ("ms", "us", "ns")
 
 # Name of Hive for the folder of rows without a value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -86,10 +108,19 @@ def may_be_csv(path: str | Path) -> bool:
         files = find_files(path)[1]
     except DataError:
         return known_folder(as_path(path)) is None
-    return KINDS[files[0].suffix.lower()] == "CSV"
+    return kind_of_file(files[0]) == "CSV"
 
 
-def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: CsvRules) -> Source:
+def kind_of_file(file: Path) -> str | None:
+    """Return the kind of a table file by its name, such as flights.csv or flights.csv.gz; None for another file."""
+    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
+    if suffixes and suffixes[-1] in KINDS:
+        return KINDS[suffixes[-1]]
+    packed = KINDS.get(suffixes[0]) if len(suffixes) == 2 and suffixes[1] in _CODECS else None
+    return packed if packed in FORMS else None
+
+
+def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading: Reading) -> Source:
     """Return the Source of the table at `path` (a file, a folder or a glob).
 
     Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError and ConfigError as
@@ -97,11 +128,46 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: C
     """
     name, files = find_files(path)
     if isinstance(path, SeparatedPath):
-        rules = rules._replace(separator=path.separator)
+        reading = reading._replace(separator=path.separator)
     stamps = _stamps(files)
-    with unchanged(stamps):
-        source = _source_of(path, name, files, scratch, memory, rules)
+    with unchanged(stamps), _unpacked(files, scratch) as unpacked:
+        keys = _partitions(files, as_path(path))
+        source = _source_of(path, name, unpacked, keys, scratch, memory, reading)
     return replace(source, stamps=tuple(stamps)) if source.files == tuple(files) else source
+
+
+@contextlib.contextmanager
+def _unpacked(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
+    """Yield the files, compressed ones unpacked in `scratch`; errors of the block name the compressed ones."""
+    places = [_unpack(file, scratch) if file.suffix.lower() in _CODECS else file for file in files]
+    try:
+        yield places
+    except DataError as error:
+        message = error.text
+        for file, place in zip(files, places, strict=True):
+            message = message.replace(str(place), str(file))
+        raise DataError(message) from error
+    finally:
+        for file, place in zip(files, places, strict=True):
+            if place != file:
+                place.unlink()
+
+
+def _unpack(file: Path, scratch: Path) -> Path:
+    import pyarrow as pa
+
+    from bigforest.storage.arrow import naming_faults
+
+    place = scratch / f"{secrets.token_hex(4)}-{file.stem}"
+    advice = "; check that it was written to the end"
+    with (
+        naming_faults(lambda what: not_readable(file, "compressed", what, advice)),
+        pa.input_stream(readable(file), compression=_CODECS[file.suffix.lower()]) as packed,
+        place.open("wb") as content,
+    ):
+        while piece := packed.read(_PIECE):
+            content.write(piece)
+    return place
 
 
 def _stamps(files: Sequence[Path]) -> list[FileStamp]:
@@ -113,30 +179,36 @@ def _stamps(files: Sequence[Path]) -> list[FileStamp]:
 
 
 def _source_of(
-    path: str | Path, name: str, files: list[Path], scratch: Path, memory: int | None, rules: CsvRules
+    path: str | Path,
+    name: str,
+    files: list[Path],
+    keys: list[dict[str, str | None]],
+    scratch: Path,
+    memory: int | None,
+    reading: Reading,
 ) -> Source:
-    kinds = {KINDS[file.suffix.lower()] for file in files}
+    kinds = {kind_of_file(file) or "" for file in files}
     if len(kinds) > 1:
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
     size = sum(file.stat().st_size for file in files)
-    keys = _partitions(files, as_path(path))
-    if kind != "Parquet":
-        check_spool(size, memory, str(path))
     if kind == "Parquet":
-        shapes = [parquet_shape(file) for file in files]
-        schemas = [shape.schema for shape in shapes]
-        _check_same_columns(files, schemas, inferred=False)
-        scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
-    else:
-        scans = [_scan_file(file, kind, scratch, rules) for file in files]
-        _check_same_columns(files, [schema for _, schema in scans], inferred=kind == "NDJSON")
-        scans = with_types(scans, FORMS[kind], rules) if kind in FORMS else scans
-    columns = _key_columns(files, scans, keys)
-    if kind == "Parquet":
-        if not columns and all(schema == schemas[0] for schema in schemas):
-            return source_of_files(files, name, 0, str(path), shapes)
+        shapes = [parquet_shape(file, reading) for file in files]
+        parts = [source_of_files([file], "", 0, str(file), [shape]) for file, shape in zip(files, shapes, strict=True)]
+        schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
+        whole = source_of_files(files, name, 0, str(path), [shape._replace(schema=schema) for shape in shapes])
+        columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
+        if not columns:
+            return whole
         check_spool(size, memory, str(path))
+        found = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
+        return source_of_files(found, name, spool_bytes(size), str(path))
+    check_spool(size, memory, str(path))
+    scans = [_scan_file(file, kind, scratch, reading) for file in files]
+    schema = _common_schema(files, [own for _, own in scans], lambda place: source_of(scans[place][0], ""), reading)
+    scans = [(scan if own == schema else cast_to(scan, schema), schema) for scan, own in scans]
+    scans = with_types(scans, FORMS[kind], reading) if kind in FORMS else scans
+    columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
         parts = [scan.select(columns_named(scans[0][1])) for scan, _ in scans]
@@ -144,8 +216,30 @@ def _source_of(
             parts[place] = part.with_columns(pl.lit(own[place], own.dtype).alias(own.name) for own in columns)
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
-    found = _spooled_csv(files, scans, rules.separator, spooled) if kind == "CSV" else spooled(scans)
+    found = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
     return source_of_files(found, name, spool_bytes(size), str(path))
+
+
+def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> list[Path]:
+    """Copy files to Parquet in `scratch`, with columns that have one value for each file."""
+    import pyarrow as pa
+
+    schema = parts[0].schema
+    read = [name for name, dtype in schema.items() if dtype != pl.Null]
+
+    def batches() -> Iterator[Any]:
+        for place, part in enumerate(parts):
+            told = [pl.lit(own[place], own.dtype).alias(own.name) for own in columns]
+            nulls = [pl.lit(None, pl.Null).alias(name) for name in schema if name not in read]
+            for batch in part.batches(read, _BATCH_ROWS) if read else ():
+                whole = batch.with_columns(*nulls, *told).select(
+                    columns_named([*schema, *(own.name for own in columns)])
+                )
+                yield from whole.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
+
+    types = schema | {own.name: own.dtype for own in columns}
+    arrow = pl.DataFrame(schema=types).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    return spool_batches(pa.RecordBatchReader.from_batches(arrow, batches()), scratch, where)
 
 
 def _spooled_csv(
@@ -186,9 +280,15 @@ def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]
 
 
 def _key_columns(
-    files: Sequence[Path], scans: Sequence[Scan], keys: Sequence[dict[str, str | None]]
+    files: Sequence[Path],
+    schema: Mapping[str, pl.DataType],
+    keys: Sequence[dict[str, str | None]],
+    reading: Reading,
+    rows: Callable[[int, str], pl.LazyFrame],
 ) -> list[pl.Series]:
     """Return the columns that are only in names of folders, with a value for each file: integers, dates or text.
+
+    rows  returns a column of a file.
 
     Raises DataError if the folders of files name different columns, or a file contradicts its folder.
     """
@@ -198,32 +298,35 @@ def _key_columns(
             told = ", ".join(names or own)
             one, other = (file, files[0]) if names else (files[0], file)
             raise DataError(f"{one}: not in folders for {told} as {other} is; give files of one table")
-    columns = [_typed(pl.Series(name, [own[name] for own in keys], dtype=pl.String)) for name in names]
-    for column in columns:
-        if column.name in scans[0][1]:
-            texts = pl.Series([own[column.name] for own in keys], dtype=pl.String)
-            _check_same_values(files, scans, texts if scans[0][1][column.name] == pl.String else column, column.name)
-    return [column for column in columns if column.name not in scans[0][1]]
+    columns = []
+    for name in names:
+        texts = pl.Series(name, [own[name] for own in keys], dtype=pl.String)
+        values = texts if name in reading.texts or schema.get(name) == pl.String else _typed(texts)
+        if name not in schema:
+            columns.append(values)
+            continue
+        for place, file in enumerate(files):
+            if not _has_only(rows(place, name), name, values[place], schema[name]):
+                raise DataError(
+                    f"{file}: column {name!r} is in the file, with other values than in the name of its folder; rename "
+                    "one"
+                )
+    return columns
 
 
-def _check_same_values(files: Sequence[Path], scans: Sequence[Scan], values: pl.Series, name: str) -> None:
-    """Raise DataError unless a column of the files has the values that the names of their folders say."""
-    for file, (scan, schema), value in zip(files, scans, values, strict=True):
-        try:
-            told = pl.lit(value, values.dtype).cast(schema[name])
-            same = scan.select(columns_named([name]).eq_missing(told).all()).collect(engine="streaming").item()
-        except pl.exceptions.PolarsError:
-            same = False
-        if not same:
-            raise DataError(
-                f"{file}: column {name!r} is in the file, with other values than in the name of its folder; rename one"
-            )
+def _has_only(rows: pl.LazyFrame, name: str, value: Any, dtype: pl.DataType) -> bool:
+    try:
+        told = pl.lit(value).cast(dtype)
+        return bool(rows.select(columns_named([name]).eq_missing(told).all()).collect(engine="streaming").item())
+    except pl.exceptions.PolarsError:
+        return False
 
 
 def _typed(values: pl.Series) -> pl.Series:
-    """Return texts as integers or dates if all of them are."""
+    """Return texts as integers or dates if all of them are, and no two texts, such as 1 and 01, are one integer."""
     with contextlib.suppress(pl.exceptions.PolarsError):
-        return values.cast(pl.Int64)
+        numbers = values.cast(pl.Int64)
+        return numbers if numbers.n_unique() == values.n_unique() else values
     with contextlib.suppress(pl.exceptions.PolarsError):
         return values.str.to_date("%Y-%m-%d")
     return values
@@ -252,7 +355,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
             raise DataError(f"{path}: the folder has no table files ({known}); check the path")
         return location.resolve().name, files
     if location.is_file():
-        files, name = [location], location.stem
+        files, name = [location], Path(location.stem).stem if location.suffix.lower() in _CODECS else location.stem
     elif glob.has_magic(str(path)):
         files, name = expanded(path), _plain_folder(location).resolve().name or "data"
         if not files:
@@ -260,11 +363,12 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     else:
         raise DataError(f"{path}: there is no such file or folder; check the path")
     for file in files:
-        if file.suffix.lower() in _PACKED:
+        if kind_of_file(file) is None and file.suffix.lower() in _PACKED:
             raise DataError(
-                f"{file}: the file is compressed; unpack it, or pipe its content in and give - as the table"
+                f"{file}: the file is compressed in a way that is not read; unpack it, or pipe its content in and give "
+                f"- as the table (CSV and NDJSON may be compressed as {', '.join(_CODECS)})"
             )
-        if file.suffix.lower() not in KINDS:
+        if kind_of_file(file) is None:
             raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
     return name, files
 
@@ -284,12 +388,14 @@ def _partitioned(folder: Path) -> list[Path]:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    """Return the files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole."""
+    """Return the files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole and
+    cannot be unpacked."""
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and file.is_file())
+    tables = [file for file in files if kind_of_file(file)]
     packed = [file for file in files if file.suffix.lower() in _PACKED and Path(file.stem).suffix.lower() in KINDS]
-    if packed:
-        raise DataError(f"{packed[0]}: the file is compressed; unpack it, or move it out of the folder")
-    return [file for file in files if file.suffix.lower() in KINDS]
+    if odd := [file for file in packed if file not in tables]:
+        raise DataError(f"{odd[0]}: the file is compressed; unpack it, or move it out of the folder")
+    return tables
 
 
 def _plain_folder(pattern: Path) -> Path:
@@ -297,26 +403,35 @@ def _plain_folder(pattern: Path) -> Path:
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
-def _scan_file(file: Path, kind: str, scratch: Path, rules: CsvRules) -> Scan:
+def _scan_file(file: Path, kind: str, scratch: Path, reading: Reading) -> Scan:
     """Return the lazy scan of one file and its schema."""
     try:
-        scan = _lazy_scan(file, kind, scratch, rules)
+        scan = _lazy_scan(file, kind, scratch, reading)
         return scan, dict(scan.collect_schema())
     except (*POLARS_FAULTS, OSError) as error:
         raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
 
-def _lazy_scan(file: Path, kind: str, scratch: Path, rules: CsvRules) -> pl.LazyFrame:
+def _lazy_scan(file: Path, kind: str, scratch: Path, reading: Reading) -> pl.LazyFrame:
     if kind == "Arrow":
-        return scan_parquet(_spool_arrow(file, scratch))
-    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, rules)
+        return scan_parquet(_spool_arrow(file, scratch, reading))
+    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, reading)
 
 
-def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl.DataType]], *, inferred: bool) -> None:
-    """Raise DataError unless all files have the same columns, in any order; inferred types may differ in the kind of
-    number, and a column without values, of type Null, goes with any."""
-    first = schemas[0]
-    known: dict[str, tuple[pl.DataType, Path]] = {}
+def _common_schema(
+    files: Sequence[Path],
+    schemas: Sequence[Mapping[str, pl.DataType]],
+    part: Callable[[int], Source],
+    reading: Reading,
+) -> dict[str, pl.DataType]:
+    """Return the columns of a table in several files, with a type that holds the values of all files.
+
+    part  returns the table of a file.
+
+    Raises DataError unless all files have the same columns, in any order, and each column is of one kind: numbers,
+    text, dates. A column that has no values in a file, as pandas writes NaN for text, goes with any.
+    """
+    first = dict(schemas[0])
     for file, schema in zip(files, schemas, strict=True):
         odd = sorted(set(schema) ^ set(first))
         if odd:
@@ -324,16 +439,66 @@ def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl
                 f"{file}: not the columns of {files[0]} ({listed(list(map(repr, odd)), 5)} not in both); give files of "
                 "one table"
             )
-        for name, dtype in schema.items():
-            if dtype == pl.Null:
-                continue
-            other, before = known.setdefault(name, (dtype, file))
-            if dtype != other and not (inferred and dtype.is_numeric() and other.is_numeric()):
-                types = f"type {dtype}, but {other} in {before}"
-                raise DataError(f"{file}: column {name!r} has {types}; convert one of them")
+    for name in first if any(schema != first for schema in schemas) else ():
+        types = [schema[name] for schema in schemas]
+        if any(dtype != types[0] for dtype in types):
+            first[name] = _common_type(name, files, types, part) if reading.needs(name) else pl.Null()
+    return first
 
 
-def _spool_arrow(file: Path, scratch: Path) -> list[Path]:
+def _common_type(
+    name: str, files: Sequence[Path], types: Sequence[pl.DataType], part: Callable[[int], Source]
+) -> pl.DataType:
+    common = _joined_all(types)
+    if common is None:
+        valued = [place for place, dtype in enumerate(types) if dtype != pl.Null and part(place).has_values(name)]
+        common = _joined_all([types[place] for place in valued])
+        if common is None:
+            one = valued[0]
+            other = next(place for place in valued if _joined(types[one], types[place]) is None)
+            raise DataError(
+                f"{files[other]}: column {name!r} has type {types[other]}, but {types[one]} in {files[one]}; convert "
+                "one of them"
+            )
+    if common.is_float():
+        for place, dtype in enumerate(types):
+            if dtype in (pl.Int64, pl.UInt64) and part(place).exceeds(name, _EXACT_WHOLE):
+                raise DataError(
+                    f"{files[place]}: column {name!r} has integers beyond 2**53, which are not exact in {common}, its "
+                    "type in other files; convert one of them"
+                )
+    return common
+
+
+def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:
+    """Return a type that holds the values of all; None if they are of different kinds."""
+    common: pl.DataType | None = pl.Null()
+    for dtype in types:
+        common = None if common is None else _joined(common, dtype)
+    return common
+
+
+def _joined(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
+    if one == other or other == pl.Null:
+        return one
+    if one == pl.Null:
+        return other
+    if one.is_numeric() and other.is_numeric():
+        empty = [pl.DataFrame(schema={"": dtype}) for dtype in (one, other)]
+        return pl.concat(empty, how="vertical_relaxed").dtypes[0]
+    if is_text_type(one) and is_text_type(other):
+        return pl.String()
+    units = [dtype.time_unit for dtype in (one, other) if isinstance(dtype, pl.Datetime | pl.Duration)]
+    unit: Literal["ms", "us", "ns"] = max(units, key=_UNITS.index, default="us")
+    if isinstance(one, pl.Duration) and isinstance(other, pl.Duration):
+        return pl.Duration(unit)
+    if isinstance(one, pl.Date | pl.Datetime) and isinstance(other, pl.Date | pl.Datetime):
+        zones = {getattr(dtype, "time_zone", None) for dtype in (one, other)}
+        return pl.Datetime(unit, zones.pop()) if len(zones) == 1 else None
+    return None
+
+
+def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> list[Path]:
     """Copy an Arrow file to Parquet in `scratch`: the streaming format has no index to read single columns by, and in
     both formats arrays are checked before Polars reads them."""
     import pyarrow as pa
@@ -346,7 +511,8 @@ def _spool_arrow(file: Path, scratch: Path) -> list[Path]:
         with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(local_path(file))) as content:
             if not is_file:
                 with pa.ipc.open_stream(content) as reader:
-                    return spool_batches(reader, scratch, str(file))
+                    return spool_batches(reader, scratch, str(file), reading)
             with pa.ipc.open_file(content) as reader:
                 batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-                return spool_batches(pa.RecordBatchReader.from_batches(reader.schema, batches), scratch, str(file))
+                whole = pa.RecordBatchReader.from_batches(reader.schema, batches)
+                return spool_batches(whole, scratch, str(file), reading)

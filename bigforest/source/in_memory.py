@@ -6,11 +6,11 @@ Target, weights and groups may be arrays beside the table.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Number
+from decimal import Decimal
+from numbers import Integral, Number
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError, api, counted, reason, shown
+from bigforest.source.reading import EVERYTHING, Reading
 from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.source.spool import PART_BYTES, spool_batches
 
 TARGET = "target"
 
-_PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, *POLARS_FAULTS)
+_PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, OverflowError, *POLARS_FAULTS)
+
+# Least and largest integers of types, from narrow to wide.
+_LIMITS = {pl.Int64: (-(2**63), 2**63 - 1), pl.UInt64: (0, 2**64 - 1), pl.Int128: (-(2**127), 2**127 - 1)}
 
 
 def numbered_names(matrix: Any) -> list[str]:
@@ -67,14 +71,14 @@ def plain_array(array: NDArray[Any]) -> NDArray[Any]:
     return plain if masked is None else np.where(masked, np.nan, plain)
 
 
-def frame_from_arrow(table: Any) -> pl.DataFrame:
+def frame_from_arrow(table: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
     """Return the frame of a pyarrow Table, RecordBatch or RecordBatchReader. Raises DataError."""
     from bigforest.storage.arrow import frame_of, schema_of
 
     where = "the Arrow table"
     check_names(table.schema.names, where)
-    schema_of(table.schema, where)
-    return frame_of(table.read_all() if hasattr(table, "read_all") else table, where)
+    schema_of(table.schema, where, reading.needs)
+    return frame_of(table.read_all() if hasattr(table, "read_all") else table, where, reading.needs)
 
 
 def arrow_stream(data: Any) -> Any:
@@ -87,7 +91,7 @@ def arrow_stream(data: Any) -> Any:
     return None
 
 
-def frame_from_pandas(frame: Any) -> pl.DataFrame:
+def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
     """Return the frame of a pandas DataFrame, without its index. Raises DataError for values of mixed types."""
     if not hasattr(frame, "columns"):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
@@ -102,22 +106,49 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
         kind = getattr(getattr(dtype, "categories", None), "dtype", None)
         if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
             numbered[place] = numbered[place].cat.rename_categories(str)
+    plain = numbered.loc[:, [not _is_object(dtype) for dtype in numbered.dtypes]]
     try:
-        found = pl.from_pandas(numbered)
-    except _PANDAS_FAULTS as error:
-        for place, name in enumerate(names):
-            try:
-                pl.from_pandas(numbered[[place]])
-            except _PANDAS_FAULTS:
-                where = f"column {name!r} of the pandas frame cannot be read"
-                raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
-        raise DataError(f"the pandas frame cannot be read ({reason(error)})") from error
-    found.columns = names
+        columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
+    except _PANDAS_FAULTS:
+        columns = {}
+    found = pl.DataFrame(
+        [
+            columns[place].alias(name) if place in columns else _pandas_column(numbered[place], name, reading)
+            for place, name in enumerate(names)
+        ]
+    )
     dtypes = zip(names, numbered.dtypes, strict=True)
     categories = {name: dtype.categories for name, dtype in dtypes if getattr(dtype, "ordered", False)}
     # Polars would forget the order, and the categories that no row has.
     enums = {name: pl.Enum(list(known)) for name, known in categories.items() if all(type(one) is str for one in known)}
     return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())
+
+
+def _is_object(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind == "O"
+
+
+def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
+    """Return a column of pandas. Raises DataError where it is read and cannot be."""
+    try:
+        found = _pandas_objects(column) if _is_object(column.dtype) else pl.from_pandas(column.to_frame()).to_series()
+    except _PANDAS_FAULTS as error:
+        if reading.needs(name):
+            where = f"column {name!r} of the pandas frame cannot be read"
+            raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
+        found = pl.Series([None] * len(column), dtype=pl.Null)
+    return found.alias(name)
+
+
+def _pandas_objects(column: Any) -> pl.Series:
+    """Return a pandas column of objects: Arrow is fast and takes most; the type is Null where all are missing."""
+    import pyarrow as pa
+
+    try:
+        found = pa.array(column, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return _from_objects(column.tolist())
+    return _from_objects(column.tolist()) if pa.types.is_decimal256(found.type) else pl.Series(pl.from_arrow(found))
 
 
 def numeric_categories(table: Any) -> list[str]:
@@ -206,7 +237,9 @@ def is_column(given: Any) -> bool:
     return given is not None and not isinstance(given, str)
 
 
-def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def with_columns_beside(
+    data: Any, given: Mapping[str, Any], reading: Reading = EVERYTHING
+) -> tuple[Any, dict[str, Any]]:
     """Return a table with the columns beside it added, and the names of target, weight and group.
 
     data   a table, or a pair of one and the target.
@@ -233,7 +266,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     }
     if not columns:
         return data, names
-    table = data if is_sparse(data) else frame_in_memory(data)
+    table = data if is_sparse(data) else frame_in_memory(data, reading)
     if table is None:
         what, kind = next(iter(columns)), type(data).__name__
         raise ConfigError(f"{what} as an array needs a table in memory, not {kind}; name a column of the table")
@@ -293,14 +326,9 @@ def _series(values: Any) -> pl.Series:
     if not isinstance(values, Sequence | deque) or isinstance(values, bytes):
         raise DataError(f"a column cannot be made of {type(values).__name__}; give an array, a list or a Series")
     values = list(values)
-    nested = any(isinstance(one, list | tuple | np.ndarray) for one in values[:1])
-    try:
-        return _from_numpy(np.asarray(values)) if nested else pl.Series(values=values)
-    except (TypeError, *POLARS_FAULTS):
-        if any(isinstance(one, str) for one in values):
-            raise
-        # Whole numbers and others, where None is a missing value as NaN is.
-        return _from_numpy(np.asarray([math.nan if one is None else one for one in values]))
+    if any(isinstance(one, list | tuple | np.ndarray) for one in values[:1]):
+        return _from_numpy(np.asarray(values))
+    return _from_objects(values)
 
 
 def _from_numpy(array: Any) -> pl.Series:
@@ -312,15 +340,69 @@ def _from_numpy(array: Any) -> pl.Series:
     if plain.dtype.kind not in "biufUOM":
         raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
     if plain.dtype.kind == "O":
-        column = pl.Series(values=[None if is_missing(one) else one for one in plain.tolist()])
+        column = _from_objects(plain.tolist())
     else:
         column = pl.Series(values=plain.tolist() if plain.dtype.kind == "U" else plain)
     return column if masked is None else column.set(pl.Series(masked), None)
 
 
+def _from_objects(values: list[Any]) -> pl.Series:
+    """Return objects of Python, numpy or pandas as a column, where they are of one kind.
+
+    Numbers of several types become the narrowest type that holds them all. Raises TypeError, ValueError, OverflowError
+    and errors of Polars for others.
+    """
+    try:
+        column = pl.Series(values=values)
+    except (TypeError, ValueError, OverflowError, *POLARS_FAULTS):
+        column = None
+    if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
+        return column
+    known = [None if is_missing(one) else one for one in values]
+    present = [one for one in known if one is not None]
+    if present and all(isinstance(one, Number) for one in present):
+        return _from_numbers(known)
+    if present and all(isinstance(one, np.datetime64) for one in present):
+        return pl.Series(values=np.array([np.datetime64("NaT") if one is None else one for one in known]))
+    column = pl.Series(values=known) if present else pl.Series(values=known, dtype=pl.Null)
+    if column.dtype == pl.Object:
+        raise TypeError(f"its values are of {' and '.join(sorted({type(one).__name__ for one in present}))}")
+    return column
+
+
+def _from_numbers(values: list[Any]) -> pl.Series:
+    """Return numbers, or None for missing ones, as integers, decimals or else floats.
+
+    Raises ValueError for an integer or a decimal that float64 does not hold.
+    """
+    kinds = {type(one) for one in values if one is not None}
+    if all(issubclass(kind, Integral) for kind in kinds):
+        whole = [None if one is None else int(one) for one in values]
+        least, most = (f(one for one in whole if one is not None) for f in (min, max))
+        for dtype, (low, high) in _LIMITS.items():
+            if low <= least and most <= high:
+                return pl.Series(values=whole, dtype=dtype)
+    elif all(issubclass(kind, Integral | Decimal) for kind in kinds):
+        with contextlib.suppress(*POLARS_FAULTS, TypeError, ValueError):
+            return pl.Series(values=[None if one is None else Decimal(one) for one in values], strict=True)
+    return pl.Series(values=[None if one is None else _as_float(one) for one in values], dtype=pl.Float64)
+
+
+def _as_float(number: Any) -> float:
+    found = float(number)
+    exact = isinstance(number, Integral | Decimal)
+    if exact and found != number and Decimal(repr(found)) != number:
+        raise ValueError(f"{shown(number)} is not exact in float64")
+    return found
+
+
 def is_missing(cell: Any) -> bool:
     """Return True for a missing value of Python, numpy or pandas in an array of objects."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(cell, Decimal):
+        return cell.is_nan()
+    return isinstance(cell, float | np.floating | np.datetime64) and bool(cell != cell)
 
 
 def package_of(data: Any) -> str:
@@ -338,7 +420,7 @@ def is_matrix(data: Any) -> bool:
     return isinstance(data, np.ndarray) and data.dtype.names is None
 
 
-def table_of_list(data: Any) -> Any:
+def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     """Return a list of rows as an array, and a list of tables, such as Arrow record batches, as a frame.
 
     Cells of several types become objects. Other data are returned unchanged.
@@ -348,7 +430,7 @@ def table_of_list(data: Any) -> Any:
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
     if data and all(hasattr(one, "__arrow_c_stream__") and hasattr(one, "columns") for one in data):
-        return _joined(data)
+        return _joined(data, reading)
     try:
         cells = np.asarray(data)
     except ValueError as error:
@@ -356,9 +438,9 @@ def table_of_list(data: Any) -> Any:
     return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
 
 
-def _joined(pieces: list[Any]) -> pl.DataFrame:
+def _joined(pieces: list[Any], reading: Reading) -> pl.DataFrame:
     """Return the rows of tables of the same columns. Raises DataError."""
-    frames = [frame_in_memory(one) for one in pieces]
+    frames = [frame_in_memory(one, reading) for one in pieces]
     try:
         return pl.concat([frame for frame in frames if frame is not None])
     except POLARS_FAULTS as error:
@@ -367,7 +449,7 @@ def _joined(pieces: list[Any]) -> pl.DataFrame:
         ) from error
 
 
-def frame_in_memory(data: Any) -> pl.DataFrame | None:
+def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | None:
     """Return a table in memory as a frame, else None.
 
     Tables in memory are arrays, lists of rows or of tables, mappings of columns, and tables of Polars, pandas and
@@ -375,49 +457,59 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
     """
     if isinstance(data, list) and data and all(isinstance(one, str | Path) for one in data):
         raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
-    data = table_of_list(data)
+    data = table_of_list(data, reading)
     if isinstance(data, pl.DataFrame):
         return data
     if is_matrix(data):
         names = numbered_names(data)
         if data.dtype.kind in "OU" and names:
-            return _frame_of_columns({name: data[:, place] for place, name in enumerate(names)})
+            return _frame_of_columns({name: data[:, place] for place, name in enumerate(names)}, reading)
         return frame_from_numpy(data, names)
     if isinstance(data, np.ndarray):
-        return _frame_of_columns({name: data[name] for name in data.dtype.names or ()})
+        return _frame_of_columns({name: data[name] for name in data.dtype.names or ()}, reading)
     if isinstance(data, Mapping):
-        return _frame_of_columns(data)
+        return _frame_of_columns(data, reading)
     if isinstance(data, list):
-        try:
-            return pl.DataFrame(data, infer_schema_length=None)
-        except (TypeError, ValueError, *POLARS_FAULTS) as error:
-            raise _no_table(data, error) from error
+        return _frame_of_rows(data, reading)
     package = package_of(data)
     if package == "pandas":
-        return frame_from_pandas(data)
+        return frame_from_pandas(data, reading)
     if package == "pyarrow":
         import pyarrow as pa
 
         if isinstance(data, pa.Table | pa.RecordBatch):
-            return frame_from_arrow(data)
+            return frame_from_arrow(data, reading)
     if package == "dask":
         raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     return None
 
 
-def _frame_of_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
-    columns = {str(name): _column_of(values, str(name)) for name, values in data.items()}
+def _frame_of_rows(rows: list[Any], reading: Reading) -> pl.DataFrame:
+    """Return a list of mappings as a frame, column by column: Polars would make text of numbers among texts."""
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise _no_table(rows, TypeError("its rows are not all mappings"))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _frame_of_columns({name: [row.get(name) for row in rows] for name in names}, reading)
+
+
+def _frame_of_columns(data: Mapping[Any, Any], reading: Reading) -> pl.DataFrame:
+    columns = {str(name): _column_of(values, str(name), reading) for name, values in data.items()}
     try:
         return pl.DataFrame(columns)
     except POLARS_FAULTS as error:  # columns of different lengths
         raise _no_table(data, error) from error
 
 
-def _column_of(values: Any, name: str) -> pl.Series:
+def _column_of(values: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of a mapping. A matrix becomes one column of arrays, as in Polars."""
     if is_matrix(values) and values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
         return pl.Series(name, plain_array(values))
-    return series_of(values, name, name)
+    try:
+        return series_of(values, name, name)
+    except DataError:
+        if reading.needs(name):
+            raise
+        return pl.Series(name, [None] * len(values), pl.Null)
 
 
 def _no_table(data: Any, error: Exception) -> DataError:

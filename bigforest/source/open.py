@@ -1,8 +1,8 @@
-"""Opening a table: from a path, or a table in memory of any package, to a Source."""
+"""The two entries for tables of any kind: `open_source`, to be read by column, and `table_in_memory`, as a frame."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,21 @@ import polars as pl
 
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.forks import check_polars_threads
-from bigforest.source.files import KINDS, find_files, may_be_csv, source_of_path
+from bigforest.source.files import find_files, kind_of_file, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
+    frame_from_arrow,
+    frame_from_numpy,
     frame_in_memory,
     is_sparse,
+    numbered_names,
     package_of,
     with_columns_beside,
 )
+from bigforest.source.reading import EVERYTHING, Reading
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
-from bigforest.source.text import CsvRules
 from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
 
@@ -36,9 +39,7 @@ def open_source(
     *,
     scratch: Path,
     memory: int | None = None,
-    numbers: Collection[str] = (),
-    missing: Sequence[str] = (),
-    texts: Collection[str] = (),
+    reading: Reading = EVERYTHING,
 ) -> Source:
     """Open a table for reading, without holding more of it in memory than it already does.
 
@@ -50,7 +51,7 @@ def open_source(
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).
-    numbers, missing, texts  of CSV files, see CsvRules.
+    reading  what is known about the columns.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
     when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked
@@ -58,7 +59,27 @@ def open_source(
     """
     check_polars_threads()
     with naming_full_disk(scratch):
-        return _open(data, scratch, memory, CsvRules(None, frozenset(numbers), tuple(missing), frozenset(texts)))
+        source = _open(data, scratch, memory, reading)
+    if not source.rows and not reading.empty:
+        where = data if isinstance(data, str | Path) else source.name
+        raise DataError(f"{where}: the table has no rows; check that it is the right one")
+    return source
+
+
+def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
+    """Return a table of any kind but files as a frame: of a lazy query, its result; of a stream, all of its batches.
+
+    Raises DataError, and ConfigError in a forked process.
+    """
+    check_polars_threads()
+    if isinstance(data, str | Path):
+        raise DataError(f"{str(data)!r} is a path; use {api('predict_file')} for files, or give a table in memory")
+    if isinstance(data, pl.LazyFrame):
+        return data.collect()
+    if is_sparse(data):
+        return frame_from_numpy(data.toarray(), numbered_names(data))
+    frame = frame_in_memory(data, reading)
+    return frame_from_arrow(_reader(data), reading) if frame is None else frame
 
 
 def check_csv(data: Any, missing: Sequence[str]) -> None:
@@ -74,27 +95,27 @@ def opens_quickly(data: Any) -> bool:
     """Return True if a table opens at once, any number of times. Raises DataError for a path without a table."""
     if isinstance(data, str | Path):
         files = find_files(data)[1]
-        return KINDS[files[0].suffix.lower()] == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
+        return kind_of_file(files[0]) == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
     return isinstance(data, pl.DataFrame) or package_of(data) in ("pandas", "numpy")
 
 
-def _open(data: Any, scratch: Path, memory: int | None, rules: CsvRules) -> Source:
+def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Source:
     if isinstance(data, str | Path):
-        return source_of_path(data, scratch, memory, rules)
+        return source_of_path(data, scratch, memory, reading)
     if isinstance(data, pl.LazyFrame):
         with unchanged(stamps_behind(data)):
             return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:
-        data, _ = with_columns_beside(data, {"target": None})
+        data, _ = with_columns_beside(data, {"target": None}, reading)
     if is_sparse(data):
         data = SparseTable(data)
     if isinstance(data, SparseTable):
         return _spooled(data.spool(scratch, IN_MEMORY))
-    frame = frame_in_memory(data)
+    frame = frame_in_memory(data, reading)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
     with unchanged(stamps_behind(data)):
-        return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY))
+        return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY, reading))
 
 
 def _spooled(files: list[Path]) -> Source:
@@ -117,6 +138,6 @@ def _reader(data: Any) -> Any:
     if (reader := arrow_stream(data)) is not None:
         return reader
     raise DataError(
-        f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
-        "or a pair (X, y)"
+        f"a table cannot be made of {type(data).__name__}; give a table of Polars, pandas, pyarrow or DuckDB, an "
+        "array, a list of rows, a mapping of columns, a sparse matrix, or a file where one is read"
     )

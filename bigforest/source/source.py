@@ -17,6 +17,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import DataError, reason
+from bigforest.source.reading import EVERYTHING, Reading
 from bigforest.source.unchanged import FileStamp, unchanged
 from bigforest.storage.paths import is_remote, readable
 
@@ -26,6 +27,8 @@ POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 PAGE_BYTES = 1 << 16
 # Bytes read ahead in an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
+# Rows in which values are looked for at a time.
+_BATCH_ROWS = 1 << 16
 # First bytes of files that often have a wrong name.
 _COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
 _BEGINNINGS = {
@@ -49,7 +52,7 @@ class Source:
 
     name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema   Polars type of every column, in column order.
-    rows     number of rows, at least 1.
+    rows     number of rows.
     frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits), whose
              projections and slices read no more than they return; None for other files.
     files    Parquet files, in order; none for a table in memory.
@@ -72,12 +75,31 @@ class Source:
         files = tuple(file.absolute() for file in self.files)
         return _again, (self.name, self.schema, self.rows, files, tuple(stamp.for_others() for stamp in self.stamps))
 
+    def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
+        """Return the source with other types of some columns, to which they are cast when they are read."""
+        schema = self.schema | dict(types)
+        return replace(self, schema=schema, frame=None if self.frame is None else cast_to(self.frame, schema))
+
+    def has_values(self, name: str) -> bool:
+        """Return True if some cell of a column has a value, neither null nor NaN. Raises DataError."""
+        return any(_has_values(batch.to_series()) for batch in self.batches([name], _BATCH_ROWS))
+
+    def exceeds(self, name: str, most: int) -> bool:
+        """Return True if a cell of a column of integers is of a size above `most`. Raises DataError."""
+        for batch in self.batches([name], _BATCH_ROWS):
+            known = batch.to_series().drop_nulls()
+            if not known.is_between(-most, most).all():
+                return True
+        return False
+
     def unchanged(self) -> AbstractContextManager[None]:
         """Raise DataError if a file of the table changes before the end of the block."""
         return unchanged(self.stamps, renamed=True)
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """Return all rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
+        if not self.rows:
+            return pl.DataFrame(schema={name: self.schema[name] for name in names})
         [whole] = self.batches(names, self.rows)
         return whole
 
@@ -121,7 +143,7 @@ class Source:
                     at += batch.num_rows
                     if wanted.num_rows:
                         frame = frame_of(wanted.select(list(names)), str(path))
-                        yield pl.DataFrame({name: frame[name].cast(self.schema[name]) for name in names}).rechunk()
+                        yield pl.DataFrame({name: _cast(frame[name], self.schema[name]) for name in names}).rechunk()
                 if groups and at != ends[groups[-1] + 1]:
                     raise _unreadable(str(path), "it has fewer rows than it says")
                 begin = ends[-1]
@@ -181,22 +203,22 @@ def _group_ends(file: Any, begin: int) -> list[int]:
 def _again(
     name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...], stamps: tuple[FileStamp, ...]
 ) -> Source:
-    frame = scan_parquet(files) if _only_polars(schema) else None
+    frame = _scan_as(files, schema) if _only_polars(schema) else None
     return Source(name, schema, rows, frame, files, stamps=stamps)
 
 
 def source_of_files(
     files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, known: Sequence[ParquetShape] = ()
 ) -> Source:
-    """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, if it is empty.
+    """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, without columns.
 
-    known  the shapes of the files, if they have been read.
+    known  the shapes of the files, if they have been read. They have the same schema, to which columns are cast.
     """
     schema, rows = known[0] if known else parquet_shape(files[0])
     if _only_polars(schema):
-        return replace(source_of(scan_parquet(files), name, files, where), spooled=spooled)
+        return replace(source_of(_scan_as(files, schema), name, files, where), spooled=spooled)
     rows += sum(shape.rows for shape in known[1:]) if known else sum(map(_rows_of, files[1:]))
-    _check_size(where or name, schema, rows)
+    _check_columns(where or name, schema)
     return Source(name, schema, rows, None, tuple(files), spooled)
 
 
@@ -212,7 +234,7 @@ def _rows_of(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def parquet_shape(path: Path) -> ParquetShape:
+def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
     """Return the shape of a Parquet file. Raises DataError."""
     import pyarrow as pa
 
@@ -228,7 +250,7 @@ def parquet_shape(path: Path) -> ParquetShape:
             if not _only_polars(found):
                 raise
             return ParquetShape(found, 0)
-    return ParquetShape(schema_of(found, str(path)), rows)
+    return ParquetShape(schema_of(found, str(path), reading.needs), rows)
 
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
@@ -267,19 +289,46 @@ def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
     return pl.scan_parquet([str(file) for file in files], glob=False, hive_partitioning=False)
 
 
+def _scan_as(files: Sequence[Path], schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """Return the scan of Parquet files with the columns and types of a schema."""
+    return pl.concat([cast_to(scan_parquet([file]), schema) for file in files])
+
+
 def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where: str | None = None) -> Source:
-    """Return the Source of a table in memory, or of the scan of Parquet `files`. Raises DataError if it is empty."""
+    """Return the Source of a table in memory, or of the scan of Parquet `files`. Raises DataError without columns."""
     schema = dict(frame.collect_schema())
     rows = frame.select(pl.len()).collect().item()
-    _check_size(where or name, schema, rows)
+    _check_columns(where or name, schema)
     return Source(name=name, schema=schema, rows=rows, frame=frame, files=tuple(files))
 
 
-def _check_size(name: str, schema: Mapping[str, pl.DataType], rows: int) -> None:
+def _check_columns(name: str, schema: Mapping[str, pl.DataType]) -> None:
     if not schema:
         raise DataError(f"{name}: the table has no columns; check that it is the right one")
-    if rows <= 0:
-        raise DataError(f"{name}: the table has no rows; check that it is the right one")
+
+
+def _has_values(series: pl.Series) -> bool:
+    return series.null_count() < len(series) and not (series.dtype.is_float() and bool(series.is_nan().all()))
+
+
+def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Return a column as the type of the table. A part without values may have any type."""
+    if series.dtype == dtype:
+        return series
+    if series.dtype.is_float() and not dtype.is_numeric():
+        series = series.fill_nan(None)
+    return pl.Series(series.name, [None] * len(series), dtype) if dtype == pl.Null else series.cast(dtype)
+
+
+def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+    """Return the query with the columns and types of a schema, as the parts of a table are read in place."""
+    columns = []
+    for name, dtype in frame.collect_schema().items():
+        column = columns_named([name])
+        if dtype.is_float() and not schema[name].is_numeric():
+            column = column.fill_nan(None)
+        columns.append(pl.lit(None, pl.Null).alias(name) if schema[name] == pl.Null else column.cast(schema[name]))
+    return frame.with_columns(columns).select(columns_named(schema))
 
 
 def check_names(names: Sequence[str], where: str) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 
 from bigforest.errors import ConfigError, DataError, reason
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
+from bigforest.source.reading import EVERYTHING, Reading
 from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.storage.paths import write_atomically
 
@@ -64,7 +65,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
     return [path]
 
 
-def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
+def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVERYTHING) -> list[Path]:
     """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch` and return them.
 
     Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, when a batch is
@@ -75,13 +76,13 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
     from bigforest.storage.arrow import frame_of, naming_faults, schema_of
 
     check_names(reader.schema.names, where)
-    schema_of(reader.schema, where)
+    schema_of(reader.schema, where, reading.needs)
     folder = scratch / f"source-{secrets.token_hex(4)}"
     folder.mkdir()
     files: list[Path] = []
 
     def write(batches: list[Any]) -> None:
-        part = frame_of(pa.Table.from_batches(batches, reader.schema), where)
+        part = frame_of(pa.Table.from_batches(batches, reader.schema), where, reading.needs)
         files.append(folder / f"part-{len(files):06}.parquet")
         with write_atomically(files[-1]) as file:
             part.write_parquet(file, compression="lz4", statistics=False)

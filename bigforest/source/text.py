@@ -26,6 +26,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
+from bigforest.source.reading import Reading
 from bigforest.source.source import POLARS_FAULTS, check_names, not_readable, what_it_is
 from bigforest.storage.paths import text_lines
 
@@ -112,25 +113,10 @@ _limit_lock = threading.Lock()
 _ROW = "\0row"
 
 
-class CsvRules(NamedTuple):
-    """Options of reading CSV files.
-
-    separator  the character between values; None to find it in the header.
-    numbers    columns of numbers: one with only "NA" and the like has no values, and is not text.
-    missing    texts that mean a missing value in every column.
-    texts      columns of text, even if all their values are numbers or dates, such as 001.
-    """
-
-    separator: str | None = None
-    numbers: frozenset[str] = frozenset()
-    missing: tuple[str, ...] = ()
-    texts: frozenset[str] = frozenset()
-
-
 Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 
 
-def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
+def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     """Return the lazy scan of a CSV file, all columns as text. Raises DataError and errors of Polars."""
     _check_is_text(file)
     mark = rules.separator or _separator(file)
@@ -152,7 +138,7 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
     return pl.scan_ndjson(str(file), infer_schema_length=None)
 
 
-def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: CsvRules) -> list[Scan]:
+def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> list[Scan]:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type."""
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, found in types.items() if found == {pl.String()} and name not in rules.texts]

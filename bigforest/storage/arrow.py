@@ -44,33 +44,58 @@ def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
         raise make(reason(error)) from error
 
 
-def schema_of(schema: pa.Schema, where: str) -> dict[str, pl.DataType]:
-    """Return the Polars types of the columns of an Arrow schema. Raises DataError, naming `where` and the column."""
-    for field in schema:
-        with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
-            _check_type(field)
+def _all(name: str) -> bool:
+    """Return True: every column is read."""
+    return True
+
+
+def schema_of(schema: pa.Schema, where: str, needs: Callable[[str], bool] = _all) -> dict[str, pl.DataType]:
+    """Return the Polars types of the columns of an Arrow schema. Raises DataError, naming `where` and the column.
+
+    needs  tells by its name if a column is read. The type of another is Null if Polars has none for it.
+    """
     try:
+        for field in schema:
+            _check_type(field)
         return dict(_frame(no_rows(schema)).schema)
     except FAULTS:  # of some column
-        found = {}
-        for field in schema:
-            with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
-                found[field.name] = _frame(no_rows(pa.schema([field]))).dtypes[0]
-        return found
+        return {field.name: _type_of(field, where, needs) for field in schema}
 
 
-def frame_of(table: Any, where: str) -> pl.DataFrame:
+def _type_of(field: pa.Field, where: str, needs: Callable[[str], bool]) -> pl.DataType:
+    try:
+        with naming_faults(lambda what: _of_column(where, field.name, what)):
+            _check_type(field)
+            return _frame(no_rows(pa.schema([field]))).dtypes[0]
+    except DataError:
+        if needs(field.name):
+            raise
+        return pl.Null()
+
+
+def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.DataFrame:
     """Convert a pyarrow Table or RecordBatch, whose types `schema_of` has checked, to a frame.
+
+    needs  as in `schema_of`. A column that is not read becomes one of nulls if it is not sound.
 
     Arrays are validated, including text. Raises DataError, naming `where` and the column.
     """
-    columns = []
+    columns, fields = [], []
     with naming_faults(lambda what: DataError(f"{where}: the table cannot be read ({what}); check its files")):
-        for name, column in zip(table.schema.names, table.columns, strict=True):
-            with naming_faults(lambda what, name=name: _of_column(where, name, what)):  # type: ignore[misc]
-                column.validate(full=True)
-                columns.append(_sound(column))
-        return _frame(type(table).from_arrays(columns, schema=table.schema))
+        for field, column in zip(table.schema, table.columns, strict=True):
+            try:
+                with naming_faults(lambda what, name=field.name: _of_column(where, name, what)):  # type: ignore[misc]
+                    if not needs(field.name):
+                        _type_of(field, where, _all)
+                    column.validate(full=True)
+                    columns.append(_sound(column))
+                    fields.append(field)
+            except DataError:
+                if needs(field.name):
+                    raise
+                columns.append(pa.nulls(table.num_rows))
+                fields.append(pa.field(field.name, pa.null()))
+        return _frame(type(table).from_arrays(columns, schema=pa.schema(fields)))
 
 
 def _sound(column: Any) -> Any:

@@ -36,7 +36,7 @@ from bigforest.planning.memory import MemoryEstimate, Shape, add_estimates, mach
 from bigforest.planning.plan import RunPlan, StagePlan
 from bigforest.planning.sizes import megabytes
 from bigforest.sampling.boosting import check_rows
-from bigforest.source import Source, check_csv, open_source
+from bigforest.source import Reading, Source, check_csv, open_source
 from bigforest.source.spool import read_estimate
 from bigforest.storage.paths import as_path, free_bytes
 from bigforest.store.format import block_count, is_meant_as_store
@@ -250,7 +250,9 @@ def open_table(run: Run, temporary: Path, *, memory: int | None = None, verify: 
     if isinstance(data, Store):
         return data
     check_csv(data, missing)
-    return open_source(data, scratch=temporary, memory=memory, missing=missing)
+    return open_source(
+        data, scratch=temporary, memory=memory, reading=Reading(missing=missing, excluded=frozenset(run.exclude))
+    )
 
 
 def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPlan:

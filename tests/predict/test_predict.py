@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -419,8 +418,8 @@ def test_predict__nan_in_any_place_of_a_chunk(forest: Forest) -> None:
         (np.array([["a", "b", "c"]]), "type"),
         (np.zeros((1, 3), complex), "type"),
         ([1.0, 2.0, 3.0], "shape"),
-        ({1.0, 2.0}, "cannot predict for a set; give a table of Polars"),
-        (ds.dataset(table(5).to_arrow()), "cannot predict for a InMemoryDataset; .* use predict_file"),
+        ({1.0, 2.0}, "a table cannot be made of set; give a table of Polars"),
+        ("rows.parquet", "'rows.parquet' is a path; use predict_file for files"),
     ],
 )
 def test_predict__refuses_arrays(data: Any, words: str, forest: Forest) -> None:

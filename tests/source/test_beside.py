@@ -103,7 +103,7 @@ def test_predict__for_an_arrow_stream() -> None:
     found = forest.predict(Stream(WHOLE), keep=["target"])
     assert isinstance(found, pa.Table)
     assert_frame_equal(pl.DataFrame(found), forest.predict(WHOLE, keep=["target"]))
-    with pytest.raises(DataError, match="cannot predict for a Series; give a table of Polars"):
+    with pytest.raises(DataError, match="a table cannot be made of Series; give a table of Polars"):
         forest.predict(pl.Series([1]))
 
 

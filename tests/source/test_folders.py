@@ -100,11 +100,11 @@ def test_glob__hive_partitions_are_columns(pattern: str, tmp_path: Path) -> None
 
 def test_folder__leaves_no_rows_out_in_silence(tmp_path: Path) -> None:
     """Files that look like more of the table, and are not read, are named."""
-    for file in ("t/1.csv", "t/2.csv.gz", "u/1.csv", "u/year=1/1.csv", "v/year=1/1.csv", "v/year=2/more/1.csv"):
+    for file in ("t/1.csv", "t/2.csv.xz", "u/1.csv", "u/year=1/1.csv", "v/year=1/1.csv", "v/year=2/more/1.csv"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("a,b\n1,2\n")
     for folder, words in (
-        ("t", r"2\.csv\.gz: the file is compressed; unpack it"),
+        ("t", r"2\.csv\.xz: the file is compressed; unpack it"),
         ("u", "there are tables in it and in .*year=1; give the one or the other"),
         ("v", "more: the folder is not named by a column and its value"),
     ):
@@ -112,7 +112,7 @@ def test_folder__leaves_no_rows_out_in_silence(tmp_path: Path) -> None:
             open_source(tmp_path / folder, scratch=tmp_path)
     for name in ("_SUCCESS", ".part.csv.crc", "notes.txt.gz", "README.md"):
         (tmp_path / "t" / name).write_text("")
-    (tmp_path / "t/2.csv.gz").unlink()
+    (tmp_path / "t/2.csv.xz").unlink()
     (tmp_path / "v/year=2/more/1.csv").unlink()
     (tmp_path / "v/year=2/more").rmdir()
     assert open_source(tmp_path / "t", scratch=tmp_path).rows == 1

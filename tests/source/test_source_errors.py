@@ -77,7 +77,9 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty glob": (lambda folder: folder / "*.csv", "no file matches"),
     "extension": (text("t.xlsx", "x"), r"unknown kind of file '.xlsx'; it must be one of .parquet"),
     "no extension": (text("t", "x"), "unknown kind of file ''"),
-    "compressed": (text("t.csv.gz", "x"), "t.csv.gz: the file is compressed; unpack it, or pipe its content in"),
+    "compressed": (text("t.csv.xz", "x"), "t.csv.xz: the file is compressed in a way that is not read; unpack it"),
+    "gz in name only": (text("t.csv.gz", "a\n1\n"), "t.csv.gz: not a readable compressed file: .*; check that it was"),
+    "gz with a short line": (text("t.csv.gz", gzip.compress(b"a,b\n1,2\n3\n")), "/t.csv.gz: line 3 has 1 value"),
     "kinds": (several(("a.csv", "a\n1\n"), ("b.ndjson", '{"a": 1}\n')), r"several kinds \(CSV, NDJSON\)"),
     "not parquet": (text("t.parquet", "hello, hello, hello"), "t.parquet: not a readable Parquet file"),
     "empty parquet": (text("t.parquet", ""), "t.parquet: the file is empty; check that it was written to the end"),
@@ -138,7 +140,11 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         several_parquet(ONE, ONE.rename({"a": "b"})),
         r"1.parquet: .*0.parquet \('a', 'b' not in both\)",
     ),
-    "types differ": (several_parquet(ONE, ONE.cast(pl.Float64)), "column 'a' has type Float64, but Int64"),
+    "types differ": (several_parquet(ONE, ONE.cast(pl.String)), "column 'a' has type String, but Int64"),
+    "integers not exact": (
+        several_parquet(ONE.with_columns(a=pl.lit(2**53 + 1)), ONE.cast(pl.Float64)),
+        r"0\.parquet: column 'a' has integers beyond 2\*\*53, which are not exact in Float64",
+    ),
     "ndjson types differ": (
         several(("1.ndjson", '{"a": 1}\n'), ("2.ndjson", '{"a": "x"}\n')),
         "column 'a' has type String, but Int64",

@@ -1,0 +1,240 @@
+"""Tables are read as training read them: text stays text, and columns that are not read cannot block."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from polars.testing import assert_frame_equal
+
+import bigforest as bf
+from bigforest.errors import DataError
+from bigforest.source import open_source
+
+ROWS = 40
+
+
+def table() -> pl.DataFrame:
+    """Numbers, text, booleans and dates, and a target that follows from the first."""
+    number = [float(k % 7) for k in range(ROWS)]
+    return pl.DataFrame(
+        {
+            "num": number,
+            "txt": ["uv"[k % 2] for k in range(ROWS)],
+            "flag": [k % 3 == 0 for k in range(ROWS)],
+            "day": [dt.date(2024, 1, 1 + k % 9) for k in range(ROWS)],
+            "y": [int(one > 2) for one in number],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def forest() -> bf.Forest:
+    return bf.train(table(), "y", trees=4, seed=1)
+
+
+@pytest.mark.parametrize("name", ["num", "txt", "flag", "day"])
+def test_predict__a_column_without_values(name: str, forest: bf.Forest, tmp_path: Path) -> None:
+    """Whatever the reader makes of it: pandas has NaN or None in it, and no type tells what it was."""
+    expected = forest.predict(table().with_columns(pl.lit(None).alias(name)))["prediction"].to_list()
+    frame = table().to_pandas()
+    batches: list[Any] = [
+        frame.assign(**{name: np.nan}),
+        frame.assign(**{name: None}),
+        frame.assign(**{name: pd.Series([pd.NA] * ROWS, dtype="string")}),
+        table().with_columns(pl.lit(None, pl.String).alias(name)),
+        table().with_columns(pl.lit(np.nan).alias(name)).to_arrow(),
+    ]
+    for batch in batches:
+        found = forest.predict(batch)
+        assert pl.Series(found["prediction"]).to_list() == expected
+    for row in (0, 3):
+        cells = table().row(row, named=True) | {name: float("nan")}
+        assert forest.predict([cells])["prediction"].to_list() == expected[row : row + 1]
+    frame.assign(**{name: np.nan}).to_parquet(tmp_path / "t.parquet")
+    bf.predict_file(forest, tmp_path / "t.parquet", tmp_path / "p.parquet")
+    assert pl.read_parquet(tmp_path / "p.parquet")["prediction"].to_list() == expected
+    with pytest.raises(DataError, match="'num' is String"):
+        forest.predict(table().with_columns(num=pl.lit("a")))
+
+
+ODD = {
+    "numbers and text": [k if k % 2 else str(k) for k in range(ROWS)],
+    "text and dates": [dt.date(2020, 1, 1) if k % 2 else "soon" for k in range(ROWS)],
+    "objects": [object() for _ in range(ROWS)],
+    "large integers": [10**60] * ROWS,
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_columns_that_are_not_read__may_hold_anything(kind: str, forest: bf.Forest) -> None:
+    values, rows = ODD[kind], table()
+    expected, others = forest.predict(rows), rows.to_dict(as_series=False)
+    frames: list[Any] = [
+        rows.to_pandas().assign(note=pd.Series(values, dtype=object)),
+        others | {"note": values},
+        [row | {"note": value} for row, value in zip(rows.iter_rows(named=True), values, strict=True)],
+    ]
+    for frame in frames:
+        assert list(forest.predict(frame)["prediction"]) == expected["prediction"].to_list()
+        found = bf.train(frame, "y", exclude=["note"], trees=4, seed=1)
+        assert found.predict(rows).equals(expected)
+        if values[0] != 10**60:  # which float64 holds
+            with pytest.raises(DataError, match="note"):
+                bf.train(frame, "y", trees=1)
+
+
+def test_columns_that_are_not_read__in_files(forest: bf.Forest, tmp_path: Path) -> None:
+    odd = pa.array([dt.datetime(2020, 1, 1)] * ROWS, pa.timestamp("us", "+05:30"))
+    whole = table().to_arrow().append_column("at", odd)
+    (tmp_path / "hive/part=1").mkdir(parents=True)
+    pq.write_table(whole, tmp_path / "t.parquet")
+    pq.write_table(whole, tmp_path / "hive/part=1/t.parquet")
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_file(file, whole.schema) as writer:
+        writer.write_table(whole)
+    for name in ("t.parquet", "t.arrow", "hive"):
+        bf.predict_file(forest, tmp_path / name, tmp_path / "p.parquet", overwrite=True)
+        assert pl.read_parquet(tmp_path / "p.parquet").equals(forest.predict(table()))
+        assert bf.train(tmp_path / name, "y", exclude=["at"], trees=1).trees == 1
+        with pytest.raises(DataError, match="'at' cannot be read"):
+            bf.train(tmp_path / name, "y", trees=1)
+    assert forest.predict(whole).num_rows == ROWS
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda frame, file: frame.write_parquet(f"{file}.parquet"),
+        lambda frame, file: frame.write_ndjson(f"{file}.ndjson"),
+    ],
+)
+def test_text_of_training__stays_text(write: Any, tmp_path: Path) -> None:
+    """The partitions and values of new rows may look like numbers and dates."""
+    for code in ("01001", "01002", "2A001"):
+        for folder in ("t", "n")[: 1 + (code[0] == "0")]:
+            (tmp_path / folder / f"code={code}").mkdir(parents=True)
+            own = table().with_columns(
+                text=pl.lit("2024-01-02" if folder == "n" else "a" + code), y=pl.lit(int(code[-1]))
+            )
+            write(own, tmp_path / folder / f"code={code}" / "0")
+    forest = bf.train(tmp_path / "t", "y", trees=10, task="classification")
+    bf.predict_file(forest, tmp_path / "n", tmp_path / "p.parquet", keep=["code", "text"])
+    found = pl.read_parquet(tmp_path / "p.parquet")
+    assert found["code"].unique().sort().to_list() == ["01001", "01002"] and found["text"].unique().to_list() == [
+        "2024-01-02"
+    ]
+    assert (found["prediction"] == found["code"].str.tail(1).cast(pl.Int64)).all()
+
+
+def test_folders__texts_of_one_number_are_different(tmp_path: Path) -> None:
+    for name in ("1", "01"):
+        (tmp_path / f"z={name}").mkdir()
+        table().write_parquet(tmp_path / f"z={name}/0.parquet")
+    source = open_source(tmp_path, scratch=tmp_path)
+    assert source.schema["z"] == pl.String and source.column("z").unique().sort().to_list() == ["01", "1"]
+
+
+PARTS = {
+    "gaps": (pl.col("n").cast(pl.Float64), pl.Float64()),
+    "narrow": (pl.col("n").cast(pl.Int8), pl.Int64()),
+    "unsigned": (pl.col("n").cast(pl.UInt64), pl.Int128()),
+    "decimal": (pl.col("n").cast(pl.Decimal(10, 2)), pl.Decimal(38, 2)),
+    "null": (pl.lit(None).alias("n"), pl.Int64()),
+    "no values": (pl.lit(np.nan).alias("t"), pl.String()),
+    "no text": (pl.lit(None, pl.String).alias("n"), pl.Int64()),
+    "categories": (pl.col("t").cast(pl.Categorical), pl.String()),
+    "enum": (pl.col("t").cast(pl.Enum(["v", "u"])), pl.String()),
+    "nanoseconds": (pl.col("d").cast(pl.Datetime("ns")), pl.Datetime("ns")),
+    "days": (pl.col("d").cast(pl.Date), pl.Datetime("us")),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+@pytest.mark.parametrize("first", [True, False])
+def test_folder__parts_of_several_types(case: str, first: bool, tmp_path: Path) -> None:
+    whole = pl.DataFrame({"n": [1, 2, 3], "t": ["u", "v", "u"], "d": [dt.datetime(2024, 1, day) for day in (1, 2, 3)]})
+    change, dtype = PARTS[case]
+    [name] = whole.select(change).columns
+    parts = [whole.with_columns(change), whole]
+    for number, part in enumerate(parts if first else parts[::-1]):
+        part.write_parquet(tmp_path / f"{number}.parquet")
+    source = open_source(tmp_path, scratch=tmp_path)
+    assert source.schema[name] == dtype and source.rows == 6
+    has_values = (
+        change.meta.output_name() and "lit" not in str(change)[:4] and case not in ("null", "no values", "no text")
+    )
+    expected = [whole[name] if has_values else pl.Series([None] * 3, dtype=whole[name].dtype), whole[name]]
+    expected = [one.cast(dtype) for one in (expected if first else expected[::-1])]
+    assert source.column(name).equals(pl.concat(expected))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda text: pa.compress(text, "zstd", asbytes=True)])
+def test_text__may_be_compressed(pack: Any, tmp_path: Path) -> None:
+    ending = "gz" if pack is gzip.compress else "zst"
+    for kind, text in (("csv", table().write_csv()), ("ndjson", table().write_ndjson())):
+        (tmp_path / f"t.{kind}").write_text(text)
+        (tmp_path / f"t.{kind}.{ending}").write_bytes(pack(text.encode()))
+        plain, packed = (open_source(tmp_path / f"t.{kind}{end}", scratch=tmp_path) for end in ("", f".{ending}"))
+        assert packed.name == "t" and packed.schema == plain.schema
+        assert_frame_equal(packed.columns(list(packed.schema)), plain.columns(list(plain.schema)))
+    (tmp_path / "hive/k=1").mkdir(parents=True)
+    (tmp_path / f"hive/k=1/0.csv.{ending}").write_bytes(pack(b"a\n1\n"))
+    assert open_source(tmp_path / "hive", scratch=tmp_path).columns(["a", "k"]).row(0) == (1, 1)
+
+
+OBJECTS = {
+    "integers": ([1, None, 2**70], [1.0, None, 2.0**70], pl.Int128()),
+    "unsigned": ([2**63, 1], [2.0**63, 1.0], pl.UInt64()),
+    "huge": ([10**50, 2**200], [1e50, 2.0**200], pl.Float64()),
+    "mixed": ([1, 2.5, np.int8(3), Decimal("0.5"), None], [1.0, 2.5, 3.0, 0.5, None], pl.Float64()),
+    "decimals": ([Decimal("1.25"), float("nan"), Decimal(2)], [1.25, None, 2.0], pl.Decimal(38, 2)),
+    "small decimals": ([Decimal("1e-45"), Decimal("3e-45")], [1e-45, 3e-45], pl.Float64()),
+    "text": ([float("nan"), "a", None, np.str_("b")], [None, "a", None, "b"], pl.String()),
+    "marks": ([pd.NA, 3, None], [None, 3.0, None], pl.Int64()),
+    "booleans": ([True, None, np.bool_(False), float("nan")], [True, None, False, None], pl.Boolean()),
+    "days": ([np.datetime64("2024-01-02"), None], [dt.date(2024, 1, 2), None], pl.Date()),
+    "nothing": ([None, float("nan"), pd.NA], [None] * 3, pl.Null()),
+}
+
+
+@pytest.mark.parametrize("case", OBJECTS)
+def test_objects__of_python(case: str, tmp_path: Path) -> None:
+    """One column, from whichever table of objects."""
+    values, expected, dtype = OBJECTS[case]
+    tables: list[Any] = [
+        {"c": values},
+        [{"c": value} for value in values],
+        pd.DataFrame({"c": pd.Series(values, dtype=object)}),
+        np.array([[value] for value in values], object),
+    ]
+    for given in tables:
+        source = open_source(given, scratch=tmp_path)
+        [(name, found_type)] = source.schema.items()
+        assert found_type.base_type() == dtype.base_type(), type(given)
+        found = source.column(name)
+        assert (found.cast(pl.Float64) if found.dtype.is_numeric() else found).to_list() == expected
+    with pytest.raises(DataError, match="is not exact in float64"):
+        open_source({"c": [2**200 + 1, 1]}, scratch=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "arrow", "pandas", "polars"])
+def test_predict_file__no_rows(kind: str, forest: bf.Forest, tmp_path: Path) -> None:
+    rows, file = table().head(0), tmp_path / f"t.{kind}"
+    data: Any = {"pandas": rows.to_pandas(), "polars": rows}.get(kind, file)
+    if data is file:
+        {"parquet": rows.write_parquet, "csv": rows.write_csv, "arrow": rows.write_ipc}[kind](file)
+    done = bf.predict_file(forest, data, tmp_path / "p.parquet", proba=True, keep=["txt"])
+    found = pl.read_parquet(tmp_path / "p.parquet")
+    assert done.rows == found.height == 0 and found.columns == ["txt", "prediction", "p_0", "p_1"]
+    assert found.schema["prediction"] == forest.predict(table()).schema["prediction"]
+    with pytest.raises(DataError, match="the table has no rows"):
+        bf.validate_forest(forest, data)
