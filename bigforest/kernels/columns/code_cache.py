@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
 # Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
@@ -23,6 +24,8 @@ COPY_BYTES = 1_800_000
 # For fewer rows copying does not pay. At least SQUARE.
 FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
+# Bytes of a cache line.
+_LINE = np.uint64(64)
 
 
 class CodeCache(NamedTuple):
@@ -85,11 +88,25 @@ def copy_few_rows(table, items, at, out):
 
 
 @inlined
+def prefetch_rows(table, items, begin, end):
+    """Prefetch the rows of items begin..end of a table, a cache line at a time."""
+    columns = np.uint64(table.shape[1])
+    for i in range(begin, end):
+        row = (items[i] >> SHIFT32) * columns
+        for column in range(ZERO, columns, _LINE // np.uint64(table.itemsize)):
+            prefetch(table, row + column)
+        prefetch(table, row + columns - ONE)
+
+
+@inlined
 def copy_rows(table, items, out):
-    """Copy the rows of at least SQUARE items."""
+    """Copy the rows of at least SQUARE items, and prefetch the next SQUARE meanwhile."""
     n = np.uint64(items.size)
+    if table.shape[1] == 0:
+        return
     for start in range(ZERO, n, _SIDE):
         at = min(start, n - _SIDE)
+        prefetch_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
         copy_few_rows(table, items, at, out)
 
 
@@ -104,15 +121,29 @@ def copy_codes(by_row, items, cache):
 
 
 @inlined
-def codes_in_cache(codes, by_row, value, items, begin, end, cache):
+def note_column(column, n, feature, constant):
+    """Add a feature to `constant` if it is constant in the first n rows of its column."""
+    low, high = column[ZERO], column[ZERO]
+    for i in range(n):
+        low = min(low, column[i])
+        high = max(high, column[i])
+    constant[feature >> np.uint64(6)] |= np.uint64(low == high) << (feature & np.uint64(63))
+
+
+@inlined
+def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
     """Return the codes that the items begin..end number rows of, and the regression targets of these rows, or None.
 
-    They are those of all rows, or of a copy, which is made if it pays.
+    They are those of all rows, or of a copy, which is made if it pays. Features that are constant in the copy are added
+    to `constant` (scan/draw.py), so that not every path below reads them again.
     """
     if FEWEST_ROWS <= end - begin <= np.uint64(cache.u8.shape[1]) and not is_cached(cache, begin, end):
         if value is not None:
             gather_column(value, items[begin:end], cache.copied)
         copy_codes(by_row, items[begin:end], cache)
+        place = cache.codes.place
+        for feature in range(np.uint64(place.shape[0])):
+            on_column((cache.u8, cache.u16, cache.u32), place, feature, note_column, (end - begin, feature, constant))
         cache.span[ZERO] = begin
         cache.span[ONE] = end
     if is_cached(cache, begin, end):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT16, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
+from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
 from bigforest.kernels.common.partition import sum_classes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.lanes import LANES
@@ -115,15 +115,18 @@ def make_regression_scratch(rows: int, zero: float | None) -> RegressionScratch:
     )
 
 
-def add_statistics(items: NDArray[np.uint64], value: NDArray[np.int64] | None, total: NDArray[np.int64]) -> None:
-    """Add the statistics of the items to `total`. Called by Python, for roots."""
-    multiplicity = (items & BITS16).astype(np.int64)
+@inlined
+def sum_items(items, value, total):
+    """Fill total with the statistics of the items."""
     if value is None:
-        classes = ((items >> SHIFT16) & BITS16).astype(np.int64)
-        total += np.bincount(classes, multiplicity, total.size).astype(np.int64)
+        sum_classes(items, total)
     else:
-        total[0] += multiplicity.sum()
-        total[1] += (multiplicity * value[items >> SHIFT32]).sum()
+        total[0] = 0
+        total[1] = 0
+        for i in range(np.uint64(items.size)):
+            multiplicity = np.int64(items[i] & BITS16)
+            total[0] += multiplicity
+            total[1] += multiplicity * value[items[i] >> SHIFT32]
 
 
 @inlined

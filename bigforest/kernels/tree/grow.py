@@ -42,8 +42,8 @@ from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import (
     ClassTarget,
     RegressionTarget,
-    add_statistics,
     node_stats,
+    sum_items,
     view_node,
 )
 from bigforest.kernels.subspace.columns import Subspace
@@ -60,9 +60,6 @@ from bigforest.kernels.tree.builder import (
     push,
     with_more_room,
 )
-
-# Items whose statistics are summed at a time by numpy.
-_CHUNK = 1 << 16
 
 
 class GrowScratch(NamedTuple):
@@ -101,8 +98,8 @@ def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionT
     )
 
 
-def put_roots(stack: Stack, items: NDArray[np.uint64], value: NDArray[np.int64] | None, roots: Roots) -> None:
-    """Put the roots on the empty stack, the first on top, with no feature known to be constant."""
+def put_roots(stack: Stack, roots: Roots) -> None:
+    """Put the roots on the empty stack, the first on top, without their statistics."""
     trees = roots.key.size
     stack.begin[:trees], stack.end[:trees] = roots.start[:-1][::-1], roots.start[1:][::-1]
     stack.key[:trees], stack.depth[:trees], stack.parent[:trees] = roots.key[::-1], roots.depth, -1
@@ -110,12 +107,6 @@ def put_roots(stack: Stack, items: NDArray[np.uint64], value: NDArray[np.int64] 
     if roots.constant is not None:
         known = np.packbits(roots.constant, bitorder="little")
         stack.constant[:trees].view(np.uint8)[:, : known.size] = known
-    for tree in range(trees):
-        total = stack.total[trees - 1 - tree]
-        total[:] = 0
-        begin, end = int(roots.start[tree]), int(roots.start[tree + 1])
-        for first in range(begin, end, _CHUNK):
-            add_statistics(items[first : min(first + _CHUNK, end)], value, total)
 
 
 @inlined
@@ -166,6 +157,9 @@ def grow_while_room(
     total, total_l, constant, best = scratch.total, scratch.total_l, scratch.constant, scratch.best
     sums = criterion.sums
     count, top = growing.size[ZERO], growing.size[ONE]
+    if count == ZERO:
+        for root in range(top):
+            sum_items(items[stack.begin[root] : stack.end[root]], value, stack.total[root])
     while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, subspace, mixed):
         top -= ONE
         number = count
@@ -185,7 +179,9 @@ def grow_while_room(
             if size_l == ZERO:
                 continue
         elif oblique is None:
-            node_codes, node_value = codes_in_cache(codes, by_row, value, items, begin, end, scratch.code_cache)
+            node_codes, node_value = codes_in_cache(
+                codes, by_row, value, items, begin, end, constant, scratch.code_cache
+            )
             node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
             if one_value:
                 continue
@@ -254,7 +250,7 @@ def grow(
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
     elif kind is not None:
         growing = growing._replace(pool=make_direction_extras(growing.nodes.feature.size, entries))
-    put_roots(growing.stack, items, value, roots)
+    put_roots(growing.stack, roots)
     growing.size[1] = roots.key.size
     kinds = (oblique, subspace, mixed, dictionary)
     criterion = Criterion()  # trees in subspaces need none
