@@ -224,9 +224,13 @@ def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDA
     """Return which of the rows from `start` to before `stop` are held out, bool; None if none are."""
     if config.calibration is None:
         return None
-    if config.group is not None and store.spec.group is not None:  # whole groups are held out
-        return are_held_out(store.groups_of(start, stop).astype(np.uint64), config.calibration)
-    return are_held_out(np.arange(start, stop, dtype=np.uint64), config.calibration)
+    whole_groups = config.group is not None and store.spec.group is not None
+    held = np.empty(stop - start, np.bool_)
+    for first in range(start, stop, BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, stop)
+        numbers = store.groups_of(first, last) if whole_groups else np.arange(first, last)
+        held[first - start : last - start] = are_held_out(numbers.astype(np.uint64), config.calibration)
+    return held
 
 
 def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:

@@ -32,7 +32,7 @@ from bigforest.oob.accumulator import error_unit
 from bigforest.options.names import base_family
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.sampling.bags import held_out_of
+from bigforest.sampling.bags import are_held_out
 from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
@@ -222,8 +222,11 @@ def trial_weights(store: Store, config: TrainConfig) -> NDArray[Any] | None:
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     """Return the rows that trees are grown and evaluated on: `sampled_rows` without held-out rows."""
     rows = sampled_rows(store.rows, row_count(store.rows, len(store.spec.features), config))
-    held_out = held_out_of(store, config, 0, store.rows)
-    return rows if held_out is None else rows[~held_out[rows]]
+    if config.calibration is None:
+        return rows
+    groups = None if config.group is None else store.groups
+    numbers = rows if groups is None else groups[rows]
+    return rows[~are_held_out(numbers.astype(np.uint64), config.calibration)]
 
 
 def sampled_rows(rows: int, wanted: int) -> NDArray[np.int64]:
