@@ -9,7 +9,7 @@ import polars as pl
 
 if TYPE_CHECKING:
     from bigforest import Forest
-    from bigforest.forest.choices import Power, Shrinkage
+    from bigforest.forest.choices import Choice
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:
@@ -28,6 +28,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "oob": error_facts(forest),
         "shrinkage": choice_facts(forest.shrinkage),
         "power": choice_facts(forest.power),
+        "refine": choice_facts(forest.rounds),
         "validation": forest.validation.row(-1, named=True) if forest.has_validation else None,
         "seconds": dict(forest.run.select("stage", "seconds").iter_rows()),
     }
@@ -44,8 +45,8 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
     return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted, **biased}
 
 
-def choice_facts(found: Shrinkage | Power) -> dict[str, Any]:
-    """Return lambda or the power, and the out-of-bag loss of each value tried."""
+def choice_facts(found: Choice) -> dict[str, Any]:
+    """Return lambda, the power or the rounds of the stage, and the out-of-bag loss of each value tried."""
     name = found.NAMES[0]
     return {
         name: found.amount,

@@ -131,7 +131,7 @@ def shrink(
     from .facts import revised_facts
 
     shrunk = bigforest.shrink_forest(forest, out, amount=amount, data=data, **run)
-    return revised_facts(shrunk, "trees", "oob", "shrinkage", "power")
+    return revised_facts(shrunk, "trees", "oob", "shrinkage", "power", "refine")
 
 
 def _draw_merged(facts: Facts) -> None:

@@ -176,10 +176,12 @@ def out_of_bag(oob: Facts | None) -> str:
 
 
 def choice_lines(facts: Facts) -> list[tuple[str, str]]:
-    """Return the lines about lambda and the power, if they were tried or used."""
+    """Return the lines about lambda, the power and the boosted stage, if they were tried or used."""
     shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0)
     raised = _choice_line(facts["power"], "power", 1.0)
-    return [(name, text) for name, text in (("shrinkage", shrunk), ("probabilities", raised)) if text]
+    refined = _choice_line(facts["refine"], "rounds", 0.0)
+    found = (("shrinkage", shrunk), ("probabilities", raised), ("boosted stage", refined))
+    return [(name, text) for name, text in found if text]
 
 
 def _choice_line(choice: Facts, name: str, usual: float) -> str:
@@ -188,9 +190,11 @@ def _choice_line(choice: Facts, name: str, usual: float) -> str:
         return "" if amount == usual else f"{name} {amount:g}"
     losses = {row[name]: row["loss"] for row in tried}
     if amount == usual:
-        return f"none: no {name} clearly lowers the out-of-bag loss of {losses[usual]:.4g}" if name == "lambda" else ""
+        none = {"lambda": "no lambda clearly lowers", "rounds": "it does not clearly lower"}.get(name)
+        return "" if none is None else f"none: {none} the out-of-bag loss of {losses[usual]:.4g}"
     lowered = f"out-of-bag loss {losses[amount]:.4g} (cross-fitted {choice['cross_fitted']:.4g})"
-    return f"{name} {amount:g}: {lowered} instead of {losses[usual]:.4g}"
+    value = f"{amount:g} {name}" if name == "rounds" else f"{name} {amount:g}"
+    return f"{value}: {lowered} instead of {losses[usual]:.4g}"
 
 
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:

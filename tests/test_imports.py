@@ -36,7 +36,7 @@ LAYERS = (
 SUBLAYERS = {
     "kernels": (
         *("compiler", "llvm", "common", "presort", "columns", "categories", "scan", "oblique", "subspace", "tree"),
-        *("out_of_core", "predict", "explain"),
+        *("out_of_core", "predict", "refine", "explain"),
     ),
 }
 COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}

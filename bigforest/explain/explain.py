@@ -246,9 +246,10 @@ def _reading(job: ExplainJob) -> StagePlan:
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
-    """Return a digest of a forest, with the lambda and power of its predictions, and of a table."""
+    """Return a digest of a forest, with the lambda, power and rounds of its predictions, and of a table."""
     run = None if forest.files.stamp is None else forest.files.stamp.digest
-    amounts = forest.shrinkage.amount, forest.power.amount
+    amounts = [forest.shrinkage.amount, forest.power.amount]
+    amounts += [forest.rounds.amount] if forest.files.is_refined else []
     return digest(forest.identity, run, amounts), digest(None if source is None else _rows_of(source))
 
 

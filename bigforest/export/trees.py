@@ -63,6 +63,7 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
 
     listener  is told of the stage "export", which ends with the last tree.
     """
+    files.check_unrefined(f"the export to {to}")
     if files.config.weighs_trees:
         raise ConfigError(
             f"{to} does not support weights of trees, and with sampling {files.config.sampling!r} votes have "

@@ -1,12 +1,12 @@
-"""Lambda and power of a forest, and how they were selected out of bag once the trees were grown; stored in
-run.parquet."""
+"""Lambda, power and rounds of the boosted stage of a forest, and how they were selected out of bag once the trees were
+grown; stored in run.parquet."""
 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
-from bigforest.options.values import is_lambda, is_power
+from bigforest.options.values import is_lambda, is_power, is_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +82,28 @@ class Power(Choice):
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds(Choice):
+    """The number of trees of each sequence of the boosted stage, see forest/refinement.py; 0 for none. Its loss is the
+    log loss, or the mean loss of numbers (oob/accumulator.py)."""
+
+    amount: float = 0.0
+
+    NAMES = ("rounds", "tried", "losses", "cross_fitted")
+    USUAL = 0.0
+    may_be = staticmethod(is_rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class Choices:
     """Everything that is selected once the trees are grown."""
 
     shrinkage: Shrinkage = field(default_factory=Shrinkage)
     power: Power = field(default_factory=Power)
+    rounds: Rounds = field(default_factory=Rounds)
 
     def entries(self) -> dict[str, Any]:
         """Return the entries of run.parquet's metadata."""
-        made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry()}
+        made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry(), "refine": self.rounds.entry()}
         return {name: entry for name, entry in made.items() if entry is not None}
 
     def for_other_shares(self, given: float | str, shrinkage: Shrinkage | None = None) -> Choices:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_table, as_numpy
 from bigforest.columns.dataspec import DataSpec, json_object
 from bigforest.errors import BigForestError, FormatError, damaged_forest
-from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.format import FEATURES, RUN
 from bigforest.forest.origin import Origin
 from bigforest.options.train_config import TrainConfig
@@ -452,10 +452,11 @@ def read_origin(directory: Path) -> Origin | None:
 
 
 def read_choices(directory: Path) -> Choices:
-    """Read lambda and power of the forest in `directory`. Raises FormatError if damaged."""
+    """Read lambda, power and rounds of the forest in `directory`. Raises FormatError if damaged."""
     return Choices(
         _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
         _run_entry(directory, "power", Power.parse, "the power") or Power(),
+        _run_entry(directory, "refine", Rounds.parse, "the boosted stage") or Rounds(),
     )
 
 

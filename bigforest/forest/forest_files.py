@@ -4,6 +4,7 @@
       trees/part-NNNNNNN.parquet    the nodes of consecutive trees; NNNNNNN is the first of them
       features.parquet              importance of each feature
       run.parquet                   stages of training; in its metadata the origin, lambda and power
+      refine/trees.parquet          trees of the boosted stage                 refine
       levels.parquet                levels of categories                       if there are categories
       ranks.parquet                 ranks of the training values               ranks
       boosting.parquet              error and weight of each tree              sampling adaboost or arc-x4
@@ -59,6 +60,7 @@ from bigforest.forest.format import (
     SHRUNK,
     TUNING,
     TUNING_KIND,
+    UNREFINED,
     VALIDATION,
     VALIDATION_KIND,
     nodes_schema,
@@ -83,6 +85,8 @@ from bigforest.forest.parts import (
 from bigforest.forest.ranks import FILE as RANKS_FILE
 from bigforest.forest.ranks import KIND as RANKS_KIND
 from bigforest.forest.ranks import Ranks, read_ranks
+from bigforest.forest.refinement import FILE as REFINEMENT_FILE
+from bigforest.forest.refinement import BoostedTrees, read_refinement, refinement_table
 from bigforest.forest.run_stamp import RUN_FILE, RunStamp, same_run
 from bigforest.forest.tables import scan, to_frame
 from bigforest.forest.tree_votes import FILE as BOOSTING_FILE
@@ -99,7 +103,13 @@ VALIDATION_FILE = Path("validation", "curve.parquet")
 TUNING_FILE = Path("tuning", "candidates.parquet")
 Result = TypeVar("Result")
 
-_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk", SHARPENED: "sharpened"}
+_REVISED = {
+    PRUNED: "pruned",
+    CALIBRATED: "calibrated",
+    SHRUNK: "shrunk",
+    SHARPENED: "sharpened",
+    UNREFINED: "unrefined",
+}
 
 
 def is_forest(path: Path) -> bool:
@@ -126,7 +136,8 @@ class ForestFiles:
     directory   of the forest; its path is absolute, so it does not depend on the current folder.
     header      dataspec, configuration and levels, which all files agree on; `spec` and `config` are from it.
     choices     lambda and power, selected once the trees are grown.
-    changed     stages after which `choices` differ from those in the files: Forest.shrink, Forest.sharpen.
+    changed     stages after which `choices` differ from those in the files: Forest.shrink, Forest.sharpen,
+                Forest.unrefined.
     holding     keeps a temporary directory alive as long as this object or a LazyFrame of its files; None otherwise.
     part_files  the files of trees, in order.
     stamp       the run that was opened, checked by all later reads (run_stamp.py); None while run.parquet is missing.
@@ -147,7 +158,12 @@ class ForestFiles:
         self.directory = directory
         self.header = header
         self.spec, self.config, self.identity = header.spec, header.config, header.identity
-        self.choices, self.shrinkage, self.power = choices, choices.shrinkage, choices.power
+        self.choices, self.shrinkage, self.power, self.rounds = (
+            choices,
+            choices.shrinkage,
+            choices.power,
+            choices.rounds,
+        )
         self.changed = changed
         self.holding = holding
         self.stamp = stamp
@@ -284,9 +300,36 @@ class ForestFiles:
 
     @cached_property
     def revised(self) -> str | None:
-        """The first revision after training: "pruned", "calibrated", "shrunk" or "sharpened"; None without one."""
+        """The first revision after training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined"; None without
+        one."""
         stages = [*self.run["stage"], *self.changed]
         return next((word for stage, word in _REVISED.items() if stage in stages), None)
+
+    @property
+    def is_refined(self) -> bool:
+        """True if a boosted stage corrects the predictions of the trees."""
+        return self.rounds.amount > 0
+
+    @_of_same_run
+    def read_refinement(self) -> BoostedTrees:
+        """Read and check the trees of the boosted stage, which the forest has. Raises FormatError."""
+        return read_refinement(self.directory, self.header, int(self.rounds.amount))
+
+    @property
+    @_of_same_run
+    def refinement(self) -> pl.DataFrame:
+        """One row per node of the boosted stage. Raises ConfigError without one (`is_refined`), and FormatError."""
+        if not self.is_refined:
+            raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
+        return to_frame(refinement_table(self.directory, self.header))
+
+    def check_unrefined(self, use: str) -> None:
+        """Raise ConfigError if the forest has a boosted stage, which `use` does not cover."""
+        if self.is_refined:
+            raise ConfigError(
+                f"{use} does not include the boosted stage of this forest ({api('refine')}); use the forest without "
+                "it, forest.unrefined()"
+            )
 
     @property
     def has_oob(self) -> bool:
@@ -316,7 +359,9 @@ class ForestFiles:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
-        return OobReport(self.directory, self.spec, self.config.criterion, self.identity, self.holding, self.stamp)
+        return OobReport(
+            self.directory, self.spec, self.config.criterion, self.identity, self.holding, self.stamp, self.is_refined
+        )
 
     @property
     def has_votes(self) -> bool:
@@ -412,6 +457,7 @@ class ForestFiles:
         small = [self.directory / FEATURES_FILE, self.directory / RUN_FILE]
         small += [self.directory / RANKS_FILE] if self.config.ranks else []
         small += [self.directory / BOOSTING_FILE] if self.config.boosts else []
+        small += [self.directory / REFINEMENT_FILE] if self.is_refined else []
         small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
         small += [self.directory / TUNING_FILE] if self.is_tuned else []

@@ -7,6 +7,7 @@ FILES has the columns of each file. What is written, checked and documented (doc
     levels.parquet              a row per level; only of forests with categories
     ranks.parquet               a row per distinct value of a feature; only of forests grown on ranks
     boosting.parquet            a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
+    refine/trees.parquet        a row per node of the boosted stage; only of forests that have one (option refine)
     run.parquet                 a row per stage of the run that grew the forest
     tuning/candidates.parquet   a row per candidate; only of forests that were chosen with tune
     validation/curve.parquet    a row per tree; only with a validation set
@@ -73,73 +74,75 @@ def _counts(kind: pa.DataType) -> pa.DataType:
     return pa.list_(pa.field("element", kind, nullable=False))
 
 
-FILES: dict[str, tuple[Column, ...]] = {
-    "trees/part-NNNNNNN.parquet": (
-        _TREE,
-        Column("node", pa.uint32(), "number of the node in preorder within its tree; the root is 0"),
-        Column("left", pa.uint32(), "node number of the left child, always `node` + 1; null in a leaf", null=True),
-        Column("right", pa.uint32(), "node number of the right child; null in a leaf", null=True),
-        Column("depth", pa.uint32(), "level; the root has 0"),
-        Column("kind", pa.dictionary(pa.int8(), pa.string()), "`leaf`, `axis`, `category` or `oblique`"),
-        Column(
-            "feature",
-            pa.dictionary(pa.int32(), pa.string()),
-            "name of the feature; null except in axis and category nodes",
-            null=True,
-        ),
-        Column(
-            "threshold",
-            pa.float64(),
-            "a row goes left if its value, or its projection, is at most this; infinite if all values go left; "
-            "null except in axis and oblique nodes",
-            null=True,
-        ),
-        Column(
-            "default_left",
-            pa.bool_(),
-            "whether rows go left if their value is missing; for a category also if their level is not listed, such "
-            "as levels that did not occur in training; null in leaves and oblique nodes",
-            null=True,
-        ),
-        Column(
-            "levels",
-            pa.list_(pa.string()),
-            "category nodes: rows of these levels go right if `default_left`, otherwise left; ascending, null means "
-            "missing and comes first; null in other nodes",
-            null=True,
-        ),
-        Column(
-            "terms",
-            pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())])),
-            "the projection of an oblique node: weights are finite and not 0, features in the order of training, each "
-            "once; null in other nodes",
-            null=True,
-        ),
-        Column(
-            "gain",
-            pa.float64(),
-            "decrease of impurity: that of the node minus that of its children, weighted by bag rows; null in a leaf",
-            null=True,
-        ),
-        Column(
-            "weight",
-            pa.uint64(),
-            "bag rows in the node, with repeats; if rows have weights, the sum of their weights in steps (`spec`)",
-        ),
-        Column(
-            "counts",
-            _counts(pa.uint32()),
-            "the same by class, in the order of the classes in `spec`, list of uint64 for wide weights; null for "
-            "regression",
-            null=True,
-        ),
-        Column(
-            "value",
-            pa.float64(),
-            "mean of the target, weighted by bag rows; null for classification",
-            null=True,
-        ),
+_NODES = (
+    _TREE,
+    Column("node", pa.uint32(), "number of the node in preorder within its tree; the root is 0"),
+    Column("left", pa.uint32(), "node number of the left child, always `node` + 1; null in a leaf", null=True),
+    Column("right", pa.uint32(), "node number of the right child; null in a leaf", null=True),
+    Column("depth", pa.uint32(), "level; the root has 0"),
+    Column("kind", pa.dictionary(pa.int8(), pa.string()), "`leaf`, `axis`, `category` or `oblique`"),
+    Column(
+        "feature",
+        pa.dictionary(pa.int32(), pa.string()),
+        "name of the feature; null except in axis and category nodes",
+        null=True,
     ),
+    Column(
+        "threshold",
+        pa.float64(),
+        "a row goes left if its value, or its projection, is at most this; infinite if all values go left; "
+        "null except in axis and oblique nodes",
+        null=True,
+    ),
+    Column(
+        "default_left",
+        pa.bool_(),
+        "whether rows go left if their value is missing; for a category also if their level is not listed, such "
+        "as levels that did not occur in training; null in leaves and oblique nodes",
+        null=True,
+    ),
+    Column(
+        "levels",
+        pa.list_(pa.string()),
+        "category nodes: rows of these levels go right if `default_left`, otherwise left; ascending, null means "
+        "missing and comes first; null in other nodes",
+        null=True,
+    ),
+    Column(
+        "terms",
+        pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())])),
+        "the projection of an oblique node: weights are finite and not 0, features in the order of training, each "
+        "once; null in other nodes",
+        null=True,
+    ),
+    Column(
+        "gain",
+        pa.float64(),
+        "decrease of impurity: that of the node minus that of its children, weighted by bag rows; null in a leaf",
+        null=True,
+    ),
+    Column(
+        "weight",
+        pa.uint64(),
+        "bag rows in the node, with repeats; if rows have weights, the sum of their weights in steps (`spec`)",
+    ),
+    Column(
+        "counts",
+        _counts(pa.uint32()),
+        "the same by class, in the order of the classes in `spec`, list of uint64 for wide weights; null for "
+        "regression",
+        null=True,
+    ),
+    Column(
+        "value",
+        pa.float64(),
+        "mean of the target, weighted by bag rows; null for classification",
+        null=True,
+    ),
+)
+
+FILES: dict[str, tuple[Column, ...]] = {
+    "trees/part-NNNNNNN.parquet": _NODES,
     "features.parquet": (
         _FEATURE,
         Column("name", pa.string(), "name of the column"),
@@ -168,6 +171,19 @@ FILES: dict[str, tuple[Column, ...]] = {
             "weights of its bag's draw",
         ),
         Column("vote", pa.float64(), "weight of the tree's vote, above 0; 1 with `arc-x4`"),
+    ),
+    "refine/trees.parquet": (
+        Column("sequence", pa.uint32(), "number of the sequence, from 0"),
+        Column("round", pa.uint32(), "number of the tree in its sequence, from 0"),
+        *(column for column in _NODES if column.name not in ("tree", "terms", "weight", "counts", "value")),
+        Column("weight", pa.uint64(), "rows of the sequence in the node"),
+        Column(
+            "values",
+            _counts(pa.float64()),
+            "what a leaf adds to the scores of its rows, on the scale of the link: the number itself, its logarithm "
+            "(impurity poisson), the log odds of the second of two classes, or the log probability of each class; "
+            "inner nodes have what a leaf in their place would add",
+        ),
     ),
     "run.parquet": (
         Column(
@@ -217,7 +233,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "error",
             pa.float64(),
-            "weighted share of rows with a wrong out-of-bag prediction by these trees; null while `rows` is 0",
+            "weighted share of rows with a wrong out-of-bag prediction by these trees, without a boosted stage; null "
+            "while `rows` is 0",
             null=True,
         ),
         _REACHED,
@@ -227,7 +244,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "mse",
             pa.float64(),
-            "weighted mean squared error; null while `rows` is 0. With the impurity poisson the column is "
+            "weighted mean squared error, without a boosted stage; null while `rows` is 0. With the impurity poisson "
+            "the column is "
             f"`{POISSON}`, the weighted mean Poisson deviance, for which predictions below 2**-52 times the largest "
             "target count as that",
             null=True,
@@ -343,6 +361,7 @@ NODES = file_schema(FILES["trees/part-NNNNNNN.parquet"])
 FEATURES = file_schema(FILES["features.parquet"])
 RANKS = file_schema(FILES["ranks.parquet"])
 BOOSTING = file_schema(FILES["boosting.parquet"])
+REFINEMENT = file_schema(FILES["refine/trees.parquet"])
 RUN = file_schema(FILES["run.parquet"])
 CURVE = file_schema(FILES["oob/curve.parquet"])
 VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
@@ -353,11 +372,13 @@ TUNING_KIND = "tuning"
 TARGET_VALUES = file_schema(FILES["targets/values.parquet"])
 LEAF_TARGETS = file_schema(FILES["targets/part-NNNNNNN.parquet"])
 
-# The stages by which a pruned and a calibrated forest are known, and one that has a lambda or a power of the user's.
+# The stages by which a pruned and a calibrated forest are known, one that has a lambda or a power of the user's, and
+# one that has lost its boosted stage.
 PRUNED = "prune"
 CALIBRATED = "calibrate"
 SHRUNK = "shrink"
 SHARPENED = "sharpen"
+UNREFINED = "unrefine"
 
 
 def nodes_schema(spec: DataSpec) -> pa.Schema:

@@ -282,7 +282,7 @@ def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], h
     """
     groups = cut_row_groups((nodes, nodes.entries) for nodes in pieces)
     joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
-    tables = (_nodes_table(*numbered, header) for numbered in _numbered(first_tree, joined))
+    tables = (nodes_table(*numbered, header) for numbered in _numbered(first_tree, joined))
     path = part_path(directory, first_tree)
     write_tables(nodes_schema(header.spec), tables, path, "trees", header)
     return path
@@ -329,7 +329,7 @@ def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[li
         yield waiting
 
 
-def _nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
+def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
     """Return nodes, with these numbers of trees and nodes, as a table of schema NODES."""
     schema, names = nodes_schema(header.spec), header.spec.feature_names
     size = nodes.feature.size

@@ -34,7 +34,8 @@ class OobReport:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
     rows       LazyFrame, one row per training row: row, truth, prediction, trees that voted, and p_<class>
-    curve      error by number of trees: trees, error (regression: mse or poisson_deviance), rows
+    curve      error by number of trees, without a boosted stage: trees, error (regression: mse or poisson_deviance),
+               rows
     confusion  confusion matrix: truth, prediction, rows, weight. None for regression
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class and, where class is null, of all; for
                regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance
@@ -63,8 +64,10 @@ class OobReport:
         identity: str,
         holding: object = None,
         stamp: RunStamp | None = None,
+        refined: bool = False,
     ) -> None:
-        """home: directory of the forest, grown with this impurity. holding: kept alive as long as a LazyFrame of its
+        """home: directory of the forest, grown with this impurity. refined: it has a boosted stage, which the curve has
+        not. holding: kept alive as long as a LazyFrame of its
         files is in use. stamp: of the forest, which a LazyFrame checks."""
         directory = home / "oob"
         label = stored_labels(spec.target).type
@@ -97,7 +100,16 @@ class OobReport:
         self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))
         self.measure = _MEASURES[self.curve.columns[1]]
         _, error, self.rows_used = self.curve.row(-1)
+        if refined and error is not None:
+            error = self._refined_error()
         self.error: float = float("nan") if error is None else error
+
+    def _refined_error(self) -> float | None:
+        """Return the error of the report, which is not that of the last trees of the curve."""
+        if self.confusion is None:
+            return self.metrics["mse" if self.measure == _MEASURES["mse"] else POISSON].item()
+        wrong = self.confusion.filter(pl.col("truth") != pl.col("prediction"))
+        return float(wrong["weight"].sum()) / float(self.confusion["weight"].sum())
 
     def __repr__(self) -> str:
         rows = f"{counted(self.rows_used, 'row')}{' by their weights' if self.weighted else ''}"

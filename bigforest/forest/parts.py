@@ -217,7 +217,7 @@ PIECE_BYTES = 1 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32
 # The column of text in which a word comes more than once.
-_WORDS = ("levels.list.element",)
+WORDS = ("levels.list.element",)
 
 
 class Span(NamedTuple):
@@ -307,7 +307,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     from bigforest.kernels.predict import pack
 
     columns, whole = nodes_schema(header.spec), span.start == 0
-    file = open_checked(span.path, "trees", columns, header.identity, _WORDS, whole=whole)
+    file = open_checked(span.path, "trees", columns, header.identity, WORDS, whole=whole)
     state = np.zeros(6, np.int64)
     state[pack.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)

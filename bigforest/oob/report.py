@@ -8,8 +8,9 @@ Rows count by their weights, as in growing. `write_oob`:
 2. If lambda is to be chosen, add up the votes for the true class by each lambda, and choose (tally.py, choice.py).
 3. For each range of rows, add up the votes of all trees, in their order (tally.py); a range fits in memory (plan.py).
 4. Choose the power of the shares of classes, if it is to be chosen, by the losses of the same votes.
-5. Write the rows, one file of 262,144 rows per task (`write_report_rows`). The tasks return sums, which are joined.
-6. Write the small files from the sums: curve, metrics and, for classes, the confusion matrix.
+5. Grow the boosted stage on these predictions, if there is to be one (refine.py).
+6. Write the rows, one file of 262,144 rows per task (`write_report_rows`). The tasks return sums, which are joined.
+7. Write the small files from the sums: curve, metrics and, for classes, the confusion matrix.
 
 Votes are added in the order of the trees; all else are counts and sums of integers. So the report depends neither on
 the ranges of rows nor on the distribution of work.
@@ -18,6 +19,7 @@ the ranges of rows nor on the distribution of work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -32,7 +34,7 @@ from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.errors import ConfigError
 from bigforest.events import stage
 from bigforest.execution.executor import Executor
-from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.files import Header, write_table, write_tables
 from bigforest.forest.format import (
     CURVE,
@@ -48,7 +50,9 @@ from bigforest.forest.format import (
 from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
+from bigforest.forest.refinement import BoostedTrees, outputs_of
 from bigforest.forest.tree_votes import read_tree_votes
+from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
@@ -56,11 +60,13 @@ from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, r
 from bigforest.oob.choice import choose_power, choose_shrinkage, no_losses, powers_to_try
 from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
+from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
+from bigforest.predict.refine import BoostedStage, Link
 from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
@@ -80,12 +86,14 @@ class ReportInputs(NamedTuple):
     scratch    for the scores of rows, if there are more rows than `scores`
     scores     most different scores held at a time
     power      power to which shares of classes are raised
+    boosted    trees of the boosted stage, which corrects the predictions; None without one
     """
 
     directory: Path
     scratch: Path
     scores: int
     power: float
+    boosted: BoostedTrees | None
 
 
 def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:
@@ -111,7 +119,8 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         keep_freed(_LARGE)
     ranges = leaves.ranges()
     steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, leaves.missing))
-    with stage("oob", steps, "trees", listener) as progress, TemporaryFolder(resources.scratch) as folder:
+    with TemporaryFolder(resources.scratch) as folder, ExitStack() as stages:
+        progress = stages.enter_context(stage("oob", steps, "trees", listener))
         leaves.find_missing(progress.advance, folder)
         work = TallyInputs(
             store,
@@ -151,9 +160,16 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         power = choose_power(work.powers, losses, store) if len(work.powers) > 1 else Power(work.powers[0])
         if not config.keep_votes:
             executor.discard([path for file in leaves.files for path in file.paths])
-        inputs = ReportInputs(
-            directory, folder, max_scores(store.rows, limited=resources.memory is not None), power.amount
+        plain = ReportInputs(
+            directory, folder, max_scores(store.rows, limited=resources.memory is not None), power.amount, None
         )
+        boosted, rounds = None, Rounds()
+        # A forest that is shrunk again keeps its trees alone.
+        if lambdas is None and refines(config, store.spec.target.answer_width):
+            stages.close()  # the time of the boosted stage is its own
+            boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies))
+            stages.enter_context(stage("oob", store.rows, "rows", listener))
+        inputs = plain._replace(boosted=boosted)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         write_report(store, config, inputs, tallies, changes, writers)
         if config.keep_votes:
@@ -162,7 +178,32 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             shared = (directory, store, config, leaves.files)
             resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
     remove(directory / FOLDER)
-    return Choices(shrinkage, power)
+    return Choices(shrinkage, power, rounds)
+
+
+def _sampled_rows(
+    store: Store, config: TrainConfig, inputs: ReportInputs, tallies: Sequence[RangeTally]
+) -> SampledRows:
+    """Return the rows that the boosted stage uses, of those that are out of bag for a tree, and their predictions."""
+    share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
+    rows, predictions = [], []
+    for first, piece in _pieces(store, tallies):
+        numbers = np.arange(first, first + piece.voters.size)
+        used = np.flatnonzero((piece.voters > 0) & in_sample(store, config, numbers, share))
+        rows.append(numbers[used])
+        predictions.append(oob_predictions(piece, config, inputs.power)[used])
+    return SampledRows(np.concatenate(rows), np.concatenate(predictions))
+
+
+def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: float) -> NDArray[np.float64]:
+    """Return the out-of-bag predictions of rows by the trees alone, float64 [rows, classes] or, of numbers, [rows, 1];
+    zeros of rows without trees."""
+    voters = np.maximum(accumulator.voters, 1)
+    votes = accumulator.votes
+    if not accumulator.prediction.size:
+        return votes / voters[:, None]
+    total = np.where(accumulator.voters > 0, votes.sum(axis=1), 1.0) if config.weighs_trees else voters
+    return as_probabilities(votes / total[:, None], power)
 
 
 def write_report(
@@ -211,7 +252,8 @@ def write_report_rows(
 ) -> NumberReport | ClassReport:
     """Task: write a file of rows; return the sums over these rows."""
     spec = store.spec
-    report = NumberReport(store, config) if spec.target.is_regression else ClassReport(store, config, inputs)
+    kind: Any = NumberReport if spec.target.is_regression else ClassReport
+    report = kind(store, config, inputs)
     schema = oob_rows(stored_labels(spec.target).type, report.shares)
     known = store.row_numbers
 
@@ -259,6 +301,25 @@ def error_curve(
     return error, reached
 
 
+class RowPredictions:
+    """Out-of-bag predictions of rows, by the trees and the boosted stage."""
+
+    def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
+        self._config, self._power, boosted = config, inputs.power, inputs.boosted
+        self._used = None if boosted is None else boosted.used
+        self._share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
+        self._stage = None if boosted is None else BoostedStage(Link(store.spec, config), boosted, boosted.used)
+
+    def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
+        """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""
+        found = oob_predictions(accumulator, self._config, self._power)
+        if self._stage is not None and self._used is not None and len(found):
+            rows = np.arange(first, first + len(found))
+            in_bag = stage_bags(store, self._config, rows, self._share)
+            self._stage.correct_out_of_bag(found, row_tiles(store, rows, self._used), in_bag)
+        return found
+
+
 class NumberReport:
     """Sums over the rows of a regression report; the small files follow from them.
 
@@ -268,7 +329,8 @@ class NumberReport:
 
     shares: Sequence[str] = (SPREAD,)
 
-    def __init__(self, store: Store, config: TrainConfig) -> None:
+    def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
+        self._predictions = RowPredictions(store, config, inputs)
         total = None if store.spec.weight is None else store.spec.weight.total
         self.curve, self._metrics = number_curve(config.criterion), number_metrics(config.criterion)
         self._sums = NumberSums(store.spec.target.offset, total, poisson=POISSON in self._metrics.names)
@@ -277,7 +339,7 @@ class NumberReport:
         """Add the rows of a tally that begins with row `first`; return their truth, prediction, and further columns."""
         truth = store.numbers(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
-        mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
+        mean = self._predictions.of(store, accumulator, first)[:, 0]
         weight = row_weights(store, first, first + used.size)
         self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
         spread = deviation(accumulator.spread, accumulator.voters)
@@ -305,7 +367,7 @@ class ClassReport:
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self.shares: Sequence[str] = proba_names(store.spec.target)
-        self._weighted, self._power = config.weighs_trees, inputs.power
+        self._predictions, self._refined = RowPredictions(store, config, inputs), inputs.boosted is not None
         weight, classes = store.spec.weight, len(store.spec.target.classes)
         self._pairs = np.zeros((3, 0), np.int64)
         self._metrics = Metrics(classes, inputs.scores, None if weight is None else weight.total)
@@ -319,10 +381,11 @@ class ClassReport:
         known = stored_labels(store.spec.target)
         truth = store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
-        shares = self._shares(accumulator, used)
+        predictions = self._predictions.of(store, accumulator, first)
+        shares = np.ascontiguousarray(predictions.T)
         weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
-        prediction = accumulator.prediction
+        prediction = predictions.argmax(axis=1).astype(np.uint16) if self._refined else accumulator.prediction
         true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
         self._pairs = _added(self._pairs, _pairs_of(true, said, weight, len(shares)))
         self._metrics.add(true, said, given.T, weight)
@@ -340,14 +403,6 @@ class ClassReport:
         self._cells += other._cells
         self._pairs = _added(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
-
-    def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return the shares of the votes, raised to the power, float64 [classes, rows]."""
-        votes = accumulator.votes
-        total = np.where(used, votes.sum(axis=1) if self._weighted else accumulator.voters, 1.0)
-        if self._power == 1.0:
-            return np.divide(votes.T, total, order="C")
-        return np.ascontiguousarray(as_probabilities(votes / total[:, None], self._power).T)
 
     def tables(self, store: Store, inputs: ReportInputs, executor: Executor) -> dict[str, pa.Table]:
         found, known = self._metrics, stored_labels(store.spec.target)

@@ -288,7 +288,10 @@ class TrainConfig(TrainOptions):
         >>> '"max_depth": 3' in config.to_json()
         True
         """
-        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)}, sort_keys=True)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.refine == "off":  # forests without the stage have the files that they had before there was one
+            del values["refine"]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TrainConfig:
@@ -319,7 +322,7 @@ class TrainConfig(TrainOptions):
             raise ConfigError(f"the configuration is not JSON: {error}") from error
         if not isinstance(values, dict) or not {field.name for field in fields(cls)}.issuperset(values):
             raise ConfigError("the configuration has entries that are no options of this bigforest")
-        return cls(**values)
+        return cls(**{"refine": "off", **values})
 
 
 # For signatures: the types of the options, without their declarations.
@@ -429,6 +432,8 @@ def _check_boosting(config: TrainOptions) -> None:
         raise ConfigError(
             f"{biased}, so {api('stop_oob')} cannot use it; drop {api('stop_oob')} and set the number of trees"
         )
+    if isinstance(config.refine, int):
+        raise ConfigError(f"{biased}, so {api('refine')} cannot correct it; drop {api('refine')}")
     if config.shrink == "auto":
         raise ConfigError(
             f"{biased}, so {api('shrink')} cannot be chosen by it; set the amount, or drop {api('shrink')}"
@@ -440,6 +445,11 @@ def _check_out_of_bag(config: TrainOptions) -> None:
         raise ConfigError(
             f"{api('keep_votes')} is for out-of-bag rows, and there are none without {api('bootstrap')}; drop one of "
             "them"
+        )
+    if isinstance(config.refine, int) and not config.bootstrap:
+        raise ConfigError(
+            f"{api('refine')} corrects the out-of-bag predictions, and there are none without {api('bootstrap')}; drop "
+            "one of them"
         )
     if config.stop_oob is None:
         return

@@ -17,6 +17,7 @@ from bigforest.options.values import (
     MAX_BINS,
     MAX_LEVEL,
     MAX_PROJECTIONS,
+    MAX_ROUNDS,
     MAX_TREES,
     ClassWeight,
     Exact,
@@ -213,6 +214,26 @@ class TrainOptions:
             "loss decreases by more than two standard errors of the difference, or without out-of-bag rows. POWER is a "
             "whole number of quarters. Predicted classes do not change, nor do a class without votes and the answers "
             "of single trees. With `sampling` arc-x4 and adaboost only a given power is used."
+        ),
+    )
+    refine: Literal["auto", "off"] | int = option(
+        "off",
+        panel=TREES,
+        min=1,
+        max=MAX_ROUNDS,
+        metavar="auto|off|ROUNDS",
+        help=(
+            "Correct the forest by small boosted trees fitted to its out-of-bag errors, if these decrease (auto), or "
+            "in any case by ROUNDS trees."
+        ),
+        more=(
+            "The stage begins with the out-of-bag prediction of each row, on the scale of a link: the number itself, "
+            "its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on two "
+            'thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects '
+            "the number of rounds by the rows that a sequence does not use, and keeps the stage if their loss clearly "
+            "decreases; it keeps none without out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single "
+            "class, or with more than 256. Quantiles, proximities and votes remain those of the forest without the "
+            "stage."
         ),
     )
     stop_oob: float | None = option(

@@ -25,6 +25,7 @@ Exact = Literal["exact"]
 # Weights of classes, pairs of the class as text and its weight in the order of the text; or "balanced".
 ClassWeight = str | tuple[tuple[str, float], ...] | None
 
+MAX_ROUNDS = 1_000
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
@@ -143,6 +144,11 @@ def is_number(value: object) -> bool:
 def is_lambda(value: object) -> bool:
     """Return True for a number that float64 holds, 0 or more."""
     return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+
+
+def is_rounds(value: object) -> bool:
+    """Return True for a number of rounds of the boosted stage; 0 where it is left out."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value in range(MAX_ROUNDS + 1)
 
 
 def is_power(value: object) -> bool:

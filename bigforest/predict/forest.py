@@ -19,9 +19,9 @@ import bigforest
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, counted
 from bigforest.execution.process_cache import ProcessCache
-from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.forest_files import ForestFiles
-from bigforest.forest.format import SHARPENED, SHRUNK
+from bigforest.forest.format import SHARPENED, SHRUNK, UNREFINED
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.origin import Origin
 from bigforest.forest.ranks import Ranks
@@ -193,6 +193,16 @@ class Forest:
         return self.files.power
 
     @property
+    def rounds(self) -> Rounds:
+        """The rounds of the boosted stage, 0 without one, and how they were selected (option `refine`)."""
+        return self.files.rounds
+
+    @property
+    def refinement(self) -> pl.DataFrame:
+        """One row per node of the boosted stage; columns in docs/reference/files.md. Raises ConfigError without one."""
+        return self.files.refinement
+
+    @property
     def part_files(self) -> list[Path]:
         """The files of the trees, in order."""
         return self.files.part_files
@@ -257,7 +267,8 @@ class Forest:
 
     @property
     def revised(self) -> str | None:
-        """The first change since training: "pruned", "calibrated", "shrunk" or "sharpened"; None if there was none."""
+        """The first change since training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined"; None if there
+        was none."""
         return self.files.revised
 
     @property
@@ -848,6 +859,7 @@ class Forest:
         5.0
         """
         check_amount(amount)
+        self.files.check_unrefined("shrinking")
         choices = self.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
         return Forest(self.files.with_choices(choices, SHRUNK))
 
@@ -879,8 +891,28 @@ class Forest:
         check_power(power)
         if self.is_regression:
             raise ConfigError(f"{self.spec.target.name!r} is a regression target, without class probabilities")
+        self.files.check_unrefined("another power")
         choices = replace(self.choices, power=Power(float(power)))
         return Forest(self.files.with_choices(choices, SHARPENED))
+
+    def unrefined(self) -> Forest:
+        """Return the same trees without the boosted stage, which the option `refine` of `train` adds.
+
+        The result shares the files of this forest; `write` saves it as a forest. It has no out-of-bag report, because
+        the existing one includes the stage. A forest without a stage is returned as it is.
+
+        Returns
+        -------
+        Forest
+
+        Examples
+        --------
+        >>> forest.unrefined().rounds.amount
+        0.0
+        """
+        if not self.files.is_refined:
+            return self
+        return Forest(self.files.with_choices(replace(self.choices, rounds=Rounds()), UNREFINED))
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the folder `path`.

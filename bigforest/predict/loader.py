@@ -16,6 +16,7 @@ from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_shrinking import leaf_lambdas
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.parts import check_count
+from bigforest.forest.refinement import BoostedTrees
 from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import parse_bytes
@@ -23,6 +24,7 @@ from bigforest.predict.groups import Trees, survey
 from bigforest.predict.packed_trees import PackedTrees, load
 from bigforest.predict.passes import ALL_ROWS, PredictionPasses, default_batch, plan_passes, whole_estimate
 from bigforest.predict.predictor import GroupLeafTargets, Predictor
+from bigforest.predict.refine import BoostedStage, Link
 from bigforest.predict.rows import Reader
 from bigforest.predict.vote_rule import VoteRule
 
@@ -42,11 +44,13 @@ class TreeLoader:
         self._surveyed: Trees | None = None
         self._targets: LeafTargets | None = None
         self._means: NDArray[np.float64] | None = None
+        self._boosted: BoostedTrees | None = None
         self._last: Predictor | None = None  # of a plain rule, which the next call will probably use again
 
     def check(self) -> None:
         """Read and check all nodes now. Raises FormatError."""
         self._whole()
+        self._stage_trees()
 
     def take(self, packed: PackedTrees) -> None:
         """Keep trees that are in memory already, so that the first prediction does not read them."""
@@ -170,16 +174,34 @@ class TreeLoader:
         packed = packed._replace(roots=packed.roots[some]) if some else packed
         packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
         count = None if trees is None else self.files.trees
-        return Predictor(
-            packed, leaf_votes, rule, self.files.spec, count, self.files.ranks, targets, total, grown, values
+        boosted = self._stage_trees() if rule.refined else None
+        stage = (
+            None if boosted is None else BoostedStage(Link(self.files.spec, self.files.config), boosted, packed.used)
         )
+        return Predictor(
+            packed, leaf_votes, rule, self.files.spec, count, self.files.ranks, targets, total, grown, values, stage
+        )
+
+    def _stage_trees(self) -> BoostedTrees | None:
+        """Return the trees of the boosted stage, read once; None without one. Raises FormatError."""
+        with self._lock:
+            if self._boosted is None and self.files.is_refined:
+                self._boosted = self.files.read_refinement()
+            return self._boosted
+
+    @property
+    def _at_hand(self) -> NDArray[np.int64] | None:
+        """Positions of the features that rows have; None for those that the trees use. A stage may use any feature."""
+        return np.arange(len(self.files.spec.features)) if self.files.is_refined else None
 
     def _whole(self) -> PackedTrees:
         """Return all trees, read once by the first thread that asks for them. Raises FormatError."""
         with self._lock:
             if self._packed is None:
                 with self.files.same_run():
-                    packed = load(self.files.parts, self.files.header, 0, available_threads(), lambdas=self._lambdas)
+                    packed = load(
+                        self.files.parts, self.files.header, 0, available_threads(), self._at_hand, self._lambdas
+                    )
                     check_count(self.files.directory, packed.roots.size, self.files.header)
                 self._packed = packed
             return self._packed
@@ -216,5 +238,7 @@ class TreeLoader:
         with self._lock:
             if self._surveyed is None:
                 with self.files.same_run():
-                    self._surveyed = survey(self.files.directory, workers)._replace(lambdas=self._lambdas)
+                    found = survey(self.files.directory, workers)
+                used = found.used if self._at_hand is None else self._at_hand
+                self._surveyed = found._replace(lambdas=self._lambdas, used=used)
             return self._surveyed

@@ -15,6 +15,7 @@ from bigforest.forest.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.ranks import Ranks
 from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.predict.packed_trees import PackedTrees
+from bigforest.predict.refine import BoostedStage
 from bigforest.predict.router import RowRouter, chunk_rows, prediction_kernels
 from bigforest.predict.rows import RowBatch
 from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
@@ -148,6 +149,7 @@ class Predictor(NamedTuple):
     votes: float | None = None
     grown: NDArray[np.float64] | None = None
     leaf_values: tuple[NDArray[np.float64], float] | None = None
+    stage: BoostedStage | None = None
 
     def nothing_yet(self, rows: int) -> PartialVotes:
         """Return the votes of this many rows before the first group of trees."""
@@ -285,6 +287,8 @@ class Predictor(NamedTuple):
                 continue
             if predictions.value is not None:
                 predictions.value[first:last] = here[:, 0] / trees
+                if self.stage is not None:
+                    self.stage.correct(predictions.value[first:last].reshape(-1, 1), router.columns(inputs))
                 if predictions.spread is not None:
                     assert spread is not None
                     predictions.spread[first:last] = deviation(spread, trees)
@@ -300,10 +304,15 @@ class Predictor(NamedTuple):
                     shares = np.array(self.rule.quantiles)
                     find_quantiles(known, *targets[2:], shares, predictions.quantiles[first:last])
                 continue
-            predictions.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            shares = here
+            if self.stage is not None:
+                shares = as_probabilities(here / total, self.rule.power)
+                self.stage.correct(shares, router.columns(inputs))
+            predictions.codes[first:last] = self.rule.decide(shares, self._numbers(numbers, first, last))
             if predictions.proba is None and self.rule.least_share == 0.0:
                 continue
-            shares = as_probabilities(here / total, self.rule.power)
+            if self.stage is None:
+                shares = as_probabilities(here / total, self.rule.power)
             if self.rule.least_share > 0.0:
                 predictions.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
             if predictions.proba is not None:

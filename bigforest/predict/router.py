@@ -68,6 +68,11 @@ class RowRouter:
             tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing
         )
 
+    def columns(self, inputs: RouteInputs) -> NDArray[Any]:
+        """Return the tiles of `inputs` as [tiles, features, rows of a tile], whatever the trees."""
+        by_rows = self.packed.directions is not None
+        return np.ascontiguousarray(inputs.tiles.swapaxes(1, 2)) if by_rows else inputs.tiles
+
     def _are_few(self, rows: int) -> bool:
         """Return whether so few rows descend faster level by level than node by node."""
         least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS

@@ -34,7 +34,7 @@ class VoteRules:
     def usual(self) -> VoteRule:
         """The rule without options; cached, because making it would take as long as predicting one row."""
         config = self._files.config
-        return VoteRule(config.vote, config.tie_rule, config.seed, power=self._files.power.amount)
+        return VoteRule(config.vote, config.tie_rule, config.seed, power=self._files.power.amount, refined=True)
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -91,6 +91,7 @@ class VoteRules:
         if reject_above is not None:
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
         trained_ties = "lowest" if vote == "stochastic" else files.config.tie_rule  # a stochastic vote has no ties
+        whole = vote == files.config.vote and not numbers  # as in the out-of-bag report
         return VoteRule(
             vote,
             trained_ties if ties is None else ties,
@@ -100,7 +101,8 @@ class VoteRules:
             numbers,
             conformal,
             least_share,
-            files.power.amount if vote == files.config.vote and not numbers else 1.0,
+            files.power.amount if whole else 1.0,
+            refined=whole,
         )
 
     def _conformal(
@@ -168,6 +170,7 @@ def _check_certainty(files: ForestFiles, vote: str, trees: tuple[int, ...], reje
 
 def _check_jackknife(files: ForestFiles, by: Any) -> None:
     """Raise ConfigError for a forest or options without intervals by the jackknife."""
+    files.check_unrefined("the jackknife")
     if not files.is_regression:
         raise ConfigError(f"the jackknife is for regression, and the forest predicts classes; drop {api('jackknife')}")
     if by is not None:

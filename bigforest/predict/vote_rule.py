@@ -43,6 +43,7 @@ class VoteRule:
     conformal  additional intervals or prediction sets.
     least_share  the least probability of the predicted class: a row with less is REJECTED.
     power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not decide a class.
+    refined  whether the boosted stage of the forest, if it has one, corrects the predictions.
     """
 
     vote: str
@@ -54,6 +55,7 @@ class VoteRule:
     conformal: Intervals | ClassSets | ByCategory | JackknifeIntervals | None = None
     least_share: float = 0.0
     power: float = 1.0
+    refined: bool = False
 
     def __post_init__(self) -> None:
         if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):

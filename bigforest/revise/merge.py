@@ -78,6 +78,8 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
             f"{first.directory} was grown with sampling {first.config.sampling!r}: each tree follows from those before "
             "it, so it cannot be merged; train one forest with more trees"
         )
+    for forest in forests:
+        forest.files.check_unrefined("merging")
     for other in forests[1:]:
         _check_alike(first, other)
     votes = all(forest.has_votes for forest in forests)

@@ -79,6 +79,7 @@ def revise(
             f"the forest was grown with sampling {forest.config.sampling!r}: each tree follows from those before it, "
             f"and {revision.use} changes trees; train with another sampling"
         )
+    forest.files.check_unrefined(revision.use)
     if forest.is_regression:
         raise ConfigError(
             f"{revision.use} needs classes, and this is a regression forest for {forest.spec.target.name!r}"

@@ -29,6 +29,7 @@ from bigforest.grow.memory import grow_estimate
 from bigforest.grow.warm_up import kernels_of
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
+from bigforest.oob.refine import refine_estimate, refine_nanoseconds, refines
 from bigforest.oob.weigh import weigh_estimate
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import Task
@@ -51,6 +52,7 @@ STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = 
     choose_estimate,
     grow_estimate,
     oob_estimate,
+    refine_estimate,
     leaf_targets_estimate,
     weigh_estimate,
 )
@@ -146,6 +148,8 @@ class TrainingPlan:
             skipped.add("choose")
         if not config.bootstrap:
             skipped.add("oob")
+        if not refines(config, shape.classes):
+            skipped.add("refine")
         if not config.keep_targets:
             skipped.add("targets")
         if not (table.spec.wide_weights if isinstance(table, Store) else config.weighs_rows):
@@ -334,6 +338,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
         "choose": visits_to_choose(shape, config) * _GROW_VISIT,
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * _VOTE_ROW_TREE,
+        "refine": refine_nanoseconds(shape, config),
         "targets": config.trees * shape.rows * _TARGETS_ROW_TREE,
         "weigh": config.trees * shape.rows * _TARGETS_ROW_TREE,
     }

@@ -144,7 +144,7 @@ def check_table(run: Run, resources: Resources) -> None:
 def _opened(directory: Path, trees: PackedTrees | None, holding: object = None) -> Forest:
     """Open the finished forest. Its trees need not be read if they are in memory."""
     forest = Forest(ForestFiles.of_run(directory, read_choices(directory), holding))
-    if trees is not None:
+    if trees is not None and not forest.files.is_refined:  # a stage needs other features at hand
         forest.loader.take(trees)
     return forest
 

@@ -49,6 +49,7 @@ def train(
     vote: Literal["soft", "hard"] = "soft",
     shrink: Literal["auto", "off"] | float = "auto",
     power: Literal["auto", "off"] | float = "auto",
+    refine: Literal["auto", "off"] | int = "off",
     stop_oob: float | None = None,
     bootstrap: bool = True,
     sample_fraction: float = 1.0,
@@ -220,6 +221,14 @@ def train(
         two standard errors of the difference, or without out-of-bag rows. POWER is a whole number of quarters.
         Predicted classes do not change, nor do a class without votes and the answers of single trees. With `sampling`
         arc-x4 and adaboost only a given power is used.
+    refine : {"auto", "off"} or int, default="off"
+        Correct the forest by small boosted trees fitted to its out-of-bag errors, if these decrease (auto), or in any
+        case by ROUNDS trees. The stage begins with the out-of-bag prediction of each row, on the scale of a link: the
+        number itself, its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on
+        two thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects the
+        number of rounds by the rows that a sequence does not use, and keeps the stage if their loss clearly decreases;
+        it keeps none without out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single class, or with more
+        than 256. Quantiles, proximities and votes remain those of the forest without the stage.
     stop_oob : float or None, default=None
         Stop when 20 more trees reduce the out-of-bag error by at most this fraction. After every 10 trees, from 40 on,
         the mean of the error curve over its last 20 points is compared with the mean over the 20 points before. `trees`
@@ -405,6 +414,7 @@ def plan_training(
     vote: Literal["soft", "hard"] = "soft",
     shrink: Literal["auto", "off"] | float = "auto",
     power: Literal["auto", "off"] | float = "auto",
+    refine: Literal["auto", "off"] | int = "off",
     stop_oob: float | None = None,
     bootstrap: bool = True,
     sample_fraction: float = 1.0,

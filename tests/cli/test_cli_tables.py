@@ -234,18 +234,38 @@ def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() ->
 def test_shrinkage__says_what_it_gives_or_that_there_is_none() -> None:
     tried = [{"lambda": 0.0, "loss": 0.25}, {"lambda": 3.0, "loss": 0.125}]
     usual = {"power": 1.0, "tried": [], "cross_fitted": None}
-    [(_, text)] = choice_lines({"shrinkage": {"lambda": 3.0, "tried": tried, "cross_fitted": 0.1875}, "power": usual})
+    no_stage = {"rounds": 0.0, "tried": [], "cross_fitted": None}
+    [(_, text)] = choice_lines(
+        {"shrinkage": {"lambda": 3.0, "tried": tried, "cross_fitted": 0.1875}, "power": usual, "refine": no_stage}
+    )
     assert text == "lambda 3: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25"
-    [(_, text)] = choice_lines({"shrinkage": {"lambda": 0.0, "tried": tried, "cross_fitted": 0.25}, "power": usual})
+    [(_, text)] = choice_lines(
+        {"shrinkage": {"lambda": 0.0, "tried": tried, "cross_fitted": 0.25}, "power": usual, "refine": no_stage}
+    )
     assert text == "none: no lambda clearly lowers the out-of-bag loss of 0.25"
 
 
 def test_power__says_what_it_gives() -> None:
     none = {"lambda": 0.0, "tried": [], "cross_fitted": None}
+    others = {"shrinkage": none, "refine": {"rounds": 0.0, "tried": [], "cross_fitted": None}}
     tried = [{"power": 1.0, "loss": 0.25}, {"power": 1.5, "loss": 0.125}]
-    assert choice_lines({"shrinkage": none, "power": {"power": 1.0, "tried": tried, "cross_fitted": 0.25}}) == []
-    assert choice_lines({"shrinkage": none, "power": {"power": 2.0, "tried": [], "cross_fitted": None}}) == [
+    assert choice_lines({**others, "power": {"power": 1.0, "tried": tried, "cross_fitted": 0.25}}) == []
+    assert choice_lines({**others, "power": {"power": 2.0, "tried": [], "cross_fitted": None}}) == [
         ("probabilities", "power 2")
     ]
-    [(_, text)] = choice_lines({"shrinkage": none, "power": {"power": 1.5, "tried": tried, "cross_fitted": 0.1875}})
+    [(_, text)] = choice_lines({**others, "power": {"power": 1.5, "tried": tried, "cross_fitted": 0.1875}})
     assert text == "power 1.5: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25"
+
+
+def test_refine__says_what_it_gives() -> None:
+    tried = [{"rounds": 0.0, "loss": 0.25}, {"rounds": 40.0, "loss": 0.125}]
+    others: dict[str, Any] = {
+        "shrinkage": {"lambda": 0.0, "tried": [], "cross_fitted": None},
+        "power": {"power": 1.0, "tried": [], "cross_fitted": None},
+    }
+    stage = {"rounds": 40.0, "tried": tried, "cross_fitted": 0.1875}
+    assert choice_lines({**others, "refine": stage}) == [
+        ("boosted stage", "40 rounds: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25")
+    ]
+    [(_, text)] = choice_lines({**others, "refine": {**stage, "rounds": 0.0}})
+    assert text == "none: it does not clearly lower the out-of-bag loss of 0.25"

@@ -1,0 +1,151 @@
+"""The boosted stage of a forest: small trees on the scale of the link, in refine/trees.parquet.
+
+A sequence of trees is grown one after the other; each adds to the scores of rows what the trees before it left over.
+The score of a row is the link of the forest's prediction plus the mean over the sequences of the sums of their trees
+(kernels/refine/link.py). Trees are sorted by sequence and round, and all sequences have as many rounds. Read, they are
+checked node by node like those of the forest (parts.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.columns.dataspec import DataSpec, TargetSpec
+from bigforest.errors import damaged_forest
+from bigforest.forest.files import Header, decoding, open_checked, read_table, write_table
+from bigforest.forest.format import NODES, REFINEMENT
+from bigforest.forest.nodes import TreeArrays, nodes_table
+from bigforest.forest.parts import PROBLEMS, WORDS, Nodes, check_batch
+from bigforest.kernels.common.layout import LevelLists
+from bigforest.kernels.refine.apply import MAX_LEAVES
+
+FILE = Path("refine") / "trees.parquet"
+KIND = "refine-trees"
+# Independent sequences of trees, and of how many of them each row is left out.
+SEQUENCES, LEFT_OUT = 6, 2
+
+
+class BoostedTrees(NamedTuple):
+    """The trees of a boosted stage, by sequence and round.
+
+    rounds   trees of each sequence
+    roots    int64 [trees], positions of the roots
+    feature, right, threshold, default_left, levels  as in Nodes (parts.py)
+    value    float64 [nodes, outputs], what a leaf adds to each score; inner nodes have the values of their rows
+    """
+
+    rounds: int
+    roots: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    levels: LevelLists | None
+    value: NDArray[np.float64]
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Positions in the dataspec of the features that some node splits on, ascending."""
+        return np.unique(self.feature[self.feature >= 0]).astype(np.int64)
+
+
+def outputs_of(spec: DataSpec) -> int:
+    """Return the number of scores of a row: one for each class, but one of two classes, and of numbers."""
+    classes = len(spec.target.classes)
+    return classes if classes > 2 else 1
+
+
+def write_refinement(
+    directory: Path, trees: TreeArrays, value: NDArray[np.float64], rounds: int, header: Header
+) -> None:
+    """Write the trees of a boosted stage, by sequence and round, into the forest `directory`; value: of each node."""
+    starts = trees.starts
+    tree = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    number = np.arange(trees.feature.size) - starts[tree]
+    table = nodes_table(trees, tree.astype(np.uint32), number.astype(np.uint32), _as_numbers(header))
+    values = pa.ListArray.from_arrays(
+        arrow_array(np.arange(len(value) + 1, dtype=np.int32) * value.shape[1]), arrow_array(value.reshape(-1))
+    )
+    columns = {name: table[name] for name in REFINEMENT.names if name in NODES.names}
+    columns["sequence"] = arrow_array((tree // rounds).astype(np.uint32))
+    columns["round"] = arrow_array((tree % rounds).astype(np.uint32))
+    columns["values"] = values.cast(REFINEMENT.field("values").type)
+    write_table(arrow_table(columns, REFINEMENT), directory / FILE, KIND, header)
+
+
+def read_refinement(directory: Path, header: Header, rounds: int) -> BoostedTrees:
+    """Read and check the boosted stage of the forest in `directory`, of this many rounds. Raises FormatError."""
+    path = directory / FILE
+
+    def require(sound: object, problem: str) -> None:
+        if not sound:
+            raise damaged_forest(f"{path}: {problem}")
+
+    file = open_checked(path, KIND, REFINEMENT, header.identity, WORDS)
+    trees = SEQUENCES * rounds
+    require(trees <= file.metadata.num_rows < 2 * MAX_LEAVES * trees, "the number of nodes is not that of its trees")
+    with decoding(path):
+        table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
+        table.validate(full=True)
+    columns = {name: table[name].combine_chunks() for name in REFINEMENT.names}
+    nodes = _checked(columns, rounds, _as_numbers(header), path)
+    require(nodes.roots.size == trees, "there are not as many trees as rounds in each sequence")
+    leaves = np.add.reduceat((nodes.feature < 0).astype(np.int64), nodes.roots)
+    require((leaves <= MAX_LEAVES).all(), f"a tree has more than {MAX_LEAVES} leaves")
+    outputs, lengths = outputs_of(header.spec), np.diff(as_numpy(columns["values"].offsets))
+    require((lengths == outputs).all(), f"values must hold {outputs} numbers")
+    value = as_numpy(columns["values"].flatten()).reshape(-1, outputs)
+    require(np.isfinite(value).all(), "a value is not finite")
+    return BoostedTrees(
+        rounds,
+        nodes.roots,
+        nodes.feature,
+        nodes.right,
+        nodes.threshold,
+        nodes.default_left,
+        nodes.levels,
+        np.ascontiguousarray(value),
+    )
+
+
+def _checked(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> Nodes:
+    """Check the nodes like those of a regression forest, and return them. Raises FormatError."""
+    from bigforest.kernels.predict import pack
+
+    size = len(columns["node"])
+    sequence, place = as_numpy(columns["sequence"]), as_numpy(columns["round"])
+    if place.max(initial=0) >= rounds or sequence.max(initial=0) >= SEQUENCES:
+        raise damaged_forest(f"{path}: a round or a sequence is out of range")
+    tree = sequence.astype(np.uint32) * np.uint32(rounds) + place
+    as_nodes = columns | {
+        "tree": arrow_array(tree),
+        "terms": pa.nulls(size, NODES.field("terms").type),
+        "counts": pa.nulls(size, NODES.field("counts").type),
+        "value": arrow_array(np.zeros(size)),
+    }
+    batch = pa.RecordBatch.from_arrays([as_nodes[name] for name in NODES.names], names=NODES.names)
+    state = np.zeros(6, np.int64)
+    state[pack.WHOLE], state[pack.TREE] = 1, -1
+    waiting, rest = np.empty((size, 2), np.uint32), np.empty((size + 1, 1), np.uint64)
+    found = check_batch(batch, header, path, state, waiting, rest)
+    if state[pack.WHOLE] == 0:
+        raise damaged_forest(f"{path}: {PROBLEMS[pack.WRONG_END]}")
+    return found
+
+
+def _as_numbers(header: Header) -> Header:
+    """Return the header that a regression forest of the same features would have: its nodes have no counts."""
+    target = TargetSpec(header.spec.target.name, "Float64", (), "regression")
+    spec = DataSpec(header.spec.rows, 0, header.spec.features, target)
+    return Header(spec, header.config, header.levels)
+
+
+def refinement_table(directory: Path, header: Header) -> pa.Table:
+    """Read the nodes of the boosted stage as they are in the file. Raises FormatError."""
+    return read_table(directory / FILE, KIND, REFINEMENT, header.identity)

@@ -1,0 +1,292 @@
+"""Grow the sequences of the boosted stage (forest/refinement.py): the rows of each, bins of the ranks, and trees.
+
+Each row is left out by LEFT_OUT of the SEQUENCES, which ones follows from its number or, with groups, from the number
+of its group. So every row has as many sequences that do not know it. A sequence is a task. It reads the codes of its
+rows, puts the codes of each feature into bins, and grows the trees of some rounds (kernels/refine/grow.py).
+
+Bins are cut between values that the rows of the sequence have, with about as many rows in each, and a threshold is the
+midpoint of its neighbours, as in the trees of the forest. Each level of a category is a bin; if there are too many,
+the rarest share the last one, and nodes do not list them.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import FeatureSpec
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.refinement import LEFT_OUT, SEQUENCES
+from bigforest.kernels.common.layout import LEAF, LevelLists
+from bigforest.kernels.common.midpoint import midpoints
+from bigforest.kernels.common.rng import draw_rows, stream_key
+from bigforest.kernels.refine.grow import (
+    BINS,
+    GAPS,
+    LEVELS,
+    NUMBERS,
+    POOLED,
+    PURPOSE_REFINE,
+    SequenceRows,
+    StageNodes,
+    StageRules,
+    grow_rounds,
+    make_nodes,
+    make_scratch,
+)
+from bigforest.kernels.refine.link import SQUARED
+from bigforest.options.train_config import TrainConfig
+from bigforest.sampling.bags import held_out_of
+from bigforest.store.store import Store
+
+# Measured on the sets of benchmarks/refine.md.
+RATE = 0.1
+LEAVES = 15
+PENALTY = 1.0
+SMOOTH = 10.0
+FEATURE_SHARE = 0.7
+LEAST_ROWS = 10
+# Rows of a bin on average, at least; there are at most BINS bins, and never fewer than this many.
+_BIN_ROWS, _LEAST_BINS = 32, 64
+# Streams of the key of a row: the sequences that leave it out, and whether the stage uses it at all.
+_BAGS, _SAMPLE = np.uint64(0), np.uint64(1)
+
+_PAIRS = np.array(
+    [[sequence in out for out in combinations(range(SEQUENCES), LEFT_OUT)] for sequence in range(SEQUENCES)]
+)
+
+
+class StageSample(NamedTuple):
+    """Rows of the table that the stage uses.
+
+    rows   int64 [rows], ascending
+    start  float64 [rows, outputs], scores of their out-of-bag predictions
+    loss   one of the losses of kernels/refine/link.py
+    """
+
+    rows: NDArray[np.int64]
+    start: NDArray[np.float64]
+    loss: np.int64
+
+
+class GrownRounds(NamedTuple):
+    """The trees of some rounds of a sequence.
+
+    trees  with thresholds and levels
+    value  float64 [nodes, outputs]
+    added  float64 [rows of the sequence, outputs], sums of the values of all trees so far
+    """
+
+    trees: TreeArrays
+    value: NDArray[np.float64]
+    added: NDArray[np.float64]
+
+
+class Bins(NamedTuple):
+    """The bins of a feature.
+
+    kind   one of NUMBERS, GAPS, LEVELS and POOLED
+    of     uint8 [codes], bin of each code
+    cuts   float64 [bins], threshold above each bin, of a number; the last is infinite
+    codes  uint32 [bins], code of each bin, of a category
+    """
+
+    kind: np.uint8
+    of: NDArray[np.uint8]
+    cuts: NDArray[np.float64]
+    codes: NDArray[np.uint32]
+
+
+def in_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which sequences may use each of some rows, bool [SEQUENCES, rows]."""
+    pair = (row_random(store, config, rows, _BAGS) >> np.uint64(32)) * np.uint64(_PAIRS.shape[1]) >> np.uint64(32)
+    return ~_PAIRS[:, pair.astype(np.int64)]
+
+
+def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Return which of some rows the stage uses if it uses this share of the table."""
+    return _fraction(store, config, rows, _SAMPLE) < share
+
+
+def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Return which sequences used each of some rows, bool [SEQUENCES, rows]; share: of the table, for all."""
+    found = in_bags(store, config, rows)
+    found &= in_sample(store, config, rows, share)
+    if config.calibration is not None and rows.size:
+        first = int(rows[0])
+        held = held_out_of(store, config, first, int(rows[-1]) + 1)
+        assert held is not None
+        found &= ~held[rows - first]
+    return found
+
+
+def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: np.uint64) -> NDArray[np.uint64]:
+    """Return a random number for each of some rows; the same for all rows of a group."""
+    numbers = rows.astype(np.uint64)
+    if config.group is not None and store.spec.group is not None and rows.size:
+        first = int(rows[0])
+        numbers = store.groups_of(first, int(rows[-1]) + 1)[rows - first].astype(np.uint64)
+    random = np.empty(rows.size, np.uint64)
+    with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
+        key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_REFINE, stream, np.uint64(0)))
+        draw_rows(key, numbers, random)
+    return random
+
+
+def _fraction(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: np.uint64) -> NDArray[np.float64]:
+    return (row_random(store, config, rows, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def row_truth(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the targets of some ascending rows, or the numbers of their classes."""
+    of = store.labels if store.spec.target.classes else store.numbers
+    first = int(rows[0])
+    return of(first, int(rows[-1]) + 1)[rows - first].astype(np.float64)
+
+
+def unit_weights(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weights of some ascending rows, with a mean of 1 over the table."""
+    if store.spec.weight is None:
+        return np.ones(rows.size)
+    first = int(rows[0])
+    return store.weights_of(first, int(rows[-1]) + 1)[rows - first] * store.spec.weight_unit
+
+
+def grow_sequence(
+    store: Store,
+    config: TrainConfig,
+    sample: StageSample,
+    sequence: int,
+    first: int,
+    rounds: int,
+    added: NDArray[np.float64] | None,
+) -> GrownRounds:
+    """Task: grow the trees of the rounds `first` to before `first + rounds` of a sequence.
+
+    added  of its earlier rounds; None for the first
+    """
+    used = in_bags(store, config, sample.rows)[sequence]
+    rows, start = sample.rows[used], sample.start[used]
+    truth = row_truth(store, rows)
+    size, outputs = start.shape
+    features = len(store.spec.features)
+    columns = np.empty((features, size), np.uint8)
+    bins = [_bin(store, feature, rows, columns[feature]) for feature in range(features)]
+    unit = 1.0
+    if sample.loss == SQUARED:  # so that no square overflows
+        unit = 2.0 ** np.frexp(np.abs(truth - start[:, 0]).max())[1]
+        truth, start = truth / unit, start / unit
+    added = np.zeros((size, outputs)) if added is None else added / unit
+    with np.errstate(over="ignore"):
+        key = stream_key(np.uint64(config.seed), PURPOSE_REFINE, np.uint64(2), np.uint64(sequence))
+    kept = SequenceRows(
+        columns,
+        np.array([own.kind for own in bins], np.uint8),
+        np.array([own.cuts.size for own in bins], np.int32),
+        truth,
+        unit_weights(store, rows),
+        start,
+        added,
+    )
+    rules = StageRules(
+        sample.loss,
+        np.uint64(key),
+        RATE,
+        np.int64(LEAVES),
+        np.int64(LEAST_ROWS),
+        np.int64(max(1, round(FEATURE_SHARE * features))),
+        PENALTY,
+        SMOOTH,
+    )
+    nodes = make_nodes(rounds, LEAVES, outputs)
+    grow_rounds(kept, rules, np.int64(first), np.int64(rounds), make_scratch(features, size, outputs, LEAVES), nodes)
+    with np.errstate(over="ignore"):
+        trees = _with_values(nodes, bins, min(unit, 2.0**500))
+    return GrownRounds(trees, nodes.value[: nodes.ends[-1]] * unit, added * unit)
+
+
+def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
+    """Return the bins of a feature, and put those of some rows into `column`, uint8 [rows]."""
+    spec = store.spec.features[feature]
+    codes = store.feature_codes(feature)[rows]
+    counts = np.bincount(codes, minlength=spec.codes)
+    found = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, counts)
+    np.take(found.of, codes, out=column)
+    return found
+
+
+def _level_bins(spec: FeatureSpec, counts: NDArray[np.int64]) -> Bins:
+    """Return the bins of a category; counts: rows of each code."""
+    if spec.codes <= BINS:
+        codes, of, kind = np.arange(spec.codes), np.arange(spec.codes), LEVELS
+    else:
+        codes = np.sort(np.argsort(-counts, kind="stable")[: BINS - 1])
+        of, kind = np.full(spec.codes, BINS - 1), POOLED
+        of[codes] = np.arange(BINS - 1)
+        codes = np.append(codes, 0)  # the last is never listed
+    return Bins(kind, of.astype(np.uint8), np.full(codes.size, np.inf), codes.astype(np.uint32))
+
+
+def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
+    """Return the bins of a feature with values; counts: rows of each code."""
+    spec, low, high = store.spec.features[feature], store.low(feature), store.high(feature)
+    gaps = int(spec.has_gaps)
+    present = np.flatnonzero(counts[gaps:]) + gaps
+    if spec.fill is not None:  # the value of missing cells, and those of levels, are in any order
+        present = present[np.argsort(low[present], kind="stable")]
+    total = np.cumsum(counts[present])
+    rows = int(total[-1]) if total.size else 0
+    most = min(BINS - 1, max(_LEAST_BINS, rows // _BIN_ROWS)) - gaps
+    if present.size > most:
+        place = (total - 1) * most // rows
+        last = np.flatnonzero(np.diff(place))
+    else:
+        last = np.arange(present.size - 1)
+    below, above = high[present[last]], low[present[last + 1]]
+    apart = below < above  # equal values of levels are not divided
+    cuts = np.empty(int(apart.sum()))
+    midpoints(below[apart], above[apart], cuts)
+    of = np.searchsorted(cuts, low, side="left") + gaps
+    of[:gaps] = 0
+    cuts = np.concatenate([np.full(gaps, np.inf), cuts, [np.inf]])
+    return Bins(GAPS if gaps else NUMBERS, of.astype(np.uint8), cuts, np.zeros(0, np.uint32))
+
+
+def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays:
+    """Return grown nodes with thresholds and levels in place of bins, and gains for errors in this unit."""
+    size = int(nodes.ends[-1])
+    feature, cut = nodes.feature[:size], nodes.cut[:size]
+    threshold, levels = np.full(size, np.nan), None
+    kinds = np.array([own.kind for own in bins])
+    inner = feature != LEAF
+    on_levels = inner & (kinds[feature] >= LEVELS)
+    for own in np.unique(feature[inner & ~on_levels]).tolist():
+        here = np.flatnonzero(feature == own)
+        threshold[here] = bins[own].cuts[cut[here]]
+    if on_levels.any():
+        places = np.flatnonzero(on_levels)
+        bits = np.unpackbits(nodes.listed[places].view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
+        lists = [bins[own].codes[np.flatnonzero(listed)] for own, listed in zip(feature[places], bits, strict=True)]
+        length = np.zeros(size + 1, np.int64)
+        length[places + 1] = [own.size for own in lists]
+        levels = LevelLists(np.cumsum(length), np.concatenate(lists))
+    none = np.zeros(size, np.uint32)
+    number = np.arange(size) - np.repeat(nodes.ends[:-1], np.diff(nodes.ends))
+    return TreeArrays(
+        feature,
+        np.where(inner, number + 1, 0).astype(np.uint32),
+        nodes.right[:size],
+        nodes.depth[:size],
+        threshold,
+        nodes.default[:size],
+        np.where(inner, nodes.gain[:size] * unit * unit, np.nan),
+        nodes.rows[:size],
+        np.zeros((size, 0), np.uint32),
+        none,
+        none,
+        np.zeros(size),
+        levels,
+    )

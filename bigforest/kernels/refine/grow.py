@@ -1,0 +1,574 @@
+"""Grow the small trees of a sequence of the boosted stage, one after the other, on bins of the ranks.
+
+    for each round:
+        gradients and curvatures of the loss, as whole numbers of a unit: their sums do not depend on the order
+        draw features
+        until the tree has enough leaves, split the leaf with the largest gain:
+            for each drawn feature: count the rows of the leaf by bin, look at every edge between bins
+        add the values of the leaves to the scores
+
+The gain of a split is the sum over its sides and the outputs of gradient**2 / (curvature + penalty), minus that of the
+node (Newton's method; Friedman 2001). It is compared as float64 computes it from exact sums in a fixed order, which has
+the same bits on every processor. Ties go to the feature drawn first, then to missing values on the left, then to the
+lowest edge; among leaves to the one made first. A feature with missing values has these in bin 0, which is tried on
+either side. The bins of a category are ordered by gradient over curvature in the node.
+
+Oracle: tests/naive/refine.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.common.rng import GOLDEN, below, mix
+from bigforest.kernels.compiler.jit import helper, inlined, kernel
+from bigforest.kernels.refine.link import put_slopes
+
+# Most bins of a feature, and words of 64 bits that hold one bit for each.
+BINS = 256
+WORDS = 4
+# Kinds of features: with bin 0 for missing values, on levels, on levels of which the last bin has those in no other.
+NUMBERS, GAPS, LEVELS, POOLED = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
+
+# Streams of a stage, beside those of common/rng.py.
+PURPOSE_REFINE = np.uint64(9)
+
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_BITS = np.int64(63)
+_MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
+# Sums below it are as good as 0: their unit would not be a normal number.
+_LEAST_SUM = 1e-290
+# Columns of the table of nodes of a tree under construction.
+_BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _RIGHT = 0, 1, 2, 3, 4, 5, 6
+NODE_FIELDS = 7
+# Distances of the shell sort of bins.
+_GAPS = (132, 57, 23, 10, 4, 1)
+
+
+class SequenceRows(NamedTuple):
+    """The rows of the bag of a sequence.
+
+    bins    uint8 [features, rows]
+    kinds   uint8 [features]
+    sizes   int32 [features], number of bins
+    truth   float64 [rows], numbers or classes
+    weight  float64 [rows], 1 on average
+    start   float64 [rows, outputs], scores before the stage
+    added   float64 [rows, outputs], sums of the values of the trees so far; added to
+    """
+
+    bins: NDArray[np.uint8]
+    kinds: NDArray[np.uint8]
+    sizes: NDArray[np.int32]
+    truth: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    start: NDArray[np.float64]
+    added: NDArray[np.float64]
+
+
+class StageRules(NamedTuple):
+    """Rules by which trees grow.
+
+    loss      see link.py
+    key       uint64, of the stream of features
+    rate      learning rate
+    leaves    most leaves of a tree
+    least     fewest rows of a leaf
+    drawn     features drawn for a tree
+    penalty   added to the curvature of a node
+    smooth    added to the curvature of a level, by which levels are ordered, and to those of nodes split on levels
+    """
+
+    loss: np.int64
+    key: np.uint64
+    rate: float
+    leaves: np.int64
+    least: np.int64
+    drawn: np.int64
+    penalty: float
+    smooth: float
+
+
+class StageNodes(NamedTuple):
+    """Nodes of trees in preorder, one tree after the other; in brackets the value in a leaf.
+
+    ends     int64 [trees + 1], where trees begin, and the last one ends
+    feature  int32 (LEAF)
+    right    uint32 (0), number of the right child in the tree
+    depth    uint32
+    cut      int32 (0), last bin that goes left; on levels undefined
+    default  bool (False), whether missing values go left, and levels that are not listed
+    listed   uint64 [nodes, WORDS] (0), bins that are listed, of nodes on levels
+    rows     uint64, rows of the bag
+    gain     float64 (0)
+    value    float64 [nodes, outputs], on the scale of the link, multiplied by the rate
+    """
+
+    ends: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    depth: NDArray[np.uint32]
+    cut: NDArray[np.int32]
+    default: NDArray[np.bool_]
+    listed: NDArray[np.uint64]
+    rows: NDArray[np.uint64]
+    gain: NDArray[np.float64]
+    value: NDArray[np.float64]
+
+
+class StageScratch(NamedTuple):
+    """Scratch of growing.
+
+    floats   float64 [rows, 2 * outputs], gradients and curvatures
+    whole    int64 [rows, 2 * outputs], the same as whole numbers
+    packed   int64 [rows, 2 * outputs], of the rows of a node, in their order
+    order    uint32 [rows]; spare: the same
+    features int32 [features]
+    counts   int64 [BINS, 2 * outputs + 1], sums and rows by bin
+    left     int64 [2 * outputs + 1], of the left side of a split
+    keys     float64 [BINS], by which levels are ordered; ranked: int64 [BINS], their bins
+    nodes    int64 [nodes, NODE_FIELDS]; gain: float64 [nodes]; totals: int64 [nodes, 2 * outputs]
+    listed   uint64 [nodes, WORDS]
+    stack    int64 [nodes, 3]
+    """
+
+    floats: NDArray[np.float64]
+    whole: NDArray[np.int64]
+    packed: NDArray[np.int64]
+    order: NDArray[np.uint32]
+    spare: NDArray[np.uint32]
+    features: NDArray[np.int32]
+    counts: NDArray[np.int64]
+    left: NDArray[np.int64]
+    keys: NDArray[np.float64]
+    ranked: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    gain: NDArray[np.float64]
+    totals: NDArray[np.int64]
+    listed: NDArray[np.uint64]
+    stack: NDArray[np.int64]
+
+
+def make_nodes(trees: int, leaves: int, outputs: int) -> StageNodes:
+    """Allocate the nodes of this many trees."""
+    most = trees * (2 * leaves - 1)
+    return StageNodes(
+        np.zeros(trees + 1, np.int64),
+        np.empty(most, np.int32),
+        np.empty(most, np.uint32),
+        np.empty(most, np.uint32),
+        np.empty(most, np.int32),
+        np.empty(most, np.bool_),
+        np.empty((most, WORDS), np.uint64),
+        np.empty(most, np.uint64),
+        np.empty(most),
+        np.empty((most, outputs)),
+    )
+
+
+def make_scratch(features: int, rows: int, outputs: int, leaves: int) -> StageScratch:
+    """Allocate the scratch of a sequence."""
+    nodes, width = 2 * leaves - 1, 2 * outputs
+    return StageScratch(
+        np.empty((rows, width)),
+        np.empty((rows, width), np.int64),
+        np.empty((rows, width), np.int64),
+        np.empty(rows, np.uint32),
+        np.empty(rows, np.uint32),
+        np.empty(features, np.int32),
+        np.empty((BINS, width + 1), np.int64),
+        np.empty(width + 1, np.int64),
+        np.empty(BINS),
+        np.empty(BINS, np.int64),
+        np.empty((nodes, NODE_FIELDS), np.int64),
+        np.empty(nodes),
+        np.empty((nodes, width), np.int64),
+        np.empty((nodes, WORDS), np.uint64),
+        np.empty((nodes, 3), np.int64),
+    )
+
+
+@inlined
+def _power_of_two(exponent):
+    return np.int64((exponent + _BIAS) << _MANTISSA_BITS).view(np.float64)
+
+
+@inlined
+def _exponent_above(number):
+    """Return e with number < 2**e, for a number of at least _LEAST_SUM."""
+    return (np.float64(number).view(np.int64) >> _MANTISSA_BITS) - _BIAS + np.int64(1)
+
+
+@inlined
+def _find_slopes(rows, rules, scratch):
+    """Put gradients and curvatures into scratch.whole; return the units of both, powers of two.
+
+    The sums of absolute values are below 2**52 units: all sums are exact, in int64 and as float64.
+    """
+    outputs = np.uint64(rows.start.shape[1])
+    slope_sum, curve_sum = 0.0, 0.0
+    for i in range(np.uint64(rows.start.shape[0])):
+        row = np.uint64(i)
+        score = scratch.keys[: rows.start.shape[1]]
+        for k in range(outputs):
+            score[np.uint64(k)] = rows.start[row, np.uint64(k)] + rows.added[row, np.uint64(k)]
+        put_slopes(rules.loss, score, rows.truth[row], rows.weight[row], scratch.floats[row])
+        for k in range(outputs):
+            at = np.uint64(k) + np.uint64(k)
+            slope_sum += abs(scratch.floats[row, at])
+            curve_sum += scratch.floats[row, at + _ONE]
+    slope_at = _exponent_above(max(slope_sum, _LEAST_SUM)) - _MANTISSA_BITS
+    curve_at = _exponent_above(max(curve_sum, _LEAST_SUM)) - _MANTISSA_BITS
+    per_slope, per_curve = _power_of_two(-slope_at), _power_of_two(-curve_at)
+    for i in range(np.uint64(rows.start.shape[0])):
+        row = np.uint64(i)
+        for k in range(outputs):
+            at = np.uint64(k) + np.uint64(k)
+            scratch.whole[row, at] = np.int64(scratch.floats[row, at] * per_slope)
+            scratch.whole[row, at + _ONE] = np.int64(scratch.floats[row, at + _ONE] * per_curve)
+    return _power_of_two(slope_at), _power_of_two(curve_at)
+
+
+@inlined
+def _draw_features(features, drawn, state):
+    """Put `drawn` different features at the beginning of `features`, int32 [features], in the order of the draw."""
+    for f in range(features.size):
+        features[f] = f
+    for f in range(drawn):
+        state += GOLDEN
+        other = f + np.int64(below(mix(state), np.uint64(features.size - f)))
+        features[f], features[other] = features[other], features[f]
+
+
+@inlined
+def _count(bins, order, packed, counts, size):
+    """Set counts to the sums of the slopes and the number of the rows of a node, by bin.
+
+    bins  uint8 [all rows]; order: uint32 [rows of the node]; packed: their slopes; size: number of bins
+    """
+    width = np.uint64(packed.shape[1])
+    for b in range(np.uint64(size)):
+        for k in range(width + _ONE):
+            counts[np.uint64(b), np.uint64(k)] = 0
+    if width == np.uint64(2):
+        for i in range(np.uint64(order.size)):
+            at = np.uint64(bins[np.uint64(order[np.uint64(i)])])
+            counts[at, _ZERO] += packed[np.uint64(i), _ZERO]
+            counts[at, _ONE] += packed[np.uint64(i), _ONE]
+            counts[at, np.uint64(2)] += np.int64(1)
+    else:
+        for i in range(np.uint64(order.size)):
+            at = np.uint64(bins[np.uint64(order[np.uint64(i)])])
+            for k in range(width):
+                counts[at, np.uint64(k)] += packed[np.uint64(i), np.uint64(k)]
+            counts[at, width] += np.int64(1)
+
+
+@inlined
+def _score(slope, curve, penalty):
+    return slope * slope / (curve + penalty)
+
+
+@inlined
+def _scores(left, total, units, penalty):
+    """Return the score of a split: the sum over both sides and the outputs."""
+    found = 0.0
+    for k in range(np.uint64(total.size) >> _ONE):
+        at = np.uint64(k) + np.uint64(k)
+        slope, curve = left[at], left[at + _ONE]
+        found += _score(np.float64(slope) * units[0], np.float64(curve) * units[1], penalty)
+        slope, curve = total[at] - slope, total[at + _ONE] - curve
+        found += _score(np.float64(slope) * units[0], np.float64(curve) * units[1], penalty)
+    return found
+
+
+@inlined
+def node_score(total, units, penalty):
+    """Return the score of a node: the sum over the outputs of gradient**2 / (curvature + penalty)."""
+    found = 0.0
+    for k in range(np.uint64(total.size) >> _ONE):
+        at = np.uint64(k) + np.uint64(k)
+        found += _score(np.float64(total[at]) * units[0], np.float64(total[at + _ONE]) * units[1], penalty)
+    return found
+
+
+@inlined
+def _clear(left):
+    for k in range(np.uint64(left.size)):
+        left[np.uint64(k)] = 0
+
+
+@inlined
+def _move(left, counts, at):
+    """Add the sums of a bin to the left side."""
+    for k in range(np.uint64(left.size)):
+        left[np.uint64(k)] += counts[at, np.uint64(k)]
+
+
+@inlined
+def _scan_numbers(gaps, size, rows, total, rules, units, scratch, best):
+    """Return the best score, above `best`, its last bin on the left, and whether missing values go left; -1 for the
+    bin where there is none."""
+    counts, left = scratch.counts, scratch.left
+    width = np.uint64(total.size)
+    cut, missing_left = np.int64(-1), False
+    missing = counts[_ZERO, width] if gaps else np.int64(0)
+    first = np.int64(1) if gaps else np.int64(0)
+    for side in range(2):  # missing values left, then right
+        if side == 1 and missing == 0:
+            break
+        _clear(left)
+        if side == 0 and missing > 0:
+            _move(left, counts, _ZERO)
+        for b in range(first, np.int64(size)):
+            at = np.uint64(b)
+            if counts[at, width] == 0:
+                continue
+            _move(left, counts, at)
+            on_left = left[width]
+            if on_left < rules.least or rows - on_left < rules.least:
+                continue
+            found = _scores(left, total, units, rules.penalty)
+            if found > best:
+                best, cut = found, b
+                missing_left = side == 0 if missing > 0 else on_left + on_left >= rows
+    return best, cut, missing_left
+
+
+@inlined
+def _order_levels(size, total, units, smooth, scratch):
+    """Put the bins that have rows into scratch.ranked, by gradient over curvature; return their number.
+
+    Of several outputs the one whose bins differ most orders them. Ties go to the lowest bin.
+    """
+    counts, keys, ranked = scratch.counts, scratch.keys, scratch.ranked
+    width = np.uint64(total.size)
+    chosen, most = _ZERO, -1.0
+    for k in range(width >> _ONE):
+        at, found = np.uint64(k) + np.uint64(k), 0.0
+        for b in range(np.uint64(size)):
+            slope, curve = counts[np.uint64(b), at], counts[np.uint64(b), at + _ONE]
+            found += _score(np.float64(slope) * units[0], np.float64(curve) * units[1], smooth)
+        if found > most:
+            chosen, most = at, found
+    here = np.int64(0)
+    for b in range(np.int64(size)):
+        at = np.uint64(b)
+        if counts[at, width] > 0:
+            curve = np.float64(counts[at, chosen + _ONE]) * units[1]
+            keys[at] = np.float64(counts[at, chosen]) * units[0] / (curve + smooth)
+            ranked[here] = b
+            here += 1
+    for gap in _GAPS:
+        for i in range(gap, here):
+            own, j = ranked[i], i
+            while j >= gap and (
+                keys[ranked[j - gap]] > keys[own] or (keys[ranked[j - gap]] == keys[own] and ranked[j - gap] > own)
+            ):
+                ranked[j] = ranked[j - gap]
+                j -= gap
+            ranked[j] = own
+    return here
+
+
+@inlined
+def _scan_levels(kind, size, rows, total, rules, units, scratch, best, listed):
+    """Return the best score, above `best`, the number of ordered bins on the left, and whether levels that are not
+    listed go left; -1 for the number where there is none. Sets `listed`, uint64 [WORDS], where there is one.
+
+    Rows of unlisted levels go to the side of the pooled levels, or to the larger one. The score of a node is higher
+    with the smaller penalty of numbers: splits on levels have to be better by that.
+    """
+    counts, left, ranked = scratch.counts, scratch.left, scratch.ranked
+    width, penalty = np.uint64(total.size), rules.penalty + rules.smooth
+    here = _order_levels(size, total, units, rules.smooth, scratch)
+    _clear(left)
+    cut, rows_left = np.int64(-1), np.int64(0)
+    for i in range(here - 1):
+        _move(left, counts, np.uint64(ranked[i]))
+        if left[width] < rules.least or rows - left[width] < rules.least:
+            continue
+        found = _scores(left, total, units, penalty)
+        if found > best:
+            best, cut, rows_left = found, np.int64(i + 1), left[width]
+    default = rows_left + rows_left >= rows
+    if cut >= 0:
+        pooled = np.int64(size - 1) if kind == POOLED else np.int64(-1)
+        for i in range(here):
+            if ranked[i] == pooled:
+                default = i < cut
+        for word in range(WORDS):
+            listed[word] = 0
+        for i in range(here):
+            if (i < cut) != default:
+                own = np.uint64(ranked[i])
+                listed[own >> np.uint64(6)] |= _ONE << (own & np.uint64(63))
+    return best, cut, default
+
+
+@helper
+def _search(node, rows, rules, units, scratch):
+    """Find the best split of a node; its gain is 0 where there is none."""
+    nodes, total = scratch.nodes, scratch.totals[node]
+    begin, end = nodes[node, _BEGIN], nodes[node, _END]
+    scratch.gain[node] = 0.0
+    size = end - begin
+    if size < rules.least + rules.least:
+        return
+    order, packed = scratch.order[begin:end], scratch.packed[:size]
+    for i in range(np.uint64(size)):
+        for k in range(np.uint64(total.size)):
+            packed[np.uint64(i), np.uint64(k)] = scratch.whole[np.uint64(order[np.uint64(i)]), np.uint64(k)]
+    own = node_score(total, units, rules.penalty)
+    best = own
+    for place in range(rules.drawn):
+        feature = np.uint64(scratch.features[place])
+        kind, bins = rows.kinds[feature], rows.sizes[feature]
+        if bins < 2:
+            continue
+        _count(rows.bins[feature], order, packed, scratch.counts, bins)
+        if kind >= LEVELS:
+            found, cut, default = _scan_levels(
+                kind, bins, size, total, rules, units, scratch, best, scratch.listed[node]
+            )
+        else:
+            found, cut, default = _scan_numbers(kind == GAPS, bins, size, total, rules, units, scratch, best)
+        if cut >= 0:
+            best = found
+            nodes[node, _FEATURE], nodes[node, _CUT], nodes[node, _DEFAULT] = np.int64(feature), cut, np.int64(default)
+            scratch.gain[node] = found - own
+
+
+@inlined
+def goes_left(kind, bin_of, cut, default, listed):
+    """Return whether a row of this bin goes left at a node."""
+    if kind >= LEVELS:
+        own = np.uint64(bin_of)
+        return (((listed[own >> np.uint64(6)] >> (own & np.uint64(63))) & _ONE) == _ONE) != default
+    if kind == GAPS and bin_of == 0:
+        return default
+    return np.int64(bin_of) <= cut
+
+
+@helper
+def _split(node, left, rows, scratch):
+    """Divide the rows of a node between its children, the nodes `left` and `left` + 1."""
+    nodes, order, spare = scratch.nodes, scratch.order, scratch.spare
+    begin, end = nodes[node, _BEGIN], nodes[node, _END]
+    feature = np.uint64(nodes[node, _FEATURE])
+    kind, bins = rows.kinds[feature], rows.bins[feature]
+    cut, default, listed = nodes[node, _CUT], nodes[node, _DEFAULT] == 1, scratch.listed[node]
+    kept, moved = begin, np.int64(0)
+    totals = scratch.totals
+    for k in range(totals.shape[1]):
+        totals[left, k] = 0
+    for i in range(begin, end):
+        row = order[np.uint64(i)]
+        if goes_left(kind, bins[np.uint64(row)], cut, default, listed):
+            order[np.uint64(kept)] = row
+            kept += 1
+            for k in range(np.uint64(totals.shape[1])):
+                totals[left, np.uint64(k)] += scratch.whole[np.uint64(row), np.uint64(k)]
+        else:
+            spare[np.uint64(moved)] = row
+            moved += 1
+    for i in range(moved):
+        order[np.uint64(kept + i)] = spare[np.uint64(i)]
+    for k in range(totals.shape[1]):
+        totals[left + 1, k] = totals[node, k] - totals[left, k]
+    nodes[node, _LEFT], nodes[node, _RIGHT] = left, left + 1
+    nodes[left, _BEGIN], nodes[left, _END] = begin, kept
+    nodes[left + 1, _BEGIN], nodes[left + 1, _END] = kept, end
+    nodes[left, _LEFT], nodes[left + 1, _LEFT] = -1, -1
+
+
+@inlined
+def _grow_tree(rows, rules, units, scratch):
+    """Grow a tree into scratch.nodes; node 0 is the root, and a leaf has no left child (-1)."""
+    nodes, count = scratch.nodes, np.int64(rows.start.shape[0])
+    for i in range(np.uint64(count)):
+        scratch.order[np.uint64(i)] = np.uint32(i)
+    nodes[0, _BEGIN], nodes[0, _END], nodes[0, _LEFT] = 0, count, -1
+    for k in range(scratch.totals.shape[1]):
+        scratch.totals[0, k] = 0
+    for i in range(np.uint64(count)):
+        for k in range(np.uint64(scratch.totals.shape[1])):
+            scratch.totals[0, np.uint64(k)] += scratch.whole[np.uint64(i), np.uint64(k)]
+    _search(0, rows, rules, units, scratch)
+    made = np.int64(1)
+    while (made + 1) >> 1 < rules.leaves:
+        best, gain = np.int64(-1), 0.0
+        for node in range(made):
+            if nodes[node, _LEFT] < 0 and scratch.gain[node] > gain:
+                best, gain = np.int64(node), scratch.gain[node]
+        if best < 0:
+            break
+        _split(best, made, rows, scratch)
+        made += 2
+        if (made + 1) >> 1 < rules.leaves:
+            _search(made - 2, rows, rules, units, scratch)
+            _search(made - 1, rows, rules, units, scratch)
+
+
+@inlined
+def _emit(first, rows, rules, units, scratch, out):
+    """Write the tree in preorder from the node `first` of `out` on, and add the values of its leaves; return its end.
+
+    An entry of the stack is a node, its depth, and the parent of a right child, which is numbered when it is reached.
+    """
+    nodes, stack, outputs = scratch.nodes, scratch.stack, np.uint64(rows.start.shape[1])
+    stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, -1
+    waiting, at = np.int64(1), first
+    while waiting > 0:
+        waiting -= 1
+        node, depth, parent = stack[waiting, 0], stack[waiting, 1], stack[waiting, 2]
+        if parent >= 0:
+            out.right[parent] = np.uint32(at - first)
+        begin, end, inner = nodes[node, _BEGIN], nodes[node, _END], nodes[node, _LEFT] >= 0
+        out.feature[at], out.right[at] = np.int32(nodes[node, _FEATURE] if inner else LEAF), np.uint32(0)
+        out.depth[at], out.rows[at] = np.uint32(depth), np.uint64(end - begin)
+        out.cut[at] = np.int32(nodes[node, _CUT] if inner else 0)
+        out.default[at] = inner and nodes[node, _DEFAULT] == 1
+        out.gain[at] = scratch.gain[node] if inner else 0.0
+        on_levels = inner and rows.kinds[np.uint64(nodes[node, _FEATURE])] >= LEVELS
+        for word in range(WORDS):
+            out.listed[at, word] = scratch.listed[node, word] if on_levels else _ZERO
+        for k in range(outputs):
+            own = np.uint64(k) + np.uint64(k)
+            slope = np.float64(scratch.totals[node, own]) * units[0]
+            curve = np.float64(scratch.totals[node, own + _ONE]) * units[1]
+            out.value[at, np.uint64(k)] = -(rules.rate * (slope / (curve + rules.penalty)))
+        if inner:
+            stack[waiting, 0], stack[waiting, 1], stack[waiting, 2] = nodes[node, _RIGHT], depth + 1, at
+            stack[waiting + 1, 0], stack[waiting + 1, 1], stack[waiting + 1, 2] = nodes[node, _LEFT], depth + 1, -1
+            waiting += 2
+        else:
+            for i in range(begin, end):
+                row = np.uint64(scratch.order[np.uint64(i)])
+                for k in range(outputs):
+                    rows.added[row, np.uint64(k)] += out.value[at, np.uint64(k)]
+        at += 1
+    return at
+
+
+@kernel
+def grow_rounds(rows, rules, first, rounds, scratch, out):
+    """Grow the trees of some rounds of a sequence into `out`.
+
+    rows     SequenceRows; rules: StageRules; scratch: StageScratch
+    first    int64, number of the first of these rounds; rounds: int64, how many
+    out      StageNodes, out
+
+    Cost: for each tree rows * drawn features * depth steps of about 2 ns, and for each node and drawn feature a step of
+    about 5 ns for each bin that has rows.
+    """
+    out.ends[0] = 0
+    for r in range(rounds):
+        units = _find_slopes(rows, rules, scratch)
+        _draw_features(scratch.features, rules.drawn, mix(rules.key ^ mix(np.uint64(first + r) + GOLDEN)))
+        _grow_tree(rows, rules, units, scratch)
+        out.ends[r + 1] = _emit(out.ends[r], rows, rules, units, scratch, out)

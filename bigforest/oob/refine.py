@@ -1,0 +1,318 @@
+"""Grow the boosted stage of a forest on its out-of-bag predictions, and choose the number of its rounds.
+
+1. Sample the rows that the stage uses: all of a small table; scores are the link of their out-of-bag predictions.
+2. Grow the trees of some rounds of all sequences, one task for each (grow/boosted.py).
+3. Evaluate each row by the sequences that do not use it, after each of some numbers of rounds. Repeat from step 2 while
+   the loss is lowest after the last rounds.
+4. Take the number of rounds with the least loss; keep the stage if the loss decreases clearly (`_best`).
+
+Two sequences evaluate a row, and all of them predict. Their noise adds to the loss in inverse proportion to their
+number, L(m) = L + c / m, so the loss of all of them follows from that of the mean of the two, L(2), and the mean loss
+of each alone, L(1).
+
+Losses are added up as whole numbers in buckets of rows, so the choice depends neither on the order of rows nor on the
+distribution of work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import ConfigError, api
+from bigforest.events import Stage, stage
+from bigforest.execution.resources import Resources
+from bigforest.forest.choices import Rounds
+from bigforest.forest.nodes import TreeArrays, join_trees
+from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, BoostedTrees, write_refinement
+from bigforest.grow.boosted import (
+    LEAVES,
+    GrownRounds,
+    StageSample,
+    grow_sequence,
+    in_bags,
+    row_random,
+    row_truth,
+    unit_weights,
+)
+from bigforest.grow.forest import ForestJob
+from bigforest.kernels.refine.apply import LANES
+from bigforest.metrics.classes import log_losses
+from bigforest.oob.accumulator import NumberLoss, number_loss
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.predict.refine import BoostedStage, Link
+from bigforest.sampling.bags import held_out_of
+from bigforest.store.store import Store
+
+# Most classes of a stage, and most rows, scores and cells of its rows.
+MAX_CLASSES = 256
+_MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
+# Numbers of rounds after which growing stops if the least loss was earlier, and those that are evaluated.
+_STEPS = (20, 60, 120)
+_EVALUATED = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 60, 80, 100, 120)
+# Buckets of rows whose losses are compared, and their logarithm to base 2.
+_BUCKET_BITS = 10
+_BUCKETS = 1 << _BUCKET_BITS
+# Standard errors by which the loss must decrease (benchmarks/refine.md).
+_ERRORS = 1.0
+# All log losses of a table together, of 36.05 at most each, are a whole number of 61 bits in steps of this size.
+_LOG_STEPS = 2.0**55
+# Nanoseconds of a row, feature and round of all sequences, measured as in training/plan.py.
+_CELL_NS = 28.0
+# Rows that are evaluated at a time: of this many scores by number of rounds and of this many values.
+_PIECE_SCORES, _PIECE_CELLS = 1 << 19, 1 << 20
+# Stream of the key of a row for its bucket, see grow/boosted.py.
+_BUCKET_STREAM = np.uint64(3)
+
+
+class SampledRows(NamedTuple):
+    """Rows of the table, with their out-of-bag predictions.
+
+    rows         int64 [rows], ascending; only rows that are out of bag for a tree
+    predictions  float64 [rows, classes], probabilities, or [rows, 1] of numbers
+    """
+
+    rows: NDArray[np.int64]
+    predictions: NDArray[np.float64]
+
+
+def refines(config: TrainConfig, classes: int) -> bool:
+    """Return whether a forest may get a boosted stage. classes: of the target; 1 for regression.
+
+    Raises ConfigError where a stage is asked for that is not possible.
+    """
+    possible = config.bootstrap and not config.boosts and classes <= MAX_CLASSES
+    if isinstance(config.refine, int) and not possible:
+        raise ConfigError(
+            f"{api('refine')} supports up to {MAX_CLASSES} classes, and the target has {classes}; drop it"
+        )
+    return config.refine != "off" and possible
+
+
+def sample_share(rows: int, features: int, outputs: int) -> float:
+    """Return the share of the rows that a stage uses, by the shape of the table."""
+    return min(1.0, min(_MAX_ROWS, _MAX_SCORES // outputs, _MAX_CELLS // features) / rows)
+
+
+def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+    """Return the estimate of growing and evaluating the stage, one or more sequences at once."""
+    fixed, task = _needs(shape, config)
+    return MemoryEstimate("refine", fixed + _at_once(shape, config, resources) * task, fixed + task)
+
+
+def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:
+    """Return the estimated time of the stage on one thread, with the rounds that most forests need."""
+    share = sample_share(shape.rows, shape.features, shape.classes if shape.classes > 2 else 1)
+    rounds = config.refine if isinstance(config.refine, int) else _STEPS[1]
+    return share * shape.rows * rounds * shape.features * max(1, shape.classes - 1) ** 0.5 * _CELL_NS
+
+
+def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+    """Return the bytes of the sampled rows and all trees, and those of a task."""
+    outputs = shape.classes if shape.classes > 2 else 1
+    share = sample_share(shape.rows, shape.features, outputs)
+    rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)
+    trees = SEQUENCES * _steps(config)[-1] * (2 * LEAVES - 1) * (100 + 8 * outputs)
+    kept = 8 * rows * (outputs * (2 + SEQUENCES) + shape.classes + 1) + 3 * trees
+    task = rows * (shape.features + 80 * outputs + 48) + 16 * max(shape.rows // 8, shape.codes)
+    piece = 8 * 4 * _PIECE_SCORES + 16 * (_PIECE_CELLS + LANES * shape.features)
+    return BASE_BYTES + kept, max(task, piece)
+
+
+def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
+    """Return the number of tasks of a process at once: as many as fit in its memory."""
+    fixed, task = _needs(shape, config)
+    fitting = resources.workers if resources.memory is None else (resources.memory - fixed) // task
+    return max(1, min(resources.workers, SEQUENCES, fitting))
+
+
+def _steps(config: TrainConfig) -> tuple[int, ...]:
+    """Return the numbers of rounds after which the stage is evaluated and may stop growing."""
+    return (config.refine,) if isinstance(config.refine, int) else _STEPS
+
+
+def grow_refinement(job: ForestJob, sampled: SampledRows) -> tuple[BoostedTrees | None, Rounds]:
+    """Grow the stage of a forest and write its file, if it is kept. Return its trees, and how rounds were selected."""
+    store, config, directory, resources, listener = job
+    link, fixed = Link(store.spec, config), isinstance(config.refine, int)
+    used = _not_held_out(store, config, sampled)
+    if len(store.spec.target.classes) == 1 or not used.rows.size:
+        return None, Rounds()
+    if not in_bags(store, config, used.rows).any(axis=1).all():
+        return None, Rounds()
+    sample = StageSample(used.rows, link.scores(used.predictions), link.loss)
+    executor = resources.executor(_at_once(store.shape, config, resources))
+    grown: list[list[GrownRounds]] = [[] for _ in range(SEQUENCES)]
+    pieces, done, tried = _pieces(store, sample), 0, [0]
+    losses = np.zeros((_BUCKETS, 1), np.int64)
+    with stage("refine", SEQUENCES * _steps(config)[-1], "trees", listener) as progress:
+        for rounds in _steps(config):
+            more = rounds - done
+            own = [(number, done, more, one[-1].added if one else None) for number, one in enumerate(grown)]
+            shared = (store, config, sample)
+            found = executor.gather(grow_sequence, own, partial(_advance, progress, more), shared, even=True)
+            for one, further in zip(grown, found, strict=True):
+                one.append(further)
+            done = rounds
+            tried = [0, done] if fixed else [0, *(number for number in _EVALUATED if number <= done)]
+            evaluated = (store, config, used, _boosted(grown, done)[0], tuple(tried))
+            losses = np.sum(executor.gather(bucket_losses, pieces, None, evaluated, even=True), axis=0)
+            if tried[_best(losses, 0.0)] <= 0.75 * done:
+                break
+    chosen = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
+    if not chosen.amount:
+        return None, chosen
+    boosted, trees, value = _boosted(grown, int(chosen.amount))
+    write_refinement(directory, trees, value, boosted.rounds, job.header())
+    return boosted, chosen
+
+
+def _advance(progress: Stage, trees: int, _: int) -> None:
+    progress.advance(trees)
+
+
+def _not_held_out(store: Store, config: TrainConfig, sampled: SampledRows) -> SampledRows:
+    """Return the rows that are not held out for calibration."""
+    if config.calibration is None or not sampled.rows.size:
+        return sampled
+    first = int(sampled.rows[0])
+    held = held_out_of(store, config, first, int(sampled.rows[-1]) + 1)
+    assert held is not None
+    kept = ~held[sampled.rows - first]
+    return SampledRows(sampled.rows[kept], sampled.predictions[kept])
+
+
+def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
+    """Return ranges of sampled rows that are evaluated at a time."""
+    size, outputs = sample.start.shape
+    step = min(_PIECE_SCORES // (outputs * len(_EVALUATED)), _PIECE_CELLS // len(store.spec.features))
+    step = max(LANES, step)
+    return [(first, min(first + step, size)) for first in range(0, size, step)]
+
+
+def _boosted(
+    grown: Sequence[Sequence[GrownRounds]], rounds: int
+) -> tuple[BoostedTrees, TreeArrays, NDArray[np.float64]]:
+    """Return the first rounds of all sequences, and their nodes with the value of each."""
+    pieces, values = [], []
+    for sequence in grown:
+        trees = join_trees([one.trees for one in sequence])
+        size = int(trees.starts[rounds])
+        pieces.append(trees.rows(0, size))
+        values.append(np.concatenate([one.value for one in sequence])[:size])
+    trees, value = join_trees(pieces), np.concatenate(values)
+    shared = (trees.feature, trees.right, trees.threshold, trees.default_left, trees.levels)
+    return BoostedTrees(rounds, trees.starts[:-1], *shared, value), trees, value
+
+
+def bucket_losses(
+    store: Store,
+    config: TrainConfig,
+    used: SampledRows,
+    trees: BoostedTrees,
+    tried: tuple[int, ...],
+    begin: int,
+    end: int,
+) -> NDArray[np.int64]:
+    """Task: return the losses of the sampled rows `begin` to before `end`, summed in buckets of rows, by each number of
+    rounds, as whole numbers, int64 [_BUCKETS, tried]."""
+    rows, predictions = used.rows[begin:end], used.predictions[begin:end]
+    link, spec = Link(store.spec, config), store.spec
+    boosted = BoostedStage(link, trees, trees.used)
+    truth, start = row_truth(store, rows), link.scores(predictions)
+    loss = number_loss(store, config)
+    alone = np.zeros((len(tried), LEFT_OUT, rows.size, link.outputs))
+    seen = np.zeros(rows.size, np.int64)  # sequences so far that do not use the row
+    tiles = row_tiles(store, rows, trees.used)
+    for sequence, in_bag in enumerate(in_bags(store, config, rows)):
+        here = np.flatnonzero(~in_bag)
+        own, total = np.ascontiguousarray(tiles[:, :, here]), np.zeros((here.size, link.outputs))
+        for place, (before, number) in enumerate(pairwise(tried), start=1):
+            total += boosted.sums(own, here.size, sequence, range(before, number))
+            alone[place, seen[here], here] = total
+        seen[here] += 1
+    found = np.empty((rows.size, len(tried)))
+    found[:, 0] = _losses(spec.target.is_regression, loss, truth, predictions)
+    for place in range(1, len(tried)):
+        of = [alone[place].mean(axis=0), *alone[place]]
+        both, *singles = (_stage_losses(link, loss, truth, start + added, predictions.shape) for added in of)
+        noise = np.mean(singles, axis=0) - both
+        found[:, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
+    factor = spec.weight_unit if spec.target.is_regression else _LOG_STEPS / spec.total_weight
+    weight = unit_weights(store, rows) / spec.weight_unit * factor
+    most = 2.0**61 / spec.rows if spec.target.is_regression else np.inf
+    whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
+    bucket = row_random(store, config, rows, _BUCKET_STREAM) >> np.uint64(64 - _BUCKET_BITS)
+    sums = np.zeros((_BUCKETS, len(tried)), np.int64)
+    np.add.at(sums, bucket.astype(np.int64), whole)
+    return sums
+
+
+def _stage_losses(
+    link: Link, loss: NumberLoss, truth: NDArray[np.float64], scores: NDArray[np.float64], shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return the losses of rows with these scores; shape: of their predictions."""
+    predictions = np.empty(shape)
+    link.put_predictions(scores, predictions)
+    return _losses(shape[1] == 1, loss, truth, predictions)
+
+
+def _losses(
+    numbers: bool, loss: NumberLoss, truth: NDArray[np.float64], predictions: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the loss of each row, float64 [rows]."""
+    if numbers:
+        return loss.of(truth, predictions[:, 0])
+    return log_losses(predictions[np.arange(truth.size), truth.astype(np.int64)])
+
+
+def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the values of some rows as a tile of prediction, float64 [1, features, rows]: NaN is missing, and the
+    values of categories are the codes of their levels."""
+    found = np.empty((1, features.size, rows.size))
+    for place, feature in enumerate(features.tolist()):
+        codes = store.feature_codes(feature)[rows]
+        found[0, place] = codes if store.spec.features[feature].splits_on_levels else store.low(feature)[codes]
+    return found
+
+
+def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool) -> Rounds:
+    """Return the number of rounds that the losses choose, or the last one where it is given (fixed)."""
+    weight = store.spec.weight_unit if store.spec.target.is_regression else _LOG_STEPS / store.spec.total_weight
+    numbers = store.spec.target.is_regression
+
+    def mean(whole: int) -> float:
+        found = max(0.0, whole / weight / store.spec.total_weight)
+        return found / unit / unit if numbers else found
+
+    one, two = losses[::2], losses[1::2]
+    last = len(tried) - 1
+    crossed = int(one[:, last if fixed else _best(two, _ERRORS)].sum())
+    crossed += int(two[:, last if fixed else _best(one, _ERRORS)].sum())
+    amount = tried[last if fixed else _best(losses, _ERRORS)]
+    return Rounds(
+        float(amount), tuple(map(float, tried)), tuple(mean(int(own)) for own in losses.sum(axis=0)), mean(crossed)
+    )
+
+
+def _best(losses: NDArray[np.int64], errors: float) -> int:
+    """Return the place of the number of rounds with the least loss; 0 unless it is lower by some standard errors.
+
+    losses  int64 [buckets, tried], the first without a stage
+
+    The standard error is that of the sum of the differences of the buckets, which are as good as single rows where
+    there are many, and hold whole groups.
+    """
+    best = int(losses.sum(axis=0).argmin())
+    gains = (losses[:, 0] - losses[:, best]).astype(np.float64)
+    gain, used = float(gains.sum()), np.count_nonzero(losses[:, 0])
+    variance = float((gains * gains).sum()) - gain * gain / max(1, int(used))
+    error = math.sqrt(max(0.0, variance))
+    return best if gain > errors * error else 0

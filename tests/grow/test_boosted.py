@@ -1,0 +1,175 @@
+"""Sequences of the boosted stage against slow, plain ones: bags, trees, and what they add to rows."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest as bf
+from bigforest.forest.refinement import BoostedTrees
+from bigforest.grow.boosted import GrownRounds, StageSample, grow_sequence, in_bags
+from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
+from bigforest.oob.refine import row_tiles
+from bigforest.predict.refine import BoostedStage, Link
+from tests.naive import refine as naive
+from tests.naive.rng import stream_key
+from tests.thorough import examples
+
+LOSSES = {"squared": SQUARED, "logistic": LOGISTIC, "softmax": SOFTMAX, "poisson": POISSON}
+SCORES = st.one_of(st.sampled_from([0.0, -0.0, 700.0, -700.0, 1e308, -1e308]), st.floats(-50.0, 50.0))
+
+
+@given(st.lists(SCORES, min_size=1, max_size=4))
+def test_inverse_link__has_the_bits_of_the_plain_one_and_is_right(scores: list[float]) -> None:
+    for name, loss in LOSSES.items():
+        own = scores if name == "softmax" else scores[:1]
+        found = np.empty((1, 2 if name == "logistic" else len(own)))
+        inverse_link(loss, np.array([own]), found)
+        assert found[0].tolist() == naive.inverse(name, own)
+    exact = math.exp(min(max(scores[0], -700.0), 700.0))
+    assert abs(naive.inverse("poisson", scores[:1])[0] - exact) <= 2 * math.ulp(exact)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=2))
+def test_link__has_the_bits_of_the_plain_one(shares: list[float]) -> None:
+    for name, loss in LOSSES.items():
+        found = np.empty((1, 1 if name == "logistic" else 2))
+        if name in ("softmax", "logistic"):
+            link(loss, np.array([shares]), 2.0**-10, found)
+            assert found[0].tolist() == naive.link(name, shares, 2.0**-10)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[str, pl.DataFrame]:
+    """A loss, and a table of few rows with ties, missing values and levels."""
+    rows = draw(st.integers(40, 90))
+    loss = draw(st.sampled_from(sorted(LOSSES)))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    values = draw(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=20, unique=True))
+    columns: dict[str, Any] = {}
+    for place in range(draw(st.integers(1, 3))):
+        cells = random.choice(values, rows)
+        columns[f"x{place}"] = [
+            None if gone else cell
+            for cell, gone in zip(
+                cells.tolist(), (random.random(rows) < draw(st.sampled_from([0.0, 0.3]))), strict=True
+            )
+        ]
+    if draw(st.booleans()):
+        names = np.array(["a", "b", "c", "d", "e", None], object)[: draw(st.integers(2, 6))]
+        columns["level"] = random.choice(names, rows).tolist()
+    if loss in ("logistic", "softmax"):
+        classes = 2 if loss == "logistic" else 3
+        columns["y"] = [*range(classes), *random.integers(0, classes, rows - classes).tolist()]
+    else:
+        columns["y"] = (random.poisson(2.0, rows) + (0.0 if loss == "poisson" else 0.25)).tolist()
+    if draw(st.booleans()):
+        columns["w"] = random.integers(1, 4, rows).tolist()
+    return loss, pl.DataFrame(columns)
+
+
+@settings(max_examples=examples(150))
+@given(tables(), st.integers(0, 5))
+def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFrame], sequence: int) -> None:
+    loss, table = given
+    weighted = "w" in table.columns
+    options = {"task": "regression" if loss in ("squared", "poisson") else "classification"}
+    options |= {"weight": "w"} if weighted else {}
+    config = bf.TrainConfig.of(seed=3, impurity="poisson" if loss == "poisson" else None, **options)
+    with TemporaryDirectory() as folder:
+        store = bf.encode_store(table, Path(folder) / "t.store", target="y", **options)
+        rows = np.arange(store.rows)
+        outputs = 3 if loss == "softmax" else 1
+        start = np.random.default_rng(1).normal(size=(rows.size, outputs))
+        sample = StageSample(rows, start, LOSSES[loss])
+        first = grow_sequence(store, config, sample, sequence, 0, 2, None)
+        then = grow_sequence(store, config, sample, sequence, 2, 1, first.added)
+        used = np.flatnonzero(in_bags(store, config, rows)[sequence])
+        assert [sequence not in naive.left_out(3, row) for row in range(rows.size)] == in_bags(store, config, rows)[
+            sequence
+        ].tolist()
+        cells = [row_tiles(store, rows, np.array([place]))[0, 0] for place in range(len(store.spec.features))]
+        truth = [float(y) for y in table["y"]]
+        weight = (table["w"] * (rows.size / table["w"].sum())).to_list() if weighted else [1.0] * rows.size
+        columns = [
+            naive.Column([_cell(own[i], feature) for i in used], feature.splits_on_levels, feature.has_gaps)
+            for own, feature in zip(cells, store.spec.features, strict=True)
+        ]
+        trees, added = naive.grow(
+            columns,
+            [truth[i] for i in used],
+            [weight[i] for i in used],
+            start[used].tolist(),
+            loss,
+            stream_key(3, naive.PURPOSE_REFINE, 2, sequence),
+            3,
+            10,
+        )
+        category = [feature.splits_on_levels for feature in store.spec.features]
+        assert then.added.tolist() == added
+        for grown, some in ((first, trees[:2]), (then, trees[2:])):
+            assert _as_written(grown, category) == [list(_preorder(tree)) for tree in some]
+        _check_sums(store, config, first, trees[:2], cells, category)
+
+
+def _cell(value: float, feature: Any) -> float | int | None:
+    """A cell as the plain trees have it; code 0 of a category with missing values is None."""
+    if feature.splits_on_levels:
+        return None if feature.missing and value == 0 else int(value)
+    return None if math.isnan(value) else float(value)
+
+
+def _preorder(tree: naive.Tree) -> Any:
+    listed = sorted(0 if level is None else level for level in tree.listed)
+    yield tree.feature, repr(tree.threshold), tree.default_left, listed, tree.rows, tree.value
+    for child in (tree.left, tree.right):
+        if child is not None:
+            yield from _preorder(child)
+
+
+def _as_written(grown: GrownRounds, category: list[bool]) -> list[list[Any]]:
+    """Nodes of each tree, with codes of levels; 0 is missing."""
+    trees, found = grown.trees, []
+    for node in range(trees.feature.size):
+        feature = int(trees.feature[node])
+        listed: list[int] = []
+        if trees.levels is not None:
+            listed = trees.levels.code[trees.levels.start[node] : trees.levels.start[node + 1]].tolist()
+        found.append(
+            (
+                None if feature < 0 else feature,
+                repr(float(trees.threshold[node])),
+                bool(trees.default_left[node]),
+                listed,
+                int(trees.weight[node]),
+                grown.value[node].tolist(),
+            )
+        )
+    return [found[begin:end] for begin, end in zip(trees.starts[:-1], trees.starts[1:], strict=True)]
+
+
+def _check_sums(store: Any, config: Any, grown: GrownRounds, trees: Any, cells: Any, category: list[bool]) -> None:
+    """Every row of the table gets the values of its leaves, from float64 and float32 tiles where these are exact."""
+    shared = (grown.trees.feature, grown.trees.right, grown.trees.threshold, grown.trees.default_left)
+    boosted = BoostedTrees(2, grown.trees.starts[:-1], *shared, grown.trees.levels, grown.value)
+    places = np.arange(len(category))
+    stage = BoostedStage(Link(store.spec, config), boosted, places)
+    tiles = row_tiles(store, np.arange(store.rows), places)
+    rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
+    expected = []
+    for row in rows:
+        total = [0.0] * grown.value.shape[1]
+        for tree in trees:
+            total = [a + v for a, v in zip(total, naive.add(tree, row, category), strict=True)]
+        expected.append(total)
+    assert stage.sums(tiles, store.rows, 0).tolist() == expected
+    narrow = tiles.astype(np.float32)
+    if np.array_equal(narrow, tiles, equal_nan=True):
+        assert stage.sums(narrow, store.rows, 0).tolist() == expected

@@ -1,0 +1,324 @@
+"""The boosted stage, slow and plain: sums are Python integers, and scores float64 in the order of the kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from tests.naive.rng import GOLDEN, MASK, mix, stream_key
+from tests.naive.split import logarithm, threshold_between
+
+PURPOSE_REFINE = 9
+RATE, LEAVES, PENALTY, SMOOTH = 0.1, 15, 1.0, 10.0
+PAIRS = list(combinations(range(6), 2))
+
+Row = Sequence[float | int | None]
+
+
+class Column(NamedTuple):
+    """Cells of a feature: numbers, or levels, and None for missing. gaps: cells of the table may be missing."""
+
+    cells: Sequence[float | int | None]
+    category: bool
+    gaps: bool
+
+
+class Tree(NamedTuple):
+    """A node with its rows: a leaf without a feature."""
+
+    rows: int
+    value: list[float]
+    feature: int | None = None
+    threshold: float = math.nan
+    default_left: bool = False
+    listed: frozenset[int | None] = frozenset()
+    left: Tree | None = None
+    right: Tree | None = None
+
+    def goes_left(self, cell: float | int | None, category: bool) -> bool:
+        """Whether a cell of the feature goes to the left child."""
+        if category:
+            return (cell in self.listed) != self.default_left
+        return self.default_left if cell is None else cell <= self.threshold
+
+
+def left_out(seed: int, number: int) -> tuple[int, int]:
+    """The sequences that do not use the row, or the group, of this number."""
+    key = stream_key(seed, PURPOSE_REFINE, 0, 0)
+    random = mix((key + (number + 1) * GOLDEN) & MASK)
+    return PAIRS[(random >> 32) * len(PAIRS) >> 32]
+
+
+def exponential(x: float) -> float:
+    """e**x by the rational function of fdlibm, from operations in a fixed order."""
+    x = min(max(x, -700.0), 700.0)
+    k = int(x * 1.44269504088896338700e00 + (0.5 if x >= 0.0 else -0.5))
+    high, low = x - k * 6.93147180369123816490e-01, k * 1.90821492927058770002e-10
+    r = high - low
+    t, series = r * r, 0.0
+    for factor in (
+        *(4.13813679705723846039e-08, -1.65339022054652515390e-06, 6.61375632143793436117e-05),
+        *(-2.77777777770155933842e-03, 1.66666666666666019037e-01),
+    ):
+        series = series * t + factor
+    c = r - t * series
+    return math.ldexp(1.0 - ((low - (r * c) / (2.0 - c)) - high), k)
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    powers = [exponential(score - max(scores)) for score in scores]
+    total = 0.0
+    for power in powers:
+        total += power
+    return [power / total for power in powers]
+
+
+def link(loss: str, prediction: Sequence[float], least: float) -> list[float]:
+    """The scores of a prediction: a number, or probabilities."""
+    if loss == "squared":
+        return list(prediction)
+    if loss == "logistic":
+        return [logarithm(max(prediction[1], least)) - logarithm(max(prediction[0], least))]
+    return [logarithm(max(share, least)) for share in prediction]
+
+
+def inverse(loss: str, scores: Sequence[float]) -> list[float]:
+    """The prediction of scores."""
+    if loss == "squared":
+        return list(scores)
+    if loss == "logistic":
+        return [1.0 / (1.0 + exponential(sign * scores[0])) for sign in (1, -1)]
+    return softmax(scores) if loss == "softmax" else [exponential(scores[0])]
+
+
+def slopes(loss: str, scores: Sequence[float], truth: float, weight: float) -> list[tuple[float, float]]:
+    """Gradient and curvature of the loss of a row by each score."""
+    if loss == "squared":
+        return [(weight * (scores[0] - truth), weight)]
+    if loss == "logistic":
+        p = 1.0 / (1.0 + exponential(-scores[0]))
+        return [(weight * (p - truth), weight * (p * (1.0 - p)))]
+    if loss == "poisson":
+        mean = exponential(scores[0])
+        return [(weight * (mean - truth), weight * mean)]
+    return [
+        (weight * (p - (1.0 if k == truth else 0.0)), weight * (p * (1.0 - p))) for k, p in enumerate(softmax(scores))
+    ]
+
+
+class _Sums(NamedTuple):
+    """Slopes of some rows as whole numbers, and their units."""
+
+    gradient: list[int]
+    curvature: list[int]
+    rows: int
+
+    @classmethod
+    def of(cls, whole: Sequence[Sequence[tuple[int, int]]], outputs: int) -> _Sums:
+        return cls(*([sum(row[k][part] for row in whole) for k in range(outputs)] for part in (0, 1)), len(whole))
+
+    def less(self, other: _Sums) -> _Sums:
+        pairs = zip(self[:2], other[:2], strict=True)
+        return _Sums(*([a - b for a, b in zip(*pair, strict=True)] for pair in pairs), self.rows - other.rows)
+
+
+def _scores(sides: Sequence[_Sums], units: tuple[float, float], penalty: float) -> float:
+    found = 0.0
+    for k in range(len(sides[0].gradient)):
+        for side in sides:
+            slope = side.gradient[k] * units[0]
+            found += slope * slope / (side.curvature[k] * units[1] + penalty)
+    return found
+
+
+def grow(
+    columns: Sequence[Column],
+    truth: Sequence[float],
+    weight: Sequence[float],
+    start: Sequence[Sequence[float]],
+    loss: str,
+    key: int,
+    rounds: int,
+    least: int,
+) -> tuple[list[Tree], list[list[float]]]:
+    """Trees of a sequence from the first round on, and the sums of their values for each row."""
+    size, outputs = len(truth), len(start[0])
+    added = [[0.0] * outputs for _ in range(size)]
+    trees = []
+    drawn = max(1, round(0.7 * len(columns)))
+    for number in range(rounds):
+        found = [
+            slopes(loss, [s + a for s, a in zip(start[i], added[i], strict=True)], truth[i], weight[i])
+            for i in range(size)
+        ]
+        units, whole = [], [[[0, 0] for _ in range(outputs)] for _ in range(size)]
+        for part in (0, 1):
+            total = 0.0
+            for row in found:
+                for pair in row:
+                    total += abs(pair[part])
+            exponent = math.frexp(max(total, 1e-290))[1] - 52
+            units.append(math.ldexp(1.0, exponent))
+            for i, row in enumerate(found):
+                for k, pair in enumerate(row):
+                    whole[i][k][part] = int(pair[part] * math.ldexp(1.0, -exponent))
+        order, state = list(range(len(columns))), mix(key ^ mix((number + GOLDEN) & MASK))
+        for place in range(drawn):
+            state = (state + GOLDEN) & MASK
+            other = place + ((mix(state) >> 32) * (len(order) - place) >> 32)
+            order[place], order[other] = order[other], order[place]
+        pairs = [[(one[0], one[1]) for one in row] for row in whole]
+        tree, values = _grow_tree(columns, order[:drawn], pairs, (units[0], units[1]), least, outputs)
+        trees.append(tree)
+        for i in range(size):
+            added[i] = [a + v for a, v in zip(added[i], values[i], strict=True)]
+    return trees, added
+
+
+class _Node:
+    """A node under construction."""
+
+    def __init__(self, rows: list[int], total: _Sums) -> None:
+        self.rows, self.total = rows, total
+        self.best: tuple[float, int, Tree] | None = None  # gain, feature, and a node with the rule
+        self.children: tuple[_Node, _Node] | None = None
+
+
+def _grow_tree(
+    columns: Sequence[Column],
+    features: Sequence[int],
+    whole: Sequence[Sequence[tuple[int, int]]],
+    units: tuple[float, float],
+    least: int,
+    outputs: int,
+) -> tuple[Tree, list[list[float]]]:
+    def made(rows: list[int]) -> _Node:
+        node = _Node(rows, _Sums.of([whole[i] for i in rows], outputs))
+        node.best = _best(columns, features, whole, node, units, least, outputs)
+        return node
+
+    nodes = [made(list(range(len(whole))))]
+    while sum(node.children is None for node in nodes) < LEAVES:
+        open_nodes = [node for node in nodes if node.children is None and node.best is not None]
+        if not open_nodes:
+            break
+        node = max(open_nodes, key=lambda node: node.best[0] if node.best else 0.0)  # the first of the largest
+        assert node.best is not None
+        _, feature, rule = node.best
+        left = [i for i in node.rows if rule.goes_left(columns[feature].cells[i], columns[feature].category)]
+        right = [i for i in node.rows if i not in set(left)]
+        node.children = made(left), made(right)
+        nodes += node.children
+    values: list[list[float]] = [[] for _ in whole]
+
+    def finished(node: _Node) -> Tree:
+        value = [
+            -(RATE * (gradient * units[0] / (curvature * units[1] + PENALTY)))
+            for gradient, curvature in zip(node.total.gradient, node.total.curvature, strict=True)
+        ]
+        if node.children is None:
+            for i in node.rows:
+                values[i] = value
+            return Tree(len(node.rows), value)
+        assert node.best is not None
+        left, right = map(finished, node.children)
+        return node.best[2]._replace(rows=len(node.rows), value=value, left=left, right=right)
+
+    return finished(nodes[0]), values
+
+
+def _best(
+    columns: Sequence[Column],
+    features: Sequence[int],
+    whole: Sequence[Sequence[tuple[int, int]]],
+    node: _Node,
+    units: tuple[float, float],
+    least: int,
+    outputs: int,
+) -> tuple[float, int, Tree] | None:
+    own = _scores([node.total], units, PENALTY)
+    best, found = own, None
+    size = len(node.rows)
+    for feature in features:
+        column = columns[feature]
+        cells = {i: column.cells[i] for i in node.rows}
+
+        def tried(left: list[int], penalty: float) -> float:
+            """The score of a split that leaves these rows on the left."""
+            if not least <= len(left) <= size - least:
+                return -math.inf
+            one = _Sums.of([whole[i] for i in left], outputs)
+            return _scores([one, node.total.less(one)], units, penalty)
+
+        if column.category:
+            levels = sorted(set(cells.values()), key=lambda level: (level is not None, level or 0))
+            sums = {level: _Sums.of([whole[i] for i in node.rows if cells[i] == level], outputs) for level in levels}
+            levels = _ordered(sums, units)
+            for count in range(1, len(levels)):
+                left = [i for i in node.rows if cells[i] in levels[:count]]
+                score = tried(left, PENALTY + SMOOTH)
+                if score > best:
+                    default = 2 * len(left) >= size
+                    listed = frozenset(levels[count:] if default else levels[:count])
+                    best, found = score, (feature, Tree(0, [], feature, math.nan, default, listed))
+            continue
+        values = sorted({cell for cell in column.cells if cell is not None})  # of the sequence, not of the node
+        missing = [i for i in node.rows if cells[i] is None]
+        for missing_left in (True, False) if missing else (True,):
+            for value in sorted({cell for cell in cells.values() if cell is not None}):
+                left = [i for i in node.rows if (missing_left if cells[i] is None else cells[i] <= value)]
+                score = tried(left, PENALTY)
+                if score > best:
+                    above = [other for other in values if other > value]
+                    threshold = threshold_between(value, above[0]) if above else math.inf
+                    default = missing_left if missing else 2 * len(left) >= size
+                    best, found = score, (feature, Tree(0, [], feature, threshold, default))
+    return None if found is None else (best - own, *found)
+
+
+def _ordered(sums: dict[int | None, _Sums], units: tuple[float, float]) -> list[int | None]:
+    """The levels by gradient over curvature of the output by which they differ most."""
+
+    def of(level: int | None, k: int) -> tuple[float, float]:
+        return sums[level].gradient[k] * units[0], sums[level].curvature[k] * units[1] + SMOOTH
+
+    differences = []
+    for k in range(len(next(iter(sums.values())).gradient)):
+        total = 0.0
+        for level in sums:
+            slope, curve = of(level, k)
+            total += slope * slope / curve
+        differences.append(total)
+    chosen = differences.index(max(differences))
+    return sorted(sums, key=lambda level: of(level, chosen)[0] / of(level, chosen)[1])  # stable
+
+
+def add(tree: Tree, row: Row, category: Sequence[bool]) -> list[float]:
+    """What a tree adds to the scores of a row."""
+    while tree.feature is not None:
+        assert tree.left is not None
+        assert tree.right is not None
+        side = tree.goes_left(row[tree.feature], category[tree.feature])
+        tree = tree.left if side else tree.right
+    return tree.value
+
+
+def refined(
+    loss: str,
+    prediction: Sequence[float],
+    least: float,
+    sequences: Sequence[Sequence[Tree]],
+    row: Row,
+    category: Sequence[bool],
+) -> list[float]:
+    """The prediction of a row, corrected by the mean of some sequences."""
+    scores = link(loss, prediction, least)
+    total = [0.0] * len(scores)
+    for trees in sequences:
+        own = [0.0] * len(scores)
+        for tree in trees:
+            own = [a + v for a, v in zip(own, add(tree, row, category), strict=True)]
+        total = [t + o for t, o in zip(total, own, strict=True)]
+    return inverse(loss, [score + t / len(sequences) for score, t in zip(scores, total, strict=True)])

@@ -1,0 +1,276 @@
+"""Forests with a boosted stage: predictions and report against plain ones, all ways of training, and refusals."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bigforest as bf
+from bigforest.errors import ConfigError, FormatError
+from bigforest.events import Event, StageAdvanced
+from bigforest.forest.files import write_table
+from bigforest.forest.format import REFINEMENT
+from bigforest.forest.refinement import FILE, KIND
+from bigforest.sampling.bags import are_held_out
+from tests.naive import refine as naive
+
+ROWS = 240
+
+
+def table(rows: int = ROWS, seed: int = 0) -> pl.DataFrame:
+    """Numbers, levels and gaps, with targets of each kind whose signal is additive."""
+    draw = np.random.default_rng(seed)
+    x = draw.random((rows, 4)).round(2)
+    level = draw.integers(0, 5, rows)
+    signal = 2.0 * x[:, 0] + x[:, 1] - x[:, 2] + 0.4 * level
+    noise = draw.normal(size=rows) * 0.2
+    frame = pl.DataFrame({f"x{place}": x[:, place] for place in range(4)})
+    return frame.with_columns(
+        x3=pl.when(pl.Series(draw.random(rows) < 0.2)).then(None).otherwise(pl.col("x3")),
+        level=pl.Series([None if one == 4 else f"l{one}" for one in level.tolist()]),
+        number=pl.Series(signal + noise),
+        count=pl.Series(draw.poisson(np.exp(signal / 2)).astype(float)),
+        two=pl.Series(np.where(signal + noise > np.median(signal), "yes", "no")),
+        three=pl.Series(np.digitize(signal + noise, np.quantile(signal, [0.3, 0.7]))),
+        w=pl.Series(draw.integers(1, 5, rows)),
+        g=pl.Series(draw.integers(0, 40, rows)),
+    )
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "numbers": {"target": "number", "calibration": 0.2},
+    "numbers, poisson, groups": {"target": "count", "impurity": "poisson", "task": "regression", "group": "g"},
+    "two classes, weights": {"target": "two", "weight": "w"},
+    "three classes, oblique": {"target": "three", "family": "sparse-oblique", "class_weight": "balanced"},
+    "three classes, hard votes": {"target": "three", "vote": "hard", "task": "classification"},
+    "numbers, ranks": {"target": "number", "family": "rotation", "ranks": True},
+}
+LOSSES = {"number": "squared", "count": "poisson", "two": "logistic", "three": "softmax"}
+OPTIONS: dict[str, Any] = {"trees": 12, "refine": 3, "seed": 5, "threads": 1}
+
+
+def of_case(name: str, **more: Any) -> tuple[pl.DataFrame, str, dict[str, Any]]:
+    """The table, target and options of a case."""
+    options = {**OPTIONS, **CASES[name], **more}
+    target = options.pop("target")
+    used = [target, "x0", "x1", "x2", *(options[own] for own in ("weight", "group") if own in options)]
+    used += [] if options.get("ranks") else ["x3"]
+    used += [] if "family" in options else ["level"]
+    return table().select(used), target, options
+
+
+def predictions(forest: bf.Forest, data: Any) -> np.ndarray[Any, Any]:
+    """Class probabilities, or numbers as a column, [rows, outputs]."""
+    if forest.is_regression:
+        return forest.predict(data)["prediction"].to_numpy()[:, None]
+    return forest.predict_proba(data).select(f"p_{label}" for label in forest.classes).to_numpy()
+
+
+def trees_of(forest: bf.Forest) -> list[list[naive.Tree]]:
+    """The trees of each sequence, from the table of their nodes."""
+
+    def made(nodes: list[dict[str, Any]], number: int) -> naive.Tree:
+        node = nodes[number]
+        if node["kind"] == "leaf":
+            return naive.Tree(node["weight"], node["values"])
+        feature = forest.spec.feature_names.index(node["feature"])
+        rule = (feature, node["threshold"], node["default_left"], frozenset(node["levels"] or ()))
+        children = made(nodes, node["left"]), made(nodes, node["right"])
+        return naive.Tree(node["weight"], node["values"], *rule, *children)
+
+    found: list[list[naive.Tree]] = []
+    for (sequence, _), nodes in forest.refinement.group_by("sequence", "round", maintain_order=True):
+        found += [[]] if sequence == len(found) else []
+        found[-1].append(made(nodes.to_dicts(), 0))
+    return found
+
+
+def cells(forest: bf.Forest, data: pl.DataFrame) -> tuple[list[list[Any]], list[bool]]:
+    """Rows as trees see them, and which features have levels: filled, or as ranks, if the forest has these."""
+    category = [feature.splits_on_levels for feature in forest.spec.features]
+    columns = []
+    for place, feature in enumerate(forest.spec.features):
+        own = data[feature.name].to_list()
+        if feature.is_filled:
+            own = [feature.fill if cell is None else cell for cell in own]
+        if forest.ranks is not None:
+            own = forest.ranks.of(place, np.array(own, float)).tolist()
+        columns.append(own)
+    return [list(row) for row in zip(*columns, strict=True)], category
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refined__predictions_and_report_are_those_of_the_plain_stage(name: str) -> None:
+    data, target, options = of_case(name)
+    forest = bf.train(data, target, **options)
+    plain = forest.unrefined()
+    assert (forest.rounds.amount, plain.rounds.amount, plain.unrefined()) == (3.0, 0.0, plain)
+    loss, sequences = LOSSES[target], trees_of(forest)
+    rows, category = cells(forest, data)
+    least = 2.0**-16 * forest.spec.target.offset if loss == "poisson" else 2.0**-10
+    expected = [
+        naive.refined(loss, share, least, sequences, row, category)
+        for share, row in zip(predictions(plain, data).tolist(), rows, strict=True)
+    ]
+    assert predictions(forest, data).tolist() == expected
+    # The report: its rows are of the sequences that leave them out.
+    before = bf.train(data, target, **options | {"refine": "off"}).oob.rows.collect()
+    after = forest.oob.rows.collect()
+    shares = [name for name in after.columns if name.startswith("p_")] or ["prediction"]
+    held = np.zeros(ROWS, np.bool_)
+    if "calibration" in options:
+        held = are_held_out(np.arange(ROWS, dtype=np.uint64), options["calibration"])
+    numbers = np.unique(data["g"], return_inverse=True)[1] if "group" in options else np.arange(ROWS)
+    for place, (one, two) in enumerate(zip(before.iter_rows(named=True), after.iter_rows(named=True), strict=True)):
+        assert one["trees"] == two["trees"]
+        if not one["trees"]:
+            assert [two[share] for share in shares] == [None] * len(shares)
+            continue
+        own = sequences if held[place] else [sequences[out] for out in naive.left_out(5, int(numbers[place]))]
+        corrected = naive.refined(loss, [one[share] for share in shares], least, own, rows[place], category)
+        assert [two[share] for share in shares] == corrected
+    used = (after["trees"] > 0).to_numpy()
+    after = after.filter(used)
+    if not forest.is_regression:
+        wrong = (after["prediction"] != after["truth"]).to_numpy()
+        assert after["prediction"].to_list() == [forest.classes[p] for p in after.select(shares).to_numpy().argmax(1)]
+        weight = data["w"].to_numpy()[used] if "weight" in options else None
+        if "class_weight" not in options:
+            assert forest.oob.error == pytest.approx(np.average(wrong, weights=weight), rel=1e-12)
+    elif loss == "squared":
+        assert forest.oob.error == pytest.approx(((after["truth"] - after["prediction"]) ** 2).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["numbers, poisson, groups", "three classes, oblique"])
+def test_refined__is_the_same_forest_by_any_way(name: str, tmp_path: Path) -> None:
+    data, target, options = of_case(name, refine="auto", trees=20)
+    expected = bf.train(data, target, out=tmp_path / "f", **options)
+
+    def files(folder: Path) -> dict[str, bytes]:
+        return {
+            str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.parquet") if p.name != "run.parquet"
+        }
+
+    memory = bf.plan_training(data, target, **options).smallest
+    ways: dict[str, dict[str, Any]] = {"threads": {"threads": 2}, "memory": {"memory": memory}}
+    for way, more in ways.items():
+        assert bf.train(data, target, out=tmp_path / way, **options | more).rounds == expected.rounds
+        assert files(tmp_path / way) == files(tmp_path / "f")
+
+    def stop(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "refine":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bf.train(data, target, out=tmp_path / "killed", listener=stop, **options)
+    bf.train(data, resume=tmp_path / "killed")
+    assert files(tmp_path / "killed") == files(tmp_path / "f")
+    bf.train(data, target, out=tmp_path / "longer", **options | {"trees": 12})
+    bf.train(data, resume=tmp_path / "longer", trees=20)
+    assert files(tmp_path / "longer") == files(tmp_path / "f")
+
+
+def test_refined__predicts_the_same_by_any_way(tmp_path: Path) -> None:
+    data, target, options = of_case("numbers")
+    forest = bf.train(data, target, out=tmp_path / "f", **options)
+    expected = forest.predict(data)
+    assert forest.predict(data, threads=2, memory="1GB").equals(expected)
+    assert forest.predict(data.lazy()).collect().equals(expected)
+    assert forest.predict(data[:1]).equals(expected[:1])
+    for other in (pickle.loads(pickle.dumps(forest)), bf.read_forest(tmp_path / "f")):
+        assert other.predict(data).equals(expected)
+    bf.predict_file(forest, data, tmp_path / "p.parquet", memory="1GB")
+    assert pl.read_parquet(tmp_path / "p.parquet")["prediction"].equals(expected["prediction"])
+    forest.write(tmp_path / "copy")
+    forest.unrefined().write(tmp_path / "plain")
+    assert bf.read_forest(tmp_path / "copy").predict(data).equals(expected)
+    plain = bf.read_forest(tmp_path / "plain")
+    assert not (tmp_path / "plain" / FILE).exists()
+    assert plain.predict(data).equals(forest.unrefined().predict(data))
+    assert not plain.predict(data).equals(expected)
+    assert plain.revised == "unrefined"
+    assert not plain.has_oob
+    assert forest.predict(data, trees=range(12)).equals(plain.predict(data))  # trees alone
+
+
+def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
+    draw = np.random.default_rng(2)
+    x = draw.normal(size=(900, 10))
+    frame = pl.DataFrame({f"x{place}": x[:, place] for place in range(10)})
+    signal = x[:, :5].sum(axis=1)
+    options: dict[str, Any] = {"trees": 40, "refine": "auto", "task": "regression"}
+    learnt = bf.train(frame.with_columns(y=signal)[:600], "y", **options)
+    assert learnt.rounds.amount >= 20
+    assert learnt.rounds.losses[0] > 1.5 * min(learnt.rounds.losses)
+    truth, plain = signal[600:], learnt.unrefined()
+    errors = [float(((predictions(own, frame[600:])[:, 0] - truth) ** 2).mean()) for own in (learnt, plain)]
+    assert errors[0] < 0.7 * errors[1]
+    assert 0.7 < learnt.oob.error / errors[0] < 1.6
+    noise = bf.train(frame.with_columns(y=draw.normal(size=900)), "y", **options)
+    assert noise.rounds.amount == 0.0
+    assert noise.rounds.tried[0] == 0.0
+    with pytest.raises(ConfigError, match="no boosted stage"):
+        _ = noise.refinement
+
+
+def test_refined__refuses_by_name(tmp_path: Path) -> None:
+    data, target, options = of_case("two classes, weights")
+    forest = bf.train(data, target, out=tmp_path / "f", keep_votes=True, **options)
+    uses: list[Any] = [
+        lambda: forest.shrink(1.0),
+        lambda: forest.sharpen(2.0),
+        lambda: bf.merge([forest, forest], tmp_path / "m"),
+        lambda: bf.prune_forest(forest, data, tmp_path / "m"),
+        lambda: bf.calibrate_forest(forest, data, tmp_path / "m"),
+        lambda: forest.to_sql(),
+        *(
+            lambda part=part: forest.explain(data, parts=part)
+            for part in ("permutation", "contributions", "shap", "effects")
+        ),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigError, match=r"forest\.unrefined\(\)"):
+            use()
+    assert forest.explain(data)["importance"].height == len(forest.spec.features)
+    assert forest.unrefined().shrink(1.0).revised == "shrunk"
+    for wrong in ({"bootstrap": False}, {"sampling": "adaboost"}):
+        with pytest.raises(ConfigError, match="refine"):
+            bf.train(data.drop("w"), target, refine=3, **wrong)
+
+
+def test_read__refuses_a_damaged_stage(tmp_path: Path) -> None:
+    data, target, options = of_case("numbers")
+    forest = bf.train(data, target, out=tmp_path / "f", **options)
+    nodes = forest.refinement.to_arrow().cast(REFINEMENT)
+    header = forest.files.header
+
+    def damaged(**columns: Any) -> None:
+        changed = nodes
+        for name, values in columns.items():
+            place = changed.schema.get_field_index(name)
+            changed = changed.set_column(place, REFINEMENT.field(name), pa.array(values, REFINEMENT.field(name).type))
+        folder = tmp_path / "d"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "f", folder)
+        write_table(changed, folder / FILE, KIND, header)
+        with pytest.raises(FormatError):
+            bf.read_forest(folder).predict(data)
+
+    values = nodes["values"].to_pylist()
+    damaged(values=[[float("nan")], *values[1:]])
+    damaged(values=[[1.0, 2.0], *values[1:]])
+    damaged(sequence=[sequence + 1 for sequence in nodes["sequence"].to_pylist()])
+    damaged(round=[7] * nodes.num_rows)
+    damaged(right=[None if right is None else right + 1 for right in nodes["right"].to_pylist()])
+    nodes = nodes.slice(0, nodes.num_rows - 1)
+    damaged()
+    (tmp_path / "f" / FILE).unlink()
+    with pytest.raises(FormatError):
+        bf.read_forest(tmp_path / "f").check()
