@@ -13,6 +13,8 @@ from bigforest.options.values import plain
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import as_path
 
+_ALL_PROCESSORS = Resources()
+
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
@@ -41,6 +43,8 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
 
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
     """Return the resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
+    if threads is None and scratch is None and memory is None:
+        return _ALL_PROCESSORS  # checking takes as long as a tree of one row
     return Resources(
         threads=plain(threads),
         scratch=None if scratch is None else as_path(scratch),

@@ -93,7 +93,7 @@ def prediction_array(predictions: Predictions, spec: DataSpec, rule: VoteRule, p
         requested.append(conformal_array(predictions, rule))
     if requested:
         return np.hstack(requested)
-    return label_array(predictions.codes, spec) if predictions.value is None else predictions.value
+    return label_array(predictions.codes, spec, rule) if predictions.value is None else predictions.value
 
 
 def prediction_table(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.types import columns_named
 from bigforest.errors import ConfigError, api
 from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.resources import Resources
@@ -17,7 +16,6 @@ from bigforest.planning.memory import Shape
 from bigforest.predict.columns import (
     check_columns,
     check_proba,
-    no_predictions,
     prediction_array,
     prediction_names,
     prediction_shape,
@@ -25,7 +23,9 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.rows import Reader, RowBatch, reading_of, with_features
+from bigforest.predict.passes import Batch, naming_rows
+from bigforest.predict.predictor import Predictions
+from bigforest.predict.rows import Reader, RowBatch, reading_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import table_in_memory
 from bigforest.source.in_memory import SparseRows, is_matrix, is_sparse, plain_array, table_of_list
@@ -93,7 +93,8 @@ def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
 
 def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.DataFrame:
     """Return a table to predict as a frame; `also` names columns that are read in addition to features."""
-    return table_in_memory(data, reading_of(loader.files.spec, also))
+    reading = loader.reading if not also else reading_of(loader.files.spec, also)
+    return table_in_memory(data, reading)
 
 
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
@@ -106,7 +107,7 @@ def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.in
     """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
     if is_matrix(data) or is_sparse(data):
         return reader.matrix(_rows_of(data)[:], used)
-    frame, found = with_features(_table_of(loader, data), reader.spec)
+    frame, found = loader.with_features(_table_of(loader, data))
     return reader.frame(frame, found, used)
 
 
@@ -121,26 +122,17 @@ def _predict_matrix(
     if rule.category is not None:
         raise ConfigError(f"an array has no column for coverage to go by; drop {api('coverage_by')}, or give a table")
     reader.check_shape(matrix.shape)  # of all rows, not of the first ones
-    whole = matrix.outline() if isinstance(matrix, SparseRows) else matrix
     count = matrix.shape[0]
+    at_once = matrix.at_once if isinstance(matrix, SparseRows) else max(1, count)
+
+    def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, None]:
+        return reader.matrix(matrix[start:stop], used), None
 
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
-    passes = loader.passes(rule, shape, resources, matrix.nbytes)
-
-    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
-        step = passes.batch if resources.memory is not None else max(1, end)
-        step = min(step, matrix.at_once) if isinstance(matrix, SparseRows) else step
-        for start in range(begin, end, step):
-            yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
-
-    workers = resources.workers if count > 1 else 1  # asking the system takes longer than one row
-    found = [predictions for _, predictions in passes.predictions(count, batches, proba=proba, workers=workers)]
-    if not found:
-        reader.matrix(whole, passes.used)  # which is looked at, as one with rows is
-        found = [no_predictions(spec, rule)]
-    made = [prediction_array(predictions, spec, rule, proba) for predictions in found]
+    found = _in_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
+    made = [prediction_array(predictions, spec, rule, proba) for _, predictions in found]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 
@@ -148,23 +140,50 @@ def _predict_frame(
     loader: TreeLoader, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
     spec, reader = loader.files.spec, loader.reader(rule.unseen)
-    frame, found = with_features(frame, spec)
-    schema = frame.schema
-    check_columns(keep, schema, rule, prediction_names(spec, rule, proba))
-    passes = loader.passes(
-        rule,
-        lambda used: prediction_shape(schema, found.columns(used), frame.height, spec),
-        resources,
-        int(frame.estimated_size()),
-    )
+    frame, found = loader.with_features(frame)
+    if keep or rule.category is not None:
+        check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
 
-    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
-        step = passes.batch if resources.memory is not None else max(1, end)
-        for start in range(begin, end, step):
-            piece = frame.slice(start, min(step, end - start))
-            yield start, reader.frame(piece, found, passes.used), piece
+    def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, pl.DataFrame]:
+        piece = frame.slice(start, stop - start)
+        return reader.frame(piece, found, used), piece
 
-    given = list(passes.predictions(frame.height, batches, proba=proba, workers=resources.workers))
-    given = given or [(frame, no_predictions(spec, rule))]
+    def shape(used: NDArray[np.int64]) -> Shape:
+        return prediction_shape(frame.schema, found.columns(used), frame.height, spec)
+
+    held, count = int(frame.estimated_size()), frame.height
+    given = _in_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
     made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in given])
-    return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")
+    return frame[keep].hstack(made) if keep else made
+
+
+def _in_batches(
+    loader: TreeLoader,
+    rule: VoteRule,
+    count: int,
+    at_once: int,
+    read: Callable[[int, int, NDArray[np.int64]], tuple[RowBatch, Batch]],
+    proba: bool,
+    resources: Resources,
+    shape: Callable[[NDArray[np.int64]], Shape],
+    held: int,
+) -> list[tuple[Batch, Predictions]]:
+    """Predict `count` rows, at most `at_once` together; return at least one batch, with its predictions.
+
+    read         returns the rows from its first to before its second argument, with the features of its third.
+    shape, held  of the table, see `TreeLoader.passes`.
+    """
+    workers = resources.workers if count > 1 else 1  # asking the system takes as long as reading one row
+    if resources.memory is None and count <= at_once:
+        predictor = loader.predictor(rule)
+        rows, batch = read(0, count, predictor.packed.used)
+        with naming_rows(0, count):
+            return [(batch, predictor.predict(rows, 0, proba=proba, workers=workers))]
+    passes = loader.passes(rule, shape, resources, held)
+    step = at_once if resources.memory is None else min(at_once, passes.batch)
+
+    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, Batch]]:
+        for start in range(begin, end, step):
+            yield start, *read(start, min(start + step, end), passes.used)
+
+    return list(passes.predictions(max(1, count), batches, proba=proba, workers=workers))  # a table without rows, too

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -25,8 +28,9 @@ from bigforest.predict.packed_trees import PackedTrees, load
 from bigforest.predict.passes import ALL_ROWS, PredictionPasses, default_batch, plan_passes, whole_estimate
 from bigforest.predict.predictor import GroupLeafTargets, Predictor
 from bigforest.predict.refine import BoostedStage, Link
-from bigforest.predict.rows import Reader
+from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
+from bigforest.source.reading import Reading
 
 
 class TreeLoader:
@@ -45,6 +49,7 @@ class TreeLoader:
         self._targets: LeafTargets | None = None
         self._means: NDArray[np.float64] | None = None
         self._boosted: BoostedTrees | None = None
+        self._found: tuple[Any, FeatureMap] | None = None  # the last schema, and its features
         self._last: Predictor | None = None  # of a plain rule, which the next call will probably use again
 
     def check(self) -> None:
@@ -93,6 +98,20 @@ class TreeLoader:
         if found is None:
             found = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen)
         return found
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How a table to predict is read."""
+        return reading_of(self.files.spec)
+
+    def with_features(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
+        """Return `with_features` of a frame, found once for frames of one schema that follow each other."""
+        last = self._found
+        if last is not None and last[0] == (frame.columns, frame.dtypes):
+            return frame, last[1]
+        frame, found = with_features(frame, self.files.spec)
+        self._found = ((frame.columns, frame.dtypes), found)
+        return frame, found
 
     def passes(
         self,
@@ -179,7 +198,7 @@ class TreeLoader:
             None if boosted is None else BoostedStage(Link(self.files.spec, self.files.config), boosted, packed.used)
         )
         return Predictor(
-            packed, leaf_votes, rule, self.files.spec, count, self.files.ranks, targets, total, grown, values, stage
+            packed, leaf_votes, rule, self.files.spec, [], count, self.files.ranks, targets, total, grown, values, stage
         )
 
     def _stage_trees(self) -> BoostedTrees | None:

@@ -32,6 +32,9 @@ SMALL = 30_000
 # Most chunks per thread beyond those the cache asks for: threads which are held up leave work to the others.
 PIECES = 8
 
+# Cells of a call whose tiles and scratch the next call uses again.
+KEPT_CELLS = 1 << 8
+
 # Leaves of a chunk, where they are wanted: rows times trees.
 LEAF_CELLS = 1 << 21
 
@@ -129,6 +132,7 @@ class Predictor(NamedTuple):
     """A forest, or a group of its trees, packed, with the rule by which it predicts.
 
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
+    routers  left by calls with few cells, for the next ones.
     trees  number of trees of the whole forest; None if `packed` has all of them.
     ranks  of the training table, if the trees split on ranks; otherwise None.
     group_leaf_targets  for quantiles; None if the rule has none.
@@ -143,6 +147,7 @@ class Predictor(NamedTuple):
     leaf_votes: NDArray[np.float64]
     rule: VoteRule
     spec: DataSpec
+    routers: list[RowRouter]
     trees: int | None = None
     ranks: Ranks | None = None
     group_leaf_targets: GroupLeafTargets | None = None
@@ -265,24 +270,28 @@ class Predictor(NamedTuple):
         starts: Iterator[int],
     ) -> None:
         """Predict `chunk` rows from each of `starts` on."""
-        accumulate, _, route = prediction_kernels()
-        trees = self.forest_trees
+        accumulate = prediction_kernels()[0]
+        trees, roots = self.forest_trees, self.packed.roots
         total = trees if self.votes is None else self.votes
-        router = RowRouter(self.packed, self.spec)
+        try:
+            router = self.routers.pop()
+        except IndexError:
+            router = RowRouter(self.packed, self.spec)
         for first in starts:
             last = min(first + chunk, rows.rows)
             inputs = router.inputs(rows, first, last)
+            scratch = router.scratch(inputs)
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
-            roots, cast = self.packed.roots, accumulate.Votes(self.leaf_votes, here)
+            cast = accumulate.Votes(self.leaf_votes, here)
             if known is not None:
-                accumulate.note_leaves(inputs, roots, self._noted(cast, known), route.new_scratch(inputs))
+                accumulate.note_leaves(inputs, roots, self._noted(cast, known), scratch)
                 cast = accumulate.Votes(self.leaf_votes, np.zeros_like(here))  # the spread is another look
             if self.grown is not None:
                 assert spread is not None
                 spreading = accumulate.SpreadVotes(cast, self.grown, spread)
-                accumulate.vote_spread(inputs, roots, spreading, route.new_scratch(inputs))
+                accumulate.vote_spread(inputs, roots, spreading, scratch)
             elif known is None:
-                accumulate.vote(inputs, roots, cast, route.new_scratch(inputs))
+                accumulate.vote(inputs, roots, cast, scratch)
             if predictions is None:
                 continue
             if predictions.value is not None:
@@ -317,6 +326,8 @@ class Predictor(NamedTuple):
                 predictions.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
             if predictions.proba is not None:
                 predictions.proba[first:last] = shares
+        if rows.rows * rows.features <= KEPT_CELLS:
+            self.routers.append(router)
 
     @property
     def _notes_leaves(self) -> bool:

@@ -15,6 +15,7 @@ from bigforest.predict.rows import RowBatch, missing_error
 
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import RouteInputs
+    from bigforest.kernels.predict.route import RouteScratch
 
 # Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
 CHUNK_BYTES = 8 << 20
@@ -46,6 +47,8 @@ class RowRouter:
         self.packed = packed
         self._spec = spec
         self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
+        self._scratch: RouteScratch | None = None
+        self._scratched: NDArray[Any] | None = None  # tiles that have this scratch
 
     def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
         """Return the inputs of routing kernels for the rows from `start` to before `stop`.
@@ -72,6 +75,12 @@ class RowRouter:
         """Return the tiles of `inputs` as [tiles, features, rows of a tile], whatever the trees."""
         by_rows = self.packed.directions is not None
         return np.ascontiguousarray(inputs.tiles.swapaxes(1, 2)) if by_rows else inputs.tiles
+
+    def scratch(self, inputs: RouteInputs) -> RouteScratch:
+        """Return the scratch of a kernel for these inputs."""
+        if self._scratch is None or self._scratched is not inputs.tiles:
+            self._scratch, self._scratched = prediction_kernels()[2].new_scratch(inputs), inputs.tiles
+        return self._scratch
 
     def _are_few(self, rows: int) -> bool:
         """Return whether so few rows descend faster level by level than node by node."""

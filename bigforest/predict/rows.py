@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 # float32 holds every integer up to here.
 MAX_NARROW_INTEGER = 2**24
 
+_FLOAT64 = np.dtype(np.float64)
 # Types of one byte that tiles keep.
 _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
@@ -52,6 +53,12 @@ def tile_bytes(features: int) -> int:
     from bigforest.kernels.predict.flat_tree import TILE
 
     return 8 * TILE * features
+
+
+def _tiles_of(rows: int, tile: int) -> tuple[int, int]:
+    """Return the number of full tiles before the last tile, and the rows of the last tile, at most all."""
+    before = max(0, rows - 1) // tile
+    return before, rows - before * tile
 
 
 class FeatureBlock(NamedTuple):
@@ -77,26 +84,28 @@ class FeatureBlock(NamedTuple):
         places."""
         among = slice(places[0], places[-1] + 1)
         adjacent = among.stop - among.start == len(places)
-        return cls(table, table[:0, :1].to_numpy().dtype, among if adjacent else np.array(places))
+        return cls(table, _array_type(table.dtypes[0]), among if adjacent else np.array(places))
 
     def array(self) -> NDArray[Any]:
         """Return the values as an array."""
-        return self.values.to_numpy() if isinstance(self.values, pl.DataFrame) else self.values
+        if not isinstance(self.values, pl.DataFrame):
+            return self.values
+        return self.values.to_numpy(order="c" if len(self.values) == 1 else "fortran")  # "c" takes no threads
 
     def put(self, tiles: NDArray[Any]) -> None:
         """Put the rows into the first tiles, [tiles, features, rows of a tile]."""
         tile = tiles.shape[2]
         values = self.array().T
-        whole, rest = divmod(values.shape[1], tile)
+        whole, last = _tiles_of(values.shape[1], tile)
         if whole:
             tiles[:whole, self.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
-        if rest:
-            tiles[whole, self.places, :rest] = values[:, whole * tile :]
+        tiles[whole, self.places, :last] = values[:, whole * tile :]
 
     def cut(self, start: int, stop: int) -> FeatureBlock:
         """Return the rows from `start` to before `stop`, as an array."""
-        cut = self._replace(values=self.values[start:stop])
-        return cut._replace(values=cut.array())
+        values = self.values
+        cut = values.slice(start, stop - start) if isinstance(values, pl.DataFrame) else values[start:stop]
+        return self._replace(values=self._replace(values=cut).array())
 
 
 class RowBatch:
@@ -107,6 +116,7 @@ class RowBatch:
         self.rows = len(blocks[0].values)
         self.features: int = sum([block.values.shape[1] for block in blocks])
         self._types = {block.dtype for block in blocks}
+        self._in_arrays = not any(isinstance(block.values, pl.DataFrame) for block in blocks)
 
     @classmethod
     def of(cls, columns: Sequence[NDArray[Any]]) -> RowBatch:
@@ -115,21 +125,22 @@ class RowBatch:
 
     def cut(self, start: int, stop: int) -> RowBatch:
         """Return the rows from `start` to before `stop`, as arrays."""
-        if start == 0 and stop >= self.rows and all(isinstance(block.values, np.ndarray) for block in self._blocks):
+        if start == 0 and stop >= self.rows and self._in_arrays:
             return self
         return RowBatch([block.cut(start, stop) for block in self._blocks])
 
     @property
     def narrow(self) -> bool:
         """True if every value other than NaN is a float32."""
-        long = [block for block in self._blocks if not _is_narrow_type(block.dtype)]
-        return not long or all(_is_narrow(block.array()) for block in long)
+        if _FLOAT64 in self._types:
+            return False
+        return all(_is_narrow_type(block.dtype) or _is_narrow(block.array()) for block in self._blocks)
 
     @property
     def width(self) -> int:
         """Bytes of a value, in the batch or in a tile, whichever is larger; twice as many if long integers turn out not
         to be float32."""
-        tile = self.tile_type(np.dtype(np.float64) not in self._types)
+        tile = self.tile_type(_FLOAT64 not in self._types)
         return max(dtype.itemsize for dtype in (tile, *self._types))
 
     def tile_type(self, narrow: bool) -> np.dtype[Any]:
@@ -139,7 +150,7 @@ class RowBatch:
         """
         if narrow:
             return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)
-        return np.dtype(np.float64)
+        return _FLOAT64
 
     def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
         """Put the rows into the first tiles; return False if there is a NaN among them.
@@ -152,11 +163,12 @@ class RowBatch:
         if "f" not in [dtype.kind for dtype in self._types]:
             return True
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
-        whole, rest = divmod(self.rows, columns.shape[2])
+        whole, last = _tiles_of(self.rows, columns.shape[2])
         # A NaN is the least of all, and unlike itself: that is quicker than looking at each value.
-        parts = ([columns[:whole]] if whole else []) + ([columns[whole, :, :rest]] if rest else [])
-        least = [np.minimum.reduce(part, axis=None) for part in parts]
-        return all(value == value for value in least)
+        least = np.minimum.reduce(columns[whole, :, :last], axis=None, initial=np.inf)
+        if whole:
+            least = np.minimum(least, np.minimum.reduce(columns[:whole], axis=None))
+        return bool(least == least)
 
     def fill_missing(self, tiles: NDArray[Any], fills: NDArray[np.float64], *, by_rows: bool) -> None:
         """Replace NaN in tiles, laid out as in `fill`, by a value for each feature."""
@@ -187,6 +199,12 @@ def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
         f"missing values in the features {found}: this forest splits on projections, which need every value; "
         "fill or drop these rows"
     )
+
+
+@cache
+def _array_type(dtype: pl.DataType) -> np.dtype[Any]:
+    """Return the type of the array that a column of this type becomes."""
+    return pl.Series(dtype=dtype).to_numpy().dtype
 
 
 def _is_narrow_type(dtype: np.dtype[Any]) -> bool:

@@ -92,6 +92,11 @@ class VoteRule:
         return "hard" if self.vote == "hard" else "soft"
 
     @property
+    def rejects(self) -> bool:
+        """True if a row may be REJECTED."""
+        return self.ties == "reject" or self.least_share > 0.0
+
+    @property
     def draws(self) -> bool:
         """True if predictions depend on the numbers of the rows."""
         return self.vote == "stochastic" or self.ties == "random"
@@ -148,22 +153,22 @@ def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
     """Return the labels of class codes, null for REJECTED, in the type of the target."""
-    index = pl.Series(codes)
-    chosen = index.replace(REJECTED, None) if (codes == REJECTED).any() else index
-    return _classes(spec.target).gather(chosen).alias("prediction")
+    if (codes == REJECTED).any():
+        return _classes(spec.target).gather(pl.Series(codes).replace(REJECTED, None))
+    return _classes(spec.target)[codes]
 
 
-def label_array(codes: NDArray[np.int32], spec: DataSpec) -> NDArray[Any]:
+def label_array(codes: NDArray[np.int32], spec: DataSpec, rule: VoteRule) -> NDArray[Any]:
     """Return `labels` as an array; much faster than a Series for one row."""
-    if codes.size and np.minimum.reduce(codes) == REJECTED:  # half the time of `min` for one row
+    if rule.rejects and (codes == REJECTED).any():
         return labels(codes, spec).to_numpy()
-    return _class_array(spec.target)[codes]
+    return _class_array(spec.target).take(codes)
 
 
 @lru_cache(maxsize=16)
 def _classes(target: TargetSpec) -> pl.Series:
     """Return the labels of all classes, in the type of the target."""
-    return label_series(target).cast(label_type(target))
+    return label_series(target).cast(label_type(target)).alias("prediction")
 
 
 @lru_cache(maxsize=16)

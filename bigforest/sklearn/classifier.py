@@ -256,6 +256,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     def _of_all_classes(self, output: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return shares with a column for every class, also for classes whose rows all have weight 0."""
         classes = self._classes[output]
+        if classes.dtype.kind in "biuf" and shares.shape[1] == len(classes):
+            return shares  # numbers have the same order in the forest
         place = {label: number for number, label in enumerate(labels_in_forest(classes).to_list())}
         known = [place[label] for label in self.forests_[output].classes]
         if known == list(range(len(classes))):
