@@ -2,6 +2,7 @@
 
     python benchmarks/larger.py fit    --folder DIR                  # 30 million rows under 1 GB, stage by stage
     python benchmarks/larger.py growth --folder DIR --sizes 1,3,10,30   # millions of rows: time against n log n
+    python benchmarks/larger.py record --folder DIR                  # 100 million rows under 1 GB, and 30 million
     python benchmarks/larger.py cost   --folder DIR --rows 8000000   # by passes against in memory, in turn
     python benchmarks/larger.py cost   --folder DIR --rows 10000000 --family sparse-oblique --trees 1
     python benchmarks/larger.py encode --folder DIR                  # against reading and sorting with Polars
@@ -51,6 +52,7 @@ _GROWTH = {
     "per_n_log_n": ("of processor / (n log n), ns", "{:.2f}"),
     "peak": ("peak (MB)", "{:.0f}"),
 }
+_RECORD = _GROWTH | {name: _STAGES[name] for name in ("read", "written", "disk_read", "disk_written", "projected")}
 _COST = {
     "way": ("way", "{}"),
     "round": ("round", "{}"),
@@ -110,13 +112,26 @@ def fit(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
 
 def growth(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
     """The same for several sizes, and the time against n log n, with a figure."""
-    sizes = [round(float(size) * 1e6) for size in options.sizes.split(",")]
-    runs, text = _fits(options, sizes)
-    whole = runs.filter(pl.col("stage") == "all").with_columns(
-        per_n_log_n=pl.col("processor") / (pl.col("rows") * pl.col("rows").log(2)) * 1e9
-    )
+    runs, whole, text = _sizes(options, options.sizes or "1,3,10,30")
     draw_growth(runs, options.out / "larger_growth.png")
     return runs, markdown(in_units(whole), _GROWTH) + "\n\n" + text
+
+
+def record(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
+    """The largest table, and one of fewer rows: seconds, bytes, peak, and the processor time per n log n."""
+    runs, whole, text = _sizes(options, options.sizes or "30,100")
+    if failed := set(runs["status"]) - {"done"}:
+        raise SystemExit(f"not all forests were grown: {'; '.join(failed)}")
+    first, last = whole["per_n_log_n"][0], whole["per_n_log_n"][-1]
+    told = f"Processor time per n log n is {last / first:.2f} times that of the smallest table."
+    return runs, markdown(in_units(whole), _RECORD) + f"\n\n{told}\n\n" + text
+
+
+def _sizes(options: argparse.Namespace, sizes: str) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """Runs on tables of these millions of rows, all stages; the whole runs with their time per n log n; and a table."""
+    runs, text = _fits(options, [round(float(size) * 1e6) for size in sizes.split(",")])
+    per_n_log_n = pl.col("processor") / (pl.col("rows") * pl.col("rows").log(2)) * 1e9
+    return runs, runs.filter(pl.col("stage") == "all").with_columns(per_n_log_n=per_n_log_n), text
 
 
 def _fits(options: argparse.Namespace, sizes: list[int]) -> tuple[pl.DataFrame, str]:
@@ -228,7 +243,7 @@ def in_units(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-PARTS = {part.__name__: part for part in (fit, growth, cost, encode, peers)}
+PARTS = {part.__name__: part for part in (fit, growth, record, cost, encode, peers)}
 
 
 def main() -> None:
@@ -237,7 +252,7 @@ def main() -> None:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--folder", type=Path, required=True, help="existing folder for tables, stores and forests")
     parser.add_argument("--rows", type=int, default=30_000_000)
-    parser.add_argument("--sizes", default="1,3,10,30", help="million rows, comma-separated, for growth")
+    parser.add_argument("--sizes", help="million rows, comma-separated, for growth (1,3,10,30) and record (30,100)")
     parser.add_argument("--memory", type=parse_bytes, default=10**9, help="budget")
     parser.add_argument("--limit", type=parse_bytes, default=1_250_000_000, help="bytes of the control group")
     parser.add_argument("--trees", type=int, default=4)
