@@ -78,15 +78,13 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     # Axis trees on the same rows, with the defaults of the options of rotation trees.
     plain = {name: OPTIONS[name].default for name in ("rotation", "axis_features", "axes", "orthogonal", "axes_from")}
     ranks = trial_config(replace(config, family="axis", mtry=None, **plain).with_defaults())
-    gains: NDArray[np.float64] = np.sum(try_each(gains_of, [ranks], store, resources, listener)[0], axis=0)
+    gains: NDArray[np.float64] = try_each(gains_of, [ranks], store, resources, listener, join=np.add)[0]
     order = np.argsort(-gains, kind="stable").tolist()
     subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
     if config.axis_features is not None:
         subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
     ways = [replace(config, axes_from=_named(names, subset)) for subset in subsets]
-    errors = [
-        summed(parts) for parts in try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener)
-    ]
+    errors = try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener, join=summed)
     weight = trial_weights(store, config)
     gained = [gain_of(each, errors[0], weight) for each in errors]
     best = max(range(len(errors)), key=lambda place: gained[place][0])
@@ -350,18 +348,17 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     first, size, trees, errors, timed = _effort(config, store.rows, features)
     trials = [trial_config(rule, trees=trees) for rule in rules]
 
-    def grown(some: list[TrainConfig], numbers: range) -> list[list[Errors]]:
-        return try_each(trial_errors, some, store, resources, listener, numbers, size)
+    def grown(some: list[TrainConfig], numbers: range, before: Sequence[Errors] = ()) -> list[Errors]:
+        return try_each(trial_errors, some, store, resources, listener, numbers, size, join=summed, before=before)
 
     def lead(place: int, over: int = 0) -> tuple[float, float]:
-        plain, other = summed(found[over]), summed(found[place])
-        return _lead(trials[over], plain, trials[place], other, features, weight, timed)
+        return _lead(trials[over], found[over], trials[place], found[place], features, weight, timed)
 
     found = grown(trials[:2], range(first))
     if lead(1)[0] <= 0.0:
         return rules[0]
     if first < trees:
-        found = [few + more for few, more in zip(found, grown(trials[:2], range(first, trees)), strict=True)]
+        found = grown(trials[:2], range(first, trees), found)
     best, chosen = 0.0, 0
     for place in range(1, len(trials)):
         if place == len(found):

@@ -52,10 +52,14 @@ _WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell: its code by columns and by rows; of a number of an error in a task, and of the sums of all tasks.
+# Bytes of a cell: its code by columns and by rows; of a number of an error in a task, and of the sums of all tasks: of
+# some settings, of one that is added, and what is compared of two.
 _CELL_BYTES = 8
 _ERROR_BYTES = 24
-_KEPT_BYTES = 192
+_KEPT_BYTES = 8
+_COMPARED_BYTES = 48
+# Most rules of `mtry` that are compared.
+_RULES = 3
 
 
 class Errors(NamedTuple):
@@ -104,10 +108,15 @@ def try_each(
     listener: Listener,
     trees: range | None = None,
     size: int = TASK_TREES,
-) -> list[list[T]]:
-    """Run the task `measure` on the trees of each configuration, `size` trees at a time. Return the results in order.
+    *,
+    join: Callable[[T, T], T],
+    before: Sequence[T] = (),
+) -> list[T]:
+    """Run the task `measure` on the trees of each configuration, `size` trees at a time. Return the joined results.
 
-    trees  numbers of the trees, from a multiple of `size` to another; None for all. All configurations have as many.
+    trees   numbers of the trees, from a multiple of `size` to another; None for all. All configurations have as many.
+    join    joins the result of earlier trees with that of the next ones, in the order of the trees
+    before  result of the trees before these, for each configuration
     """
     executor = resources.executor(1 if resources.memory is not None else None)
     for of_family in {config.family: config for config in configs}.values():
@@ -116,9 +125,22 @@ def try_each(
     trees = range(configs[0].trees) if trees is None else trees
     parts = [range(first, first + size) for first in range(trees.start, trees.stop, size)]
     tasks = [(config, part) for config in configs for part in parts]
+    found: list[list[T]] = [[result] for result in before] or [[] for _ in configs]
+    waiting: dict[int, T] = {}
+    following = [place * len(parts) for place in range(len(configs))]
+
+    def end(index: int, result: T) -> None:
+        waiting[index] = result
+        place = index // len(parts)
+        while following[place] // len(parts) == place and following[place] in waiting:
+            own = waiting.pop(following[place])
+            found[place] = [join(found[place][0], own) if found[place] else own]
+            following[place] += 1
+        progress.advance(size)
+
     with stage("choose", len(tasks) * size, "trees", listener) as progress:
-        results = executor.gather(measure, tasks, lambda _: progress.advance(size), (store,))
-    return [results[begin : begin + len(parts)] for begin in range(0, len(tasks), len(parts))]
+        executor.run(measure, tasks, end, (store,))
+    return [result for [result] in found]
 
 
 def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
@@ -167,10 +189,15 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTre
         forget_shared(some, config)
 
 
-def summed(parts: Sequence[Errors]) -> Errors:
-    """Add up the errors of all trees, in the order of the trees, because sums of floats depend on the order."""
-    total, squares, trees, split = (sum(part[1:], part[0]) for part in [*zip(*parts, strict=True)][:4])
-    return Errors(total, squares, trees, split, parts[0].truth)
+def summed(errors: Errors, following: Errors) -> Errors:
+    """Return the errors of trees and of those that follow them: sums of floats depend on the order of the trees."""
+    return Errors(
+        errors.total + following.total,
+        errors.squares + following.squares,
+        errors.trees + following.trees,
+        errors.split + following.split,
+        errors.truth,
+    )
 
 
 def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
@@ -256,6 +283,7 @@ def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
     rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
-    base = BASE_BYTES + _KEPT_BYTES * rows * shape.classes
+    settings = _RULES if base_family(config.family) == "axis" else _RULES + shape.features.bit_length()
+    base = BASE_BYTES + (_KEPT_BYTES * settings + _COMPARED_BYTES) * rows * shape.classes
     needed = base + task * (1 if resources.memory is not None else resources.executor().size)
     return MemoryEstimate("choose", needed, base + task)

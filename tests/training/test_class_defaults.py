@@ -108,10 +108,10 @@ def test_choose_rule__of_more_features_than_rows_by_the_one_chosen_so_far(
     store = bf.encode_store(sparse(20, 300), tmp_path / "store", target="y", task="classification")
     tried: list[object] = []
 
-    def try_each(measure: object, configs: list[TrainConfig], *rest: object) -> list[list[Errors]]:
+    def try_each(measure: object, configs: list[TrainConfig], *rest: object, **more: object) -> list[Errors]:
         tried.extend(config.mtry for config in configs)
         assert {config.trees for config in configs} == {64}
-        return [[errors(1.0, 0.5, 10.0)] for _ in configs]
+        return [errors(1.0, 0.5, 10.0) for _ in configs]
 
     def lead(usual: TrainConfig, plain: Errors, other: TrainConfig, *rest: object) -> tuple[float, float]:
         assert rest[-1] is False
