@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from columns_fits import lightgbm_table, option, ordinal, ydf_columns, ydf_labels
+from columns_fits import lightgbm_table, option, ordinal, texts, ydf_columns, ydf_labels
 from datasets import TARGET
 from numpy.typing import NDArray
 
@@ -44,7 +44,11 @@ def grown(train: pl.DataFrame, asked: Asked, **options: Any) -> bigforest.Forest
 
 def fit_bigforest(train: pl.DataFrame, asked: Asked, **options: Any) -> Predict:
     """options: of training."""
-    forest = grown(train, asked, **options)
+    return predictor(grown(train, asked, **options), asked)
+
+
+def predictor(forest: bigforest.Forest, asked: Asked) -> Predict:
+    """The predictions of a forest of ours as those of the other contestants."""
 
     def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
         if not asked.classes:
@@ -231,6 +235,38 @@ def fit_lightgbm(train: pl.DataFrame, asked: Asked, seconds: float | None = None
     return lambda frame: answer(table(frame))
 
 
+def fit_xgboost(train: pl.DataFrame, asked: Asked) -> Predict:
+    """Its default is 100 trees a class, too."""
+    import xgboost
+
+    table, said = lightgbm_table(train), {"n_jobs": asked.threads, "random_state": asked.seed}
+    learner = (xgboost.XGBClassifier if asked.classes else xgboost.XGBRegressor)(enable_categorical=True, **said)
+    target = train[TARGET].to_numpy()
+    learner.fit(table(train), np.searchsorted(asked.classes, target) if asked.classes else target)
+    answer = learner.predict_proba if asked.classes else learner.predict
+    return lambda frame: answer(table(frame))
+
+
+def fit_catboost(train: pl.DataFrame, asked: Asked) -> Predict:
+    """Its default of 1,000 trees is kept, because it sets its learning rate by the number of trees."""
+    import catboost
+
+    names, numbered = texts(train), lightgbm_table(train)
+
+    def table(frame: pl.DataFrame) -> Any:
+        found = numbered(frame)
+        for name in names:
+            found[name] = found[name].astype(object).where(found[name].notna(), "missing").astype(str)
+        return found
+
+    said = {"thread_count": asked.threads, "random_seed": asked.seed, "verbose": False, "allow_writing_files": False}
+    kind = catboost.CatBoostClassifier if asked.classes else catboost.CatBoostRegressor
+    learner = kind(cat_features=names, **said)
+    learner.fit(table(train), train[TARGET].to_numpy())
+    answer = learner.predict_proba if asked.classes else learner.predict
+    return lambda frame: answer(table(frame))
+
+
 def _held_out(train: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A fifth of the rows, drawn at random, and the others, among which is at least one of each class."""
     drawn = train.sample(fraction=1.0, shuffle=True, seed=seed)
@@ -250,6 +286,8 @@ FITS: dict[str, Callable[..., Predict]] = {
     "lightgbm-rf": partial(fit_lightgbm, boosting_type="rf", subsample_freq=1, subsample=0.632),
     "lightgbm": fit_lightgbm,
 }
+# Further libraries for boosting, in refine.py.
+BOOSTED: dict[str, Callable[..., Predict]] = {"xgboost": fit_xgboost, "catboost": fit_catboost}
 # What shrinkage is compared with (shrinkage.md).
 SMOOTHED: dict[str, Callable[..., Predict]] = {
     "bigforest-min-leaf": fit_min_leaf,
@@ -269,7 +307,7 @@ def measure(contestant: str, parts: tuple[pl.DataFrame, pl.DataFrame], asked: As
     name, *given = contestant.split(":")
     train, test = parts
     begin, spent = time.perf_counter(), time.process_time()
-    predict = (FITS | SMOOTHED)[name](train, asked, **dict(map(option, given)))
+    predict = (FITS | SMOOTHED | BOOSTED)[name](train, asked, **dict(map(option, given)))
     fitted, cpu = time.perf_counter(), time.process_time()
     found = predict(test)
     end = time.perf_counter()

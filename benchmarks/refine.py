@@ -1,0 +1,384 @@
+"""The forest with and without its boosted stage, and boosting: losses, areas, time, and the honesty of the estimate.
+
+    python benchmarks/refine.py --data DIR [--sets uci,real,number,sim,noise] [--half report] [--contestants ...]
+        [--least-rows 1000] [--max-rows 5000] [--rounds 1] [--trees 100] [--minutes 30] [--threads 1]
+
+Sets, their halves and their splits: suite_sets.py, and tables whose target is noise. Contestants (suite_fits.py): the
+forest without (`refine="off"`) and with the stage (`refine="auto"`), LightGBM, XGBoost and CatBoost at their defaults,
+and LightGBM in the processor time of the forest with the stage, with as many trees as a held-out fifth of the rows asks
+for. Those that are not installed are passed over. The sets with the fewest cells come first. No set is begun after
+`--minutes`; the result says which were run. Measurements in results/refine.parquet are not made again. Contestants take
+turns in one process, each after an uncounted small run; seconds are processor seconds.
+
+Writes refine.md and results/refine.parquet beside itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from columns import turned
+from compare import UNFIT
+from datasets import TARGET
+from numpy.typing import NDArray
+from runs import machine
+from suite_fits import BOOSTED, FITS, Asked, Predict, grown, predictor, scores
+from suite_sets import HALVES, Set, sets_of
+from tables import markdown
+
+import bigforest
+
+PLAIN, REFINED, PEER, EQUAL = "off", "auto", "lightgbm", "lightgbm-equal-time"
+CONTESTANTS = (PLAIN, REFINED, PEER, EQUAL, *BOOSTED)
+NAMES = {
+    PLAIN: "bigforest, refine off",
+    REFINED: "bigforest, refine auto",
+    PEER: "LightGBM",
+    EQUAL: "LightGBM, equal time",
+    "xgboost": "XGBoost",
+    "catboost": "CatBoost",
+}
+HERE = Path(__file__).resolve().parent
+KEY = ("set", "round", "trees", "max_rows", "contestant")
+GROUPS = {
+    "classes, report": "Classes, reporting half",
+    "numbers, report": "Numbers, reporting half",
+    "classes, choose": "Classes, choosing half",
+    "numbers, choose": "Numbers, choosing half",
+    "simulated": "Simulated sets of the suite, both halves",
+}
+COLUMNS = {
+    "contestant": ("contestant", "{}"),
+    "sets": ("sets", "{}"),
+    "ratio": ("loss / that of refine off", "{:.3f}"),
+    "wins": ("less than LightGBM's on", "{}"),
+    "score": ("mean accuracy or R2", "{:.4f}"),
+    "auc": ("mean AUC", "{:.4f}"),
+    "rank_auc": ("rank by AUC", "{:.2f}"),
+    "cpu": ("training time / refine off", "{:.2f}"),
+    "predict": ("prediction time / refine off", "{:.2f}"),
+}
+
+
+def _noise(rows: int, classes: int, seed: int) -> pl.DataFrame:
+    """A target that no feature predicts; heavy tails if classes is -1."""
+    random = np.random.default_rng([rows, seed])
+    columns = {f"x{k}": random.standard_normal(rows) for k in range(8)}
+    if classes > 0:
+        return pl.DataFrame(columns | {TARGET: random.integers(0, classes, rows)})
+    return pl.DataFrame(columns | {TARGET: random.standard_t(2, rows) if classes < 0 else random.standard_normal(rows)})
+
+
+def _all_sets(data: Path) -> dict[str, Set]:
+    found = sets_of(data)
+    for rows in (1000, 4000):
+        for kind, classes in (("normal", 0), ("tails", -1), ("two", 2), ("five", 5)):
+            for seed in range(3):
+                name = f"noise/{kind}-{rows}-{seed}"
+                found[name] = Set(name, classes <= 0, partial(_noise, rows, classes, seed))
+    return found
+
+
+def chosen_sets(options: argparse.Namespace) -> Iterator[Set]:
+    """The sets that are asked for, those with the fewest cells first."""
+    wanted, found = options.sets.split(","), []
+    for name, one in _all_sets(options.data).items():
+        asked = name in wanted or name.partition("/")[0] in wanted
+        if asked and name not in UNFIT and options.half in (None, one.half):
+            table = one.read()
+            if table.height >= options.least_rows:
+                found.append((min(table.height, options.max_rows) * table.width, name, one))
+    for _, _, one in sorted(found, key=lambda each: each[:2]):
+        yield one
+
+
+def losses(found: NDArray[np.float64], truth: NDArray[Any], classes: list[int]) -> NDArray[np.float64]:
+    """The log loss of each row, or its squared error."""
+    if not classes:
+        return (found - truth) ** 2
+    held = found[np.arange(len(truth)), np.searchsorted(classes, truth)]
+    return -np.log(held.clip(np.finfo(np.float64).eps, 1.0))
+
+
+def _mean_and_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _out_of_bag(forest: bigforest.Forest, classes: list[int]) -> NDArray[np.float64]:
+    """The losses of the rows out of bag."""
+    rows = forest.oob.rows.drop_nulls("prediction").collect()
+    if not classes:
+        return losses(rows["prediction"].to_numpy(), rows["truth"].to_numpy(), classes)
+    shares = rows.select(f"p_{label}" for label in classes).to_numpy()
+    return losses(shares, rows["truth"].cast(pl.Int64).to_numpy(), classes)
+
+
+def _fitted(contestant: str, train: pl.DataFrame, asked: Asked, took: float) -> tuple[Predict, bigforest.Forest | None]:
+    """took: the seconds that EQUAL gets."""
+    if contestant in (PLAIN, REFINED):
+        forest = grown(train, asked, refine=contestant)
+        return predictor(forest, asked), forest
+    if contestant == EQUAL:
+        return FITS[PEER](train, asked, seconds=took), None
+    return (FITS | BOOSTED)[contestant](train, asked), None
+
+
+def measured(one: Set, round_: int, options: argparse.Namespace, left: list[str], took: float) -> list[dict[str, Any]]:
+    """A row for each contestant that is left to be measured on a split; took: the seconds of REFINED, if known."""
+    train, test = one.parts(round_, options.max_rows)
+    classes = [] if one.regression else sorted(train[TARGET].unique().cast(pl.Int64).to_list())
+    test = test.filter(pl.col(TARGET).cast(pl.Int64).is_in(classes)) if classes else test
+    truth, asked = test[TARGET].to_numpy(), Asked(options.trees, options.threads, round_, classes)
+    found: list[dict[str, Any]] = []
+    by_row: dict[str, NDArray[np.float64]] = {}
+    for contestant in left:
+        begin = time.process_time()
+        predict, forest = _fitted(contestant, train, asked, took)
+        cpu = time.process_time() - begin
+        took = cpu if contestant == REFINED else took
+        predict_seconds = []
+        for _ in range(3):
+            begin = time.process_time()
+            predictions = predict(test)
+            predict_seconds.append(time.process_time() - begin)
+        own = by_row[contestant] = losses(predictions, truth, classes)
+        loss, error = _mean_and_error(own)
+        key = (one.name, round_, options.trees, options.max_rows, contestant)
+        row = dict(zip(KEY, key, strict=True))
+        row |= {"half": one.half, "rows": train.height, "test_rows": test.height, "features": train.width - 1}
+        row |= {"classes": len(classes), "loss": loss, "loss_error": error, "cpu_seconds": cpu}
+        row |= {"predict_seconds": min(predict_seconds)} | scores(predictions, truth, classes)
+        row |= {"oob_loss": None, "oob_error": None, "stage_rounds": None, "change_error": None}
+        if forest is not None:
+            row["oob_loss"], row["oob_error"] = _mean_and_error(_out_of_bag(forest, classes))
+            row["stage_rounds"] = int(forest.rounds.amount)
+        if contestant == REFINED and PLAIN in by_row:
+            row["change_error"] = _mean_and_error(own - by_row[PLAIN])[1]
+        found.append(row)
+    return found
+
+
+def by_set(runs: pl.DataFrame) -> pl.DataFrame:
+    """The means over the rounds, and the group of each set."""
+    kind = pl.when(pl.col("classes") == 0).then(pl.lit("numbers")).otherwise(pl.lit("classes"))
+    group = pl.when(pl.col("set").str.starts_with("sim/")).then(pl.lit("simulated"))
+    group = group.when(pl.col("set").str.starts_with("noise/")).then(pl.lit("noise"))
+    group = group.otherwise(pl.format("{}, {}", kind, "half"))
+    means = ("loss", "loss_error", "score", "auc", "oob_loss", "oob_error", "change_error")
+    return (
+        runs.group_by("set", "contestant", maintain_order=True)
+        .agg(
+            pl.col("half", "rows", "test_rows", "features", "classes").first(),
+            pl.col(*means, "stage_rounds", "cpu_seconds", "predict_seconds").mean(),
+        )
+        .with_columns(group=group)
+    )
+
+
+def against(sets: pl.DataFrame, other: str) -> pl.DataFrame:
+    """All rows with the figures of another contestant on the same set, as other_NAME."""
+    own = sets.filter(pl.col("contestant") == other)
+    figures = ("loss", "score", "auc", "cpu_seconds", "predict_seconds")
+    return sets.join(own.select("set", *(pl.col(name).alias(f"other_{name}") for name in figures)), on="set")
+
+
+def summary(sets: pl.DataFrame) -> pl.DataFrame:
+    """A row per contestant: geometric means of the losses over those of PLAIN, and the like."""
+    everyone = sets["contestant"].n_unique()
+    ranked = sets.filter(pl.len().over("set") == everyone).select(
+        "set", "contestant", rank_auc=pl.col("auc").rank(descending=True).over("set")
+    )
+    less = pl.col("other_loss") > pl.col("loss")
+    wins = against(sets, PEER).group_by("contestant").agg(wins=pl.format("{} of {}", less.sum(), pl.len()))
+    return (
+        against(sets, PLAIN)
+        .join(ranked, on=["set", "contestant"], how="left", maintain_order="left")
+        .group_by("contestant", maintain_order=True)
+        .agg(
+            sets=pl.len(),
+            ratio=(pl.col("loss") / pl.col("other_loss")).log().mean().exp(),
+            score=pl.col("score").mean(),
+            auc=pl.col("auc").mean(),
+            rank_auc=pl.col("rank_auc").mean(),
+            cpu=(pl.col("cpu_seconds") / pl.col("other_cpu_seconds")).median(),
+            predict=(pl.col("predict_seconds") / pl.col("other_predict_seconds")).median(),
+        )
+        .join(wins, on="contestant", how="left", maintain_order="left")
+        .with_columns(pl.when(pl.col("contestant") != PEER).then(pl.col("wins")).alias("wins"))
+    )
+
+
+def worse(sets: pl.DataFrame) -> str:
+    """The sets on which the stage makes the loss worse by more than 1 % and two standard errors, named."""
+    pairs = against(sets.filter(pl.col("group") != "noise"), PLAIN).filter(pl.col("contestant") == REFINED)
+    by = pl.col("loss") - pl.col("other_loss")
+    clear = pairs.filter((by > 0.01 * pl.col("other_loss")) & (by > 2.0 * pl.col("change_error")))
+    named = [
+        f"{name} ({ratio:.3f} of the loss)"
+        for name, ratio in clear.select("set", pl.col("loss") / pl.col("other_loss")).rows()
+    ]
+    return f"{clear.height} of {pairs.height}" + (": " + ", ".join(named) if named else "")
+
+
+def costs(sets: pl.DataFrame) -> str:
+    """Median and largest ratio of the processor time with and without the stage."""
+    pairs = against(sets, PLAIN).filter(pl.col("contestant") == REFINED)
+    train = pairs["cpu_seconds"] / pairs["other_cpu_seconds"]
+    predict = pairs["predict_seconds"] / pairs["other_predict_seconds"]
+    long, slow = (train > 2.0).sum(), (predict > 1.3).sum()
+    return (
+        f"training takes {train.median():.2f} times the processor time (at most {train.max():.2f}), and predicting the "
+        f"test rows {predict.median():.2f} times (at most {predict.max():.2f}); training takes more than twice the "
+        f"time on {long} of {pairs.height} sets, predicting more than 1.3 times on {slow}"
+    )
+
+
+def honesty(sets: pl.DataFrame) -> str:
+    """Out-of-bag losses against those of the test rows."""
+    said = []
+    inside = sets.filter(pl.col("group") != "noise")
+    for contestant in (PLAIN, REFINED):
+        own = inside.filter((pl.col("contestant") == contestant) & (pl.col("oob_loss") > 0) & (pl.col("loss") > 0))
+        ratio = (own["oob_loss"] / own["loss"]).log().to_numpy()
+        mean, error = _mean_and_error(ratio)
+        apart = (own["oob_loss"] - own["loss"]) / (own["oob_error"] ** 2 + own["loss_error"] ** 2).sqrt()
+        said.append(
+            f"{NAMES[contestant]} {np.exp(mean):.3f} (log {mean:+.4f}, standard error {error:.4f}; median "
+            f"{np.exp(np.median(ratio)):.3f}; below the test rows by more than two errors on {(apart < -2.0).sum()} of "
+            f"{own.height} sets, above on {(apart > 2.0).sum()})"
+        )
+    return "; ".join(said)
+
+
+def simulated(sets: pl.DataFrame) -> str:
+    """By how much forests are behind LightGBM on the simulated sets."""
+    pairs = against(sets.filter(pl.col("group") == "simulated"), PEER)
+    parts = []
+    for contestant in (PLAIN, REFINED):
+        own = pairs.filter(pl.col("contestant") == contestant)
+        parts.append(f"{NAMES[contestant]} {(own['other_score'] - own['score']).mean():+.4f}")
+    return f"{', '.join(parts)} ({own.height} sets)"
+
+
+def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> str:
+    """The text of refine.md."""
+    sets = by_set(runs)
+    text = []
+    for group, title in GROUPS.items():
+        inside = sets.filter(pl.col("group") == group)
+        if inside.height:
+            table = summary(inside).with_columns(pl.col("contestant").replace(NAMES))
+            shown = {key: COLUMNS[key] for key in COLUMNS if table[key].drop_nulls().len()}
+            text.append(f"## {title}\n\n{markdown(table, shown)}")
+    noise = sets.filter((pl.col("group") == "noise") & (pl.col("contestant") == REFINED))
+    kept = noise.filter(pl.col("stage_rounds") > 0)
+    packages = [f"{NAMES[name]} {version(name)}" for name in (PEER, *BOOSTED) if find_spec(name)]
+    missing = f"Not run for lack of time: {', '.join(left)}." if left else "All sets were run."
+    wide = sets.filter(pl.col("group") != "noise").pivot(
+        "contestant", index=["set", "half", "rows", "features", "classes"], values=["loss", "cpu_seconds"]
+    )
+    stage = sets.filter(pl.col("contestant") == REFINED).select("set", pl.col("stage_rounds"))
+    wide = wide.join(stage, on="set", how="left", maintain_order="left").sort("set")
+    columns = {"set": ("set", "{}"), "half": ("half", "{}"), "rows": ("rows", "{:,}")}
+    columns |= {"features": ("features", "{}"), "classes": ("classes", "{}"), "stage_rounds": ("rounds", "{:.0f}")}
+    columns |= {f"loss_{name}": (NAMES[name], "{:.4g}") for name in CONTESTANTS if f"loss_{name}" in wide.columns}
+    columns |= {f"cpu_seconds_{name}": (f"seconds, {NAMES[name]}", "{:.2f}") for name in (PLAIN, REFINED, PEER)}
+    real = sets.filter(pl.col("group") != "noise")
+    reported = real.filter(pl.col("half") == "report")["set"].n_unique()
+    tables = "\n\n".join(text)
+    command = f"python benchmarks/refine.py --data DIR --max-rows {options.max_rows} --rounds {options.rounds}"
+    return f"""# The boosted stage, against the plain forest and boosting
+
+`{command}`, {datetime.now(UTC):%Y-%m-%d}:
+{real["set"].n_unique()} sets, of which {reported} are of the reporting half, on which nothing was chosen.
+Of larger sets {options.max_rows:,} rows are drawn; a fifth of the rows is for testing where there is no official split.
+All forests have {options.trees} trees, the others are at their defaults. {machine()},
+{", ".join(packages)}. The machine was shared with other work. {missing}
+Excluded: {", ".join(UNFIT)}, see compare.md.
+
+The loss is the log loss (probabilities at least 2.2e-16), or the squared error of numbers; its ratio is a geometric
+mean over the sets. *Equal time* is LightGBM with as many processor seconds as the forest with the stage took on that
+set: it holds out a fifth of the rows and takes the number of trees that is best on these. Times are processor times;
+their ratios are medians over the sets. Ranks by AUC are among all contestants, on sets of two classes that all have
+done.
+
+- Worse with the stage than without, by more than 1 % of the loss and two standard errors: {worse(sets)}.
+- Pure noise ({noise.height} tables of 1,000 and 4,000 rows, numbers with normal and heavy tails, two and five classes):
+  a stage is kept on {kept.height}{": " + ", ".join(kept["set"]) if kept.height else ""}.
+- Simulated sets of the suite, by how much LightGBM is ahead in R2 or accuracy: {simulated(sets)}.
+- Cost: {costs(sets)}.
+- Out-of-bag loss over that of the test rows, geometric mean: {honesty(sets)}.
+
+{tables}
+
+## Each set
+
+The loss of each contestant, the rounds of the stage that were kept (0: none), and processor seconds of training.
+
+{markdown(wide, columns)}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", default="uci,real,number,sim,noise", help="kinds or names")
+    parser.add_argument("--half", choices=HALVES, help="only the sets of one half")
+    parser.add_argument("--contestants", default=",".join(CONTESTANTS), help="separated by commas")
+    parser.add_argument("--least-rows", type=int, default=1000)
+    parser.add_argument("--max-rows", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=30.0, help="no set is begun after that")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    begin = time.monotonic()
+    kept = HERE / "results" / "refine.parquet"
+    found = pl.read_parquet(kept).to_dicts() if kept.exists() else []
+    asked = [name for name in options.contestants.split(",") if name in NAMES and _installed(name)]
+    left: list[str] = []
+    warm: bool | None = None  # whether numbers were predicted last
+    for one in chosen_sets(options):
+        own = [name for name in asked if name in (PLAIN, REFINED) or not one.name.startswith("noise/")]
+        for round_ in range(options.rounds):
+            done = {
+                row["contestant"]: row["cpu_seconds"]
+                for row in found
+                if tuple(row[name] for name in KEY[:-1]) == (one.name, round_, options.trees, options.max_rows)
+            }
+            todo = [name for name in turned(own, round_) if name not in done]
+            todo.sort(key=lambda name: name == EQUAL)  # it needs the seconds of another
+            if todo and time.monotonic() - begin > 60 * options.minutes:
+                left.append(one.name)
+                break
+            if todo:
+                if warm != one.regression:  # loaded and compiled once, uncounted
+                    few = argparse.Namespace(**vars(options) | {"trees": 2, "max_rows": min(options.max_rows, 1000)})
+                    measured(one, 0, few, todo, 1.0)
+                    warm = one.regression
+                found += measured(one, round_, options, todo, done.get(REFINED, 1.0))
+                print(*found[-len(todo) :], sep="\n", flush=True)
+                kept.parent.mkdir(exist_ok=True)
+                pl.DataFrame(found, infer_schema_length=None).write_parquet(kept)
+    same = (pl.col("trees") == options.trees) & (pl.col("max_rows") == options.max_rows)
+    text = report(pl.DataFrame(found, infer_schema_length=None).filter(same), options, left)
+    (HERE / "refine.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def _installed(contestant: str) -> bool:
+    return contestant in (PLAIN, REFINED) or find_spec(contestant.partition("-")[0]) is not None
+
+
+if __name__ == "__main__":
+    main()
