@@ -49,6 +49,8 @@ NAMES = {
     "catboost": "CatBoost",
 }
 HERE = Path(__file__).resolve().parent
+# Log losses below it count as it: ratios of hardly any loss say nothing.
+LEAST_LOSS = 0.001
 KEY = ("set", "round", "trees", "max_rows", "contestant")
 GROUPS = {
     "classes, report": "Classes, reporting half",
@@ -175,8 +177,11 @@ def by_set(runs: pl.DataFrame) -> pl.DataFrame:
     group = group.when(pl.col("set").str.starts_with("noise/")).then(pl.lit("noise"))
     group = group.otherwise(pl.format("{}, {}", kind, "half"))
     means = ("loss", "loss_error", "score", "auc", "oob_loss", "oob_error", "change_error")
+    least = pl.when(pl.col("classes") > 0).then(LEAST_LOSS).otherwise(0.0)
+    at_least = (pl.max_horizontal(name, least).alias(name) for name in ("loss", "oob_loss"))
     return (
-        runs.group_by("set", "contestant", maintain_order=True)
+        runs.with_columns(*at_least)
+        .group_by("set", "contestant", maintain_order=True)
         .agg(
             pl.col("half", "rows", "test_rows", "features", "classes").first(),
             pl.col(*means, "stage_rounds", "cpu_seconds", "predict_seconds").mean(),
@@ -248,7 +253,7 @@ def honesty(sets: pl.DataFrame) -> str:
     said = []
     inside = sets.filter(pl.col("group") != "noise")
     for contestant in (PLAIN, REFINED):
-        own = inside.filter((pl.col("contestant") == contestant) & (pl.col("oob_loss") > 0) & (pl.col("loss") > 0))
+        own = inside.filter((pl.col("contestant") == contestant) & pl.col("oob_error").is_not_null())
         ratio = (own["oob_loss"] / own["loss"]).log().to_numpy()
         mean, error = _mean_and_error(ratio)
         apart = (own["oob_loss"] - own["loss"]) / (own["oob_error"] ** 2 + own["loss_error"] ** 2).sqrt()
@@ -306,11 +311,11 @@ All forests have {options.trees} trees, the others are at their defaults. {machi
 {", ".join(packages)}. The machine was shared with other work. {missing}
 Excluded: {", ".join(UNFIT)}, see compare.md.
 
-The loss is the log loss (probabilities at least 2.2e-16), or the squared error of numbers; its ratio is a geometric
-mean over the sets. *Equal time* is LightGBM with as many processor seconds as the forest with the stage took on that
-set: it holds out a fifth of the rows and takes the number of trees that is best on these. Times are processor times;
-their ratios are medians over the sets. Ranks by AUC are among all contestants, on sets of two classes that all have
-done.
+The loss is the log loss (probabilities at least 2.2e-16; a mean below {LEAST_LOSS} counts as {LEAST_LOSS}), or the
+squared error of numbers; its ratio is a geometric mean over the sets. *Equal time* is LightGBM with as many processor
+seconds as the forest with the stage took on that set: it holds out a fifth of the rows and takes the number of trees
+that is best on these. Times are processor times; their ratios are medians over the sets. Ranks by AUC are among all
+contestants, on sets of two classes that all have done.
 
 - Worse with the stage than without, by more than 1 % of the loss and two standard errors: {worse(sets)}.
 - Pure noise ({noise.height} tables of 1,000 and 4,000 rows, numbers with normal and heavy tails, two and five classes):
