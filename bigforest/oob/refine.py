@@ -8,7 +8,7 @@
 
 Two sequences evaluate a row, and all of them predict. Their noise adds to the loss in inverse proportion to their
 number, L(m) = L + c / m, so the loss of all of them follows from that of the mean of the two, L(2), and the mean loss
-of each alone, L(1).
+of each alone, L(1). A stage that does not lower L(2), the loss of the report, is not kept.
 
 Losses are added up as whole numbers in buckets of rows, so the choice depends neither on the order of rows nor on the
 distribution of work.
@@ -55,8 +55,8 @@ from bigforest.store.store import Store
 MAX_CLASSES = 256
 _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 # Numbers of rounds after which growing stops if the least loss was earlier, and those that are evaluated.
-_STEPS = (20, 60, 120)
-_EVALUATED = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 60, 80, 100, 120)
+_STEPS = (20, 40)
+_EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 25, 30, 40)
 # Buckets of rows whose losses are compared, and their logarithm to base 2.
 _BUCKET_BITS = 10
 _BUCKETS = 1 << _BUCKET_BITS
@@ -151,7 +151,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows) -> tuple[BoostedTrees 
     executor = resources.executor(_at_once(store.shape, config, resources))
     grown: list[list[GrownRounds]] = [[] for _ in range(SEQUENCES)]
     pieces, done, tried = _pieces(store, sample), 0, [0]
-    losses = np.zeros((_BUCKETS, 1), np.int64)
+    losses = np.zeros((2, _BUCKETS, 1), np.int64)
     with stage("refine", SEQUENCES * _steps(config)[-1], "trees", listener) as progress:
         for rounds in _steps(config):
             more = rounds - done
@@ -164,7 +164,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows) -> tuple[BoostedTrees 
             tried = [0, done] if fixed else [0, *(number for number in _EVALUATED if number <= done)]
             evaluated = (store, config, used, _boosted(grown, done)[0], tuple(tried))
             losses = np.sum(executor.gather(bucket_losses, pieces, None, evaluated, even=True), axis=0)
-            if tried[_best(losses, 0.0)] <= 0.75 * done:
+            if tried[int(losses[0].sum(axis=0).argmin())] <= 0.75 * done:
                 break
     chosen = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
@@ -222,7 +222,7 @@ def bucket_losses(
     end: int,
 ) -> NDArray[np.int64]:
     """Task: return the losses of the sampled rows `begin` to before `end`, summed in buckets of rows, by each number of
-    rounds, as whole numbers, int64 [_BUCKETS, tried]."""
+    rounds, as whole numbers, int64 [2, _BUCKETS, tried]: of all sequences, and of those that do not use the row."""
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
     boosted = BoostedStage(link, trees, trees.used)
@@ -238,20 +238,21 @@ def bucket_losses(
             total += boosted.sums(own, here.size, sequence, range(before, number))
             alone[place, seen[here], here] = total
         seen[here] += 1
-    found = np.empty((rows.size, len(tried)))
-    found[:, 0] = _losses(spec.target.is_regression, loss, truth, predictions)
+    found = np.empty((2, rows.size, len(tried)))
+    found[:, :, 0] = _losses(spec.target.is_regression, loss, truth, predictions)
     for place in range(1, len(tried)):
         of = [alone[place].mean(axis=0), *alone[place]]
         both, *singles = (_stage_losses(link, loss, truth, start + added, predictions.shape) for added in of)
         noise = np.mean(singles, axis=0) - both
-        found[:, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
+        found[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
+        found[1, :, place] = both
     factor = spec.weight_unit if spec.target.is_regression else _LOG_STEPS / spec.total_weight
     weight = unit_weights(store, rows) / spec.weight_unit * factor
     most = 2.0**61 / spec.rows if spec.target.is_regression else np.inf
     whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
     bucket = row_random(store, config, rows, _BUCKET_STREAM) >> np.uint64(64 - _BUCKET_BITS)
-    sums = np.zeros((_BUCKETS, len(tried)), np.int64)
-    np.add.at(sums, bucket.astype(np.int64), whole)
+    sums = np.zeros((2, _BUCKETS, len(tried)), np.int64)
+    np.add.at(sums, (slice(None), bucket.astype(np.int64)), whole)
     return sums
 
 
@@ -292,27 +293,28 @@ def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit:
         found = max(0.0, whole / weight / store.spec.total_weight)
         return found / unit / unit if numbers else found
 
-    one, two = losses[::2], losses[1::2]
+    one, two = losses[:, ::2], losses[:, 1::2]
     last = len(tried) - 1
-    crossed = int(one[:, last if fixed else _best(two, _ERRORS)].sum())
-    crossed += int(two[:, last if fixed else _best(one, _ERRORS)].sum())
+    crossed = int(one[0, :, last if fixed else _best(two, _ERRORS)].sum())
+    crossed += int(two[0, :, last if fixed else _best(one, _ERRORS)].sum())
     amount = tried[last if fixed else _best(losses, _ERRORS)]
     return Rounds(
-        float(amount), tuple(map(float, tried)), tuple(mean(int(own)) for own in losses.sum(axis=0)), mean(crossed)
+        float(amount), tuple(map(float, tried)), tuple(mean(int(own)) for own in losses[0].sum(axis=0)), mean(crossed)
     )
 
 
 def _best(losses: NDArray[np.int64], errors: float) -> int:
-    """Return the place of the number of rounds with the least loss; 0 unless it is lower by some standard errors.
+    """Return the place of the number of rounds with the least loss of all sequences; 0 unless it is lower by some
+    standard errors, and that of the sequences that do not use a row, which the report has, is lower, too.
 
-    losses  int64 [buckets, tried], the first without a stage
+    losses  int64 [2, buckets, tried] of both, the first tried without a stage
 
     The standard error is that of the sum of the differences of the buckets, which are as good as single rows where
     there are many, and hold whole groups.
     """
-    best = int(losses.sum(axis=0).argmin())
-    gains = (losses[:, 0] - losses[:, best]).astype(np.float64)
-    gain, used = float(gains.sum()), np.count_nonzero(losses[:, 0])
-    variance = float((gains * gains).sum()) - gain * gain / max(1, int(used))
+    best = int(losses[0].sum(axis=0).argmin())
+    gains = (losses[:, :, 0] - losses[:, :, best]).astype(np.float64)
+    gain, used = float(gains[0].sum()), np.count_nonzero(losses[0, :, 0])
+    variance = float((gains[0] * gains[0]).sum()) - gain * gain / max(1, int(used))
     error = math.sqrt(max(0.0, variance))
-    return best if gain > errors * error else 0
+    return best if gain > errors * error and gains[1].sum() > 0.0 else 0
