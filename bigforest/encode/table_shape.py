@@ -17,7 +17,7 @@ from bigforest.encode.values import value_bytes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape, TableTraits
 from bigforest.source import Source
-from bigforest.source.files import KINDS, find_files
+from bigforest.source.files import find_files, kind_of_file
 from bigforest.source.source import reading_parquet
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import readable
@@ -101,7 +101,7 @@ def _statistics(data: Any) -> dict[str, Known]:
     if not isinstance(data, str | Path):
         return {}
     files = find_files(data)[1]
-    if KINDS[files[0].suffix.lower()] != "Parquet":
+    if kind_of_file(files[0]) != "Parquet":
         return {}
     import pyarrow as pa
     import pyarrow.parquet as pq

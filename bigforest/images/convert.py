@@ -25,7 +25,7 @@ from bigforest.images.table import array_images, table_images
 from bigforest.options.values import check_flag, check_word, is_integer
 from bigforest.progress import watching
 from bigforest.source import open_source
-from bigforest.source.files import KINDS
+from bigforest.source.files import kind_of_file
 from bigforest.storage.atomic import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def open_images(source: Any, *, labels: Any, column: str | None, target: str | N
         if path.is_dir() and not _has_tables(path):
             _refuse({"labels": labels, "column": column, "target": target}, "a folder of images")
             return folder_images(path)
-        if path.is_file() and path.suffix.lower() not in KINDS:
+        if path.is_file() and kind_of_file(path) is None:
             _refuse({"column": column, "target": target}, "an IDX file")
             return idx_images(path, labels_beside(path) if labels is None else Path(labels))
     pair = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
@@ -246,7 +246,7 @@ def open_images(source: Any, *, labels: Any, column: str | None, target: str | N
 
 
 def _has_tables(folder: Path) -> bool:
-    return any(file.suffix.lower() in KINDS for file in folder.iterdir())
+    return any(kind_of_file(file) for file in folder.iterdir())
 
 
 def _refuse(options: dict[str, object], what: str) -> None:

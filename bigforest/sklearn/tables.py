@@ -20,6 +20,7 @@ from bigforest.source import table_in_memory
 from bigforest.source.in_memory import (
     arrow_stream,
     frame_from_numpy,
+    has_named_columns,
     is_matrix,
     is_sparse,
     package_of,
@@ -29,15 +30,15 @@ from bigforest.source.in_memory import (
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
-    """Return a table of Polars, pandas, pyarrow or with an Arrow stream as a frame; None for arrays and lists.
+    """Return a table with names of columns as a frame; None for arrays and lists without.
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """
     package = package_of(X)
-    if package not in ("pandas", "pyarrow", "polars"):
+    if package not in ("pandas", "pyarrow", "polars") and not has_named_columns(X):
         X = arrow_stream(X)
     has_columns = isinstance(X, pl.DataFrame | pl.LazyFrame) or (package == "pandas" and hasattr(X, "columns"))
-    if X is None or not (has_columns or hasattr(X, "schema")):  # of Arrow
+    if X is None or not (has_columns or has_named_columns(X) or hasattr(X, "schema")):  # of Arrow
         return None
     frame = table_in_memory(X)
     infinite = frame.select(cs.float().is_infinite().any())

@@ -25,7 +25,9 @@ from bigforest.source.spool import PART_BYTES, spool_batches
 
 TARGET = "target"
 
-_PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, OverflowError, *POLARS_FAULTS)
+# Errors of Polars and Python for values that no column holds.
+_OBJECT_FAULTS = (TypeError, ValueError, OverflowError, RuntimeError, *POLARS_FAULTS)
+_PANDAS_FAULTS = (NotImplementedError, *_OBJECT_FAULTS)
 
 # Least and largest integers of types, from narrow to wide.
 _LIMITS = {pl.Int64: (-(2**63), 2**63 - 1), pl.UInt64: (0, 2**64 - 1), pl.Int128: (-(2**127), 2**127 - 1)}
@@ -146,7 +148,7 @@ def _pandas_objects(column: Any) -> pl.Series:
 
     try:
         found = pa.array(column, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except (pa.ArrowException, *_OBJECT_FAULTS):
         return _from_objects(column.tolist())
     return _from_objects(column.tolist()) if pa.types.is_decimal256(found.type) else pl.Series(pl.from_arrow(found))
 
@@ -296,7 +298,7 @@ def series_of(values: Any, name: str | None, what: str) -> pl.Series:
         found = _series(values)
     except DataError as error:
         raise DataError(f"{what}: {error}") from error
-    except (TypeError, ValueError, OverflowError, *POLARS_FAULTS) as error:
+    except _OBJECT_FAULTS as error:
         raise DataError(f"{what} is not a column of one type ({reason(error)}); convert it") from error
     return found.alias(name) if name else found
 
@@ -354,7 +356,7 @@ def _from_objects(values: list[Any]) -> pl.Series:
     """
     try:
         column = pl.Series(values=values)
-    except (TypeError, ValueError, OverflowError, *POLARS_FAULTS):
+    except _OBJECT_FAULTS:
         column = None
     if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
         return column
@@ -383,7 +385,7 @@ def _from_numbers(values: list[Any]) -> pl.Series:
             if low <= least and most <= high:
                 return pl.Series(values=whole, dtype=dtype)
     elif all(issubclass(kind, Integral | Decimal) for kind in kinds):
-        with contextlib.suppress(*POLARS_FAULTS, TypeError, ValueError):
+        with contextlib.suppress(*_OBJECT_FAULTS):
             return pl.Series(values=[None if one is None else Decimal(one) for one in values], strict=True)
     return pl.Series(values=[None if one is None else _as_float(one) for one in values], dtype=pl.Float64)
 
@@ -420,6 +422,18 @@ def is_matrix(data: Any) -> bool:
     return isinstance(data, np.ndarray) and data.dtype.names is None
 
 
+def has_named_columns(data: Any) -> bool:
+    """Return True for a mapping of columns, a list of mappings or of tables, and a structured array; for a path, too,
+    which is none of the tables in memory."""
+    first = next(iter(data), None) if isinstance(data, list) else None
+    structured = isinstance(data, np.ndarray) and data.dtype.names is not None
+    return structured or isinstance(data, Mapping | str | Path) or isinstance(first, Mapping) or _is_piece(first)
+
+
+def _is_piece(one: Any) -> bool:
+    return hasattr(one, "__arrow_c_stream__") and hasattr(one, "columns")
+
+
 def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     """Return a list of rows as an array, and a list of tables, such as Arrow record batches, as a frame.
 
@@ -429,7 +443,7 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     """
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
-    if data and all(hasattr(one, "__arrow_c_stream__") and hasattr(one, "columns") for one in data):
+    if data and all(map(_is_piece, data)):
         return _joined(data, reading)
     try:
         cells = np.asarray(data)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.forks import check_polars_threads
 from bigforest.source.files import find_files, kind_of_file, may_be_csv, source_of_path
@@ -30,6 +32,10 @@ from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
 
 IN_MEMORY = "data"
+# Digits of the decimals that 64 bits hold.
+_DIGITS = 18
+# Rows read at a time.
+_BATCH_ROWS = 1 << 16
 # Files other than Parquet of more bytes than this take a while to open.
 _QUICK_BYTES = 1 << 24
 
@@ -63,7 +69,25 @@ def open_source(
     if not source.rows and not reading.empty:
         where = data if isinstance(data, str | Path) else source.name
         raise DataError(f"{where}: the table has no rows; check that it is the right one")
-    return source
+    wide = [name for name in source.schema if reading.needs(name) and _is_wide(source, name)]
+    return source.retyped(dict.fromkeys(wide, pl.Float64()))
+
+
+def _is_wide(source: Source, name: str) -> bool:
+    """Return True for a column of integers or decimals that need more than 64 bits, and that float64 holds."""
+    dtype = source.schema[name]
+    if not (dtype in (pl.Int128, pl.UInt128) or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
+        return False
+    return source.exceeds(name, 2**63 - 1) and all(
+        _is_held(whole, floats, divisor_of(dtype))
+        for batch in source.batches([name], _BATCH_ROWS)
+        for known in [physical(batch.to_series()).drop_nulls().unique()]
+        for whole, floats in zip(known.to_list(), nearest_floats(known, divisor_of(dtype)).tolist(), strict=True)
+    )
+
+
+def _is_held(whole: int, number: float, divisor: int) -> bool:
+    return Fraction(number) * divisor == whole or Fraction(repr(number)) * divisor == whole
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
@@ -106,7 +130,7 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
         with unchanged(stamps_behind(data)):
             return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:
-        data, _ = with_columns_beside(data, {"target": None}, reading)
+        data, _ = with_columns_beside(data, {"target": reading.target}, reading)
     if is_sparse(data):
         data = SparseTable(data)
     if isinstance(data, SparseTable):

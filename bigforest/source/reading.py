@@ -15,6 +15,7 @@ class Reading(NamedTuple):
     needed     columns that are read; None for all.
     excluded   columns that are not read.
     empty      whether a table may have no rows.
+    target     name of y in a pair (X, y); None for that of y itself, or "target".
 
     A column that is not read may have any values: if it cannot be read, it becomes one without values.
     """
@@ -26,6 +27,7 @@ class Reading(NamedTuple):
     needed: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
     empty: bool = False
+    target: str | None = None
 
     def needs(self, name: str) -> bool:
         """Return True if a column is read."""

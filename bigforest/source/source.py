@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.types import columns_named, types_within
+from bigforest.columns.types import columns_named, physical, types_within
+from bigforest.columns.values import numbers
 from bigforest.errors import DataError, reason
 from bigforest.source.reading import EVERYTHING, Reading
 from bigforest.source.unchanged import FileStamp, unchanged
@@ -78,16 +80,19 @@ class Source:
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
         """Return the source with other types of some columns, to which they are cast when they are read."""
         schema = self.schema | dict(types)
-        return replace(self, schema=schema, frame=None if self.frame is None else cast_to(self.frame, schema))
+        frame = None if self.frame is None or not types else cast_to(self.frame, schema)
+        if frame is not None and not self.files:
+            frame = frame.collect().lazy()
+        return replace(self, schema=schema, frame=self.frame if frame is None else frame)
 
     def has_values(self, name: str) -> bool:
         """Return True if some cell of a column has a value, neither null nor NaN. Raises DataError."""
         return any(_has_values(batch.to_series()) for batch in self.batches([name], _BATCH_ROWS))
 
     def exceeds(self, name: str, most: int) -> bool:
-        """Return True if a cell of a column of integers is of a size above `most`. Raises DataError."""
+        """Return True if an integer, or the one behind a decimal, is of a size above `most`. Raises DataError."""
         for batch in self.batches([name], _BATCH_ROWS):
-            known = batch.to_series().drop_nulls()
+            known = physical(batch.to_series()).drop_nulls()
             if not known.is_between(-most, most).all():
                 return True
         return False
@@ -315,19 +320,22 @@ def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return a column as the type of the table. A part without values may have any type."""
     if series.dtype == dtype:
         return series
+    if dtype == pl.Null:
+        return pl.Series(series.name, [None] * len(series), dtype)
+    if dtype == pl.Float64 and series.dtype.is_numeric():  # Polars rounds decimals twice
+        return pl.Series(series.name, numbers(series, "Float64"), dtype, nan_to_null=True)
     if series.dtype.is_float() and not dtype.is_numeric():
         series = series.fill_nan(None)
-    return pl.Series(series.name, [None] * len(series), dtype) if dtype == pl.Null else series.cast(dtype)
+    return series.cast(dtype)
 
 
 def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
     """Return the query with the columns and types of a schema, as the parts of a table are read in place."""
-    columns = []
-    for name, dtype in frame.collect_schema().items():
-        column = columns_named([name])
-        if dtype.is_float() and not schema[name].is_numeric():
-            column = column.fill_nan(None)
-        columns.append(pl.lit(None, pl.Null).alias(name) if schema[name] == pl.Null else column.cast(schema[name]))
+    columns = [
+        columns_named([name]).map_batches(partial(_cast, dtype=schema[name]), schema[name], is_elementwise=True)
+        for name, dtype in frame.collect_schema().items()
+        if dtype != schema[name]
+    ]
     return frame.with_columns(columns).select(columns_named(schema))
 
 

@@ -328,9 +328,9 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         "'y' has type Int128; classes are integers of at most 64 bits: cast it to Int64 or String, or choose the task",
     ),
     "wide": lambda: (
-        table(a=pl.Series([2**63, 1], dtype=pl.Int128)),
+        table(a=pl.Series([2**63 + 1, 1], dtype=pl.Int128)),
         {},
-        r"a \(9223372036854775808 is an .* than 64 bits",
+        r"a \(9223372036854775809 is an .* than 64 bits",
     ),
 }
 

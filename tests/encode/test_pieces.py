@@ -136,7 +136,7 @@ def test_open_source__full_scratch_is_a_clear_error(tmp_path: Path, monkeypatch:
     "column",
     [
         pl.Series([1, 2**53 + 1, 7, 2**53, 5, 6, 2**53 + 4, 9]),
-        pl.Series([1, 2**70, 7, -(2**71), 5, 6, 2**71, 9], dtype=pl.Int128),
+        pl.Series([1, 2**70 + 1, 7, -(2**71), 5, 6, 2**71, 9], dtype=pl.Int128),
         pl.Series([Decimal(f"{number}.{digit}") for digit in (1, 2) for number in (1, 10**17, 3, 9)]),
     ],
 )

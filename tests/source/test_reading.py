@@ -192,7 +192,7 @@ def test_text__may_be_compressed(pack: Any, tmp_path: Path) -> None:
 
 
 OBJECTS = {
-    "integers": ([1, None, 2**70], [1.0, None, 2.0**70], pl.Int128()),
+    "integers": ([1, None, 2**70], [1.0, None, 2.0**70], pl.Float64()),
     "unsigned": ([2**63, 1], [2.0**63, 1.0], pl.UInt64()),
     "huge": ([10**50, 2**200], [1e50, 2.0**200], pl.Float64()),
     "mixed": ([1, 2.5, np.int8(3), Decimal("0.5"), None], [1.0, 2.5, 3.0, 0.5, None], pl.Float64()),
@@ -238,3 +238,27 @@ def test_predict_file__no_rows(kind: str, forest: bf.Forest, tmp_path: Path) -> 
     assert found.schema["prediction"] == forest.predict(table()).schema["prediction"]
     with pytest.raises(DataError, match="the table has no rows"):
         bf.validate_forest(forest, data)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [2**70 + (k << 30) for k in range(ROWS)],
+        [-(2**64) - (k << 20) for k in range(ROWS)],
+        [Decimal(k).scaleb(30) for k in range(ROWS)],
+        pl.Series([Decimal(k) / 8 for k in range(ROWS)], dtype=pl.Decimal(38, 25)),
+    ],
+    ids=["integers", "negative", "decimals", "digits"],
+)
+def test_numbers_beyond_64_bits__that_float64_holds(values: Any, tmp_path: Path) -> None:
+    """They are the features that floats would be; other ones are refused, as two of them may be one float64."""
+    floats = {"c": [float(one) for one in values], "y": [int(k > 20) for k in range(ROWS)]}
+    expected = bf.train(floats, "y", trees=3, seed=1)
+    frame = pl.DataFrame({"c": values, "y": floats["y"]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    for data in ({**floats, "c": values}, pd.DataFrame({**floats, "c": list(values)}), frame, tmp_path / "t.parquet"):
+        found = bf.train(data, "y", trees=3, seed=1)
+        assert found.predict_proba(floats).equals(expected.predict_proba(floats))
+        assert found.predict_proba(frame).equals(expected.predict_proba(floats))
+    with pytest.raises(DataError, match=r"more than 64 bits|too many digits"):
+        bf.train({**floats, "c": [2**90 + 1, *range(1, ROWS)]}, "y")

@@ -132,7 +132,12 @@ def test_csv__long_numbers(tmp_path: Path) -> None:
     whole = [5, 2**64 - 1, 2**63 + 4096]
     longest = ["5", "1" + 60 * "0", "-3"]
     pl.DataFrame(
-        {"whole": map(str, whole), "gaps": ["NA", str(2**63), "7"], "wide": [str(2**64), "1", "2"], "longest": longest}
+        {
+            "whole": map(str, whole),
+            "gaps": ["NA", str(2**63), "7"],
+            "wide": [str(2**64 + 1), "1", "2"],
+            "longest": longest,
+        }
     ).write_csv(tmp_path / "t.csv")
     found = read(tmp_path / "t.csv")
     assert found.dtypes == [pl.UInt64, pl.UInt64, pl.Int128, pl.Float64]
