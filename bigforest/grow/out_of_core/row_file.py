@@ -227,9 +227,10 @@ def load_rows(
         matrices = [tags, *room.arrays(*(((columns, total), kind) for kind, columns in kinds[1:]))]
         at = 0
         for file, index in zip(files, indexes, strict=True):
-            for words, count in _chunks(file, index, kinds, chunk):
+            sizes = _sizes(kinds, index[:, 1]).T.tolist()  # of all chunks at once: there may be a thousand of a node
+            for (words, count), own in zip(_chunks(file, index, kinds, chunk), sizes, strict=True):
                 begin = 0
-                for matrix, size in zip(matrices, _sizes(kinds, count).tolist(), strict=True):
+                for matrix, size in zip(matrices, own, strict=True):
                     piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
                     matrix[:, at : at + count] = piece.reshape(len(matrix), count)
                     begin += size
