@@ -30,7 +30,7 @@ import polars as pl
 import bigforest
 import bigforest.kernels
 from bigforest.compiling.warm_up import KINDS
-from bigforest.encode.presort import compile_pieces
+from bigforest.encode.presort import compile_pieces, compile_presort
 from bigforest.events import silent
 from bigforest.explain.sections import SECTIONS
 from bigforest.grow.memory import GrowPlan
@@ -222,6 +222,7 @@ def check_others(folder: Path, done: Callable[[str], None]) -> None:
     for family in ("subspace-cap", "subspace-perceptron"):
         bigforest.train(bits, "y", family=family, trees=2, listener=silent).predict(bits)
     done("bits")
+    compile_presort()
     compile_pieces()  # which columns need that do not fit into the budget, of hundreds of millions of rows
     done("columns in pieces")
     values = frame.select("small", "short").to_numpy()

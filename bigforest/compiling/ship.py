@@ -34,7 +34,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.compiling.warm_up import ALL, KINDS, search_path, small_table
-from bigforest.encode.presort import compile_pieces
+from bigforest.encode.presort import compile_pieces, compile_presort
 from bigforest.errors import BigForestError, ConfigError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
@@ -186,6 +186,7 @@ def warm_rest(kind: str) -> None:
                     _revise(forest, typed, folder)
             _explain(forest, typed)
     _vary(kind, table, options)
+    compile_presort()
     compile_pieces()
     simulate("trunk", rows=_ROWS, dims=2, listener=silent)
 

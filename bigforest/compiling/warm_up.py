@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from bigforest.encode.presort import compile_presort
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.execution.arguments import column_names
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.compiling import announced
+from bigforest.execution.compiling import ENCODING, announced
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import known_families
@@ -159,6 +160,8 @@ def warm_here(kind: str, passes: bool = False) -> None:
     from bigforest.predict.files import predict_file
     from bigforest.training.train import train
 
+    with announced(ENCODING, silent):
+        compile_presort()  # of more rows than these tables have
     forests = KINDS[kind]
     options = {**forests.options, "keep_targets": True} if forests.regression else forests.options
     with TemporaryFolder(None) as folder:

@@ -27,7 +27,7 @@ from bigforest.encode.categories import encode_category, numbers_in_text
 from bigforest.encode.job import EncodeJob
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.numeric import encode_in_memory, encode_in_pieces
-from bigforest.encode.presort import compile_presort
+from bigforest.encode.presort import FEW_ROWS, compile_presort
 from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
 from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
@@ -100,8 +100,9 @@ def encode(
         stage("encode", len(kinds), "columns", listener) as running,
     ):
         source = _flattened(source, columns, [*kinds, name, *others], scratch)
-        with announced(ENCODING, listener):
-            compile_presort({key_size(sizes[one]) for one, kind in kinds.items() if kind == "numeric"})
+        if source.rows > FEW_ROWS:
+            with announced(ENCODING, listener):
+                compile_presort({key_size(sizes[one]) for one, kind in kinds.items() if kind == "numeric"})
         found, counts = encode_target(source, name, config, plan, writer, listener, values)
         dropped = source.rows - found.kept
         for message in _target_notices(found, dropped, asked, config.weight):

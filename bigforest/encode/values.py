@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import MAX_CODES
 from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import DataError
-from bigforest.kernels.presort.ranking import HIGH, LOW, VARYING, Bins, find_bins, order_keys, raw_values
+from bigforest.kernels.presort.ranking import Bins, find_bins
 from bigforest.store.writer import PartWriter
 
 # float64 tells all integers apart up to here, and all decimals of this many digits.
@@ -32,6 +32,8 @@ MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
 # Values converted and codes mapped at a time.
 CHUNK_ROWS = 1 << 18
+# Values whose keys are made at a time, in the cache.
+_SLICE_ROWS = 1 << 14
 
 
 def key_size(size: int) -> int:
@@ -85,9 +87,18 @@ class Scale:
         """Return the values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
         if not self.is_float:
             return nearest_floats(pl.Series(self.integers(offsets)), self.divisor)
-        raw = np.empty(len(offsets), np.int32 if self.size == 4 else np.int64)
-        raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), True, self.least, raw)
-        return raw.view(f"f{raw.itemsize}").astype(np.float64, copy=False)
+        whole = self.integers(offsets).view(np.int64)
+        raw = _mirrored(whole, self.size).astype(f"i{self.size}")
+        return raw.view(f"f{self.size}").astype(np.float64, copy=False)
+
+
+def _mirrored(raw: NDArray[np.integer[Any]], size: int) -> NDArray[np.integer[Any]]:
+    """Return the bits of floats of `size` bytes, as integers in the order of the floats, or the bits of these integers.
+
+    The bits of positive floats are in the order of the floats, and of negative ones the other way round. With the
+    magnitude subtracted from the lowest integer all are in order, and -0.0 meets 0.0.
+    """
+    return np.where(raw < 0, raw.dtype.type(-(1 << (8 * size - 1))) - raw, raw)
 
 
 class KeyMaker:
@@ -100,7 +111,8 @@ class KeyMaker:
         self.size = key_size(value_bytes(dtype))
         self.key_type = np.dtype(f"u{self.size}")
         self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
-        self._limits = np.array([2**64 - 1, 0, 0, 0], np.uint64)
+        # The smallest and the largest key, the bits in which keys differ from the first one, and the first one.
+        self._low, self._high, self._varying, self._first = 2**64, -1, 0, 0
         self._beyond: list[int] = []
 
     def make(self, series: pl.Series, keys: Keys, begin: int = 0) -> None:
@@ -115,10 +127,20 @@ class KeyMaker:
             series = series.cast(pl.Int64)
         elif self.size == 4 and not series.dtype.is_float() and series.dtype != pl.UInt32:
             series = series.cast(pl.Int32)
-        raw = series.to_numpy()
-        raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
-        own = keys[begin : begin + len(raw)]
-        order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
+        raw = series.to_numpy().view(f"i{self.size}")
+        for start in range(0, len(raw), _SLICE_ROWS):
+            piece = raw[start : start + _SLICE_ROWS]
+            own = keys[begin + start : begin + start + len(piece)]
+            signed = _mirrored(piece, self.size) if self.dtype.is_float() else piece
+            np.subtract(signed.view(own.dtype), own.dtype.type(self._least % 2 ** (8 * self.size)), out=own)
+            self._note(own)
+
+    def _note(self, keys: Keys) -> None:
+        """Update the range of the keys, and the bits in which they differ."""
+        if self._high < self._low:
+            self._first = int(keys[0])
+        self._low, self._high = min(self._low, int(keys.min())), max(self._high, int(keys.max()))
+        self._varying |= int(np.bitwise_or.reduce(keys ^ keys.dtype.type(self._first)))
 
     def wrong(self) -> str | None:
         """Return why the feature cannot be used: integers of more than 64 bits, or decimals of too many digits."""
@@ -134,9 +156,9 @@ class KeyMaker:
         """Return the scale of all keys made, which may be none."""
         if not self.made:
             return Scale(0, 0, 0, self._least, self.dtype.is_float(), self.size)
-        low, varying = int(self._limits[LOW]), int(self._limits[VARYING])
+        low, varying = self._low, self._varying
         shift = max((varying & -varying).bit_length() - 1, 0)
-        bits = ((int(self._limits[HIGH]) - low) >> shift).bit_length()
+        bits = ((self._high - low) >> shift).bit_length()
         divisor = divisor_of(self.dtype)
         most = MAX_EXACT_INTEGER if divisor == 1 else MAX_EXACT_DECIMAL
         crowded = max(map(abs, self._extremes())) > most
@@ -151,9 +173,9 @@ class KeyMaker:
 
     def _extremes(self) -> tuple[int, int]:
         """Return the smallest and largest value, of integers."""
-        if self.dtype.is_float() or self._limits[LOW] > self._limits[HIGH]:
+        if self.dtype.is_float() or self._low > self._high:
             return 0, 0
-        return int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
+        return self._low + self._least, self._high + self._least
 
 
 def in_chunks(array: Keys) -> Iterator[Keys]:

@@ -71,15 +71,25 @@ def ballots_of(
 ) -> Ballots:
     """Return the ballots of trees from the columns of their nodes; first: where trees begin, and the end of the
     last."""
-    from bigforest.kernels.predict.leaf_values import number_ballots
-    from bigforest.kernels.predict.pack import count_mixed
-
-    ballot = np.empty(feature.size, np.uint32)
-    classes = counts.shape[1]
-    mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
-    number_ballots(feature, counts, max(1, classes), ballot, mixed)
+    ballot = np.full(feature.size, NO_BALLOT, np.uint32)
+    leaf, classes = np.flatnonzero(feature == LEAF), counts.shape[1]
+    mixed = counts[:0]
+    if classes:
+        several = mixed_leaves(feature, counts)
+        ballot[leaf] = counts[leaf].argmax(axis=1)
+        ballot[several] = classes + np.arange(np.count_nonzero(several))
+        mixed = counts[several]
+    else:
+        ballot[leaf] = 1 + leaf
     own = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
     return Ballots(first, ballot, own, mixed if value is None else value[:, None])
+
+
+def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which nodes are leaves with several classes, bool [nodes]; without classes, counts [nodes, 0], all
+    leaves."""
+    leaf: NDArray[np.bool_] = feature == LEAF
+    return leaf & (np.count_nonzero(counts, axis=1) > 1) if counts.shape[1] else leaf
 
 
 def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:

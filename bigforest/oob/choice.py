@@ -31,7 +31,8 @@ from bigforest.store.store import Store
 _STEPS = 2.0**56
 # Rows whose losses are found together.
 LOSS_ROWS = 1 << 13
-# Factors of the sums of squares of kernels/predict/tally.py.
+# Bits of the lower part of a loss, which has 62, and factors of the sums of squares of `sum_losses`.
+_LOW_BITS = 31
 SQUARES = np.array([[2 ** (32 + bits), 2**bits] for bits in (62, 32, 0)], object)
 # The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -124,6 +125,33 @@ def losses_by_power(
     return _added_up(store, first, votes, held, workers, losses, quarters.size)
 
 
+def sum_losses(
+    losses: NDArray[np.float64], factor: NDArray[np.float64], second: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Add up the losses of some rows, fewer than 2**30, by each lambda. Oracle: tests/naive/shrinkage.py.
+
+    losses  float64 [rows, lambdas]
+    factor  float64 [rows], makes the losses of a row numbers below 2**61, which are rounded
+    second  bool [rows], the half of the table that a row is in
+
+    Return the sums of each half, int64 [2, lambdas], and of the squares of the differences to the first lambda, int64
+    [2, lambdas, 3, 2]: the sums of high * high, high * low and low * low, where a difference is high * 2**31 + low;
+    each in 2**32 and ones.
+    """
+    whole = np.rint(losses * factor[:, None]).astype(np.int64)
+    apart = whole - whole[:, :1]
+    high, low = apart >> _LOW_BITS, apart & ((1 << _LOW_BITS) - 1)
+    halves = np.flatnonzero(~second), np.flatnonzero(second)
+    sums, squares = np.empty((2, whole.shape[1]), np.int64), np.empty((2, whole.shape[1], 3, 2), np.int64)
+    for half, rows in enumerate(halves):
+        whole.take(rows, axis=0).sum(axis=0, out=sums[half])
+        for place, (one, two) in enumerate(((high, high), (high, low), (low, low))):
+            square = one.take(rows, axis=0) * two.take(rows, axis=0)
+            squares[half, :, place, 0] = (square >> 32).sum(axis=0)
+            squares[half, :, place, 1] = (square & (2**32 - 1)).sum(axis=0)
+    return sums, squares
+
+
 def _added_up(
     store: Store,
     first: int,
@@ -139,8 +167,6 @@ def _added_up(
     """
 
     def of_rows(start: int) -> ChoiceLosses:
-        from bigforest.kernels.predict.tally import sum_losses
-
         some, begin = votes.rows(start, start + LOSS_ROWS), first + start
         left_out = some.voters > 0 if held is None else (some.voters > 0) & ~held[start : start + LOSS_ROWS]
         used = np.flatnonzero(left_out)
@@ -149,8 +175,7 @@ def _added_up(
         spec = store.spec
         factor = own * (spec.weight_unit if spec.target.is_regression else _STEPS / spec.total_weight)
         second = in_second_half(np.arange(begin, begin + some.voters.size, dtype=np.uint64)[used])
-        sums, squares = np.zeros((2, tried), np.int64), np.zeros((2, tried, 3, 2), np.int64)
-        sum_losses(losses(begin, some, used), factor, second, sums, squares)
+        sums, squares = sum_losses(losses(begin, some, used), factor, second)
         weights = np.array([own[~second].sum(), own[second].sum()], np.int64)
         return ChoiceLosses(sums, (squares.astype(object) * SQUARES).sum(axis=(2, 3)), weights)
 

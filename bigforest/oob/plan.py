@@ -40,7 +40,7 @@ _ROW_TREE_BYTES = 12
 # at a time, for which the leaves of all rows are read.
 FITTING_BYTES = 32 << 20
 # Bytes of a row and a lambda while losses are added up.
-_LOSS_BYTES = 64
+_LOSS_BYTES = 80
 # Most different scores held if memory is not limited; more go into files.
 _FREE_SCORES = 1 << 20
 # Tasks per thread.

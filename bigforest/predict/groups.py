@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import damaged_forest
+from bigforest.forest.ballots import mixed_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import part_path
 from bigforest.forest.parts import (
@@ -266,8 +267,6 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
     """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
-    from bigforest.kernels.predict.pack import count_mixed
-
-    impure = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
+    impure = np.count_nonzero(mixed_leaves(piece.feature[begin:end], piece.counts[begin:end]))
     lists = [found.start for found in (piece.terms, piece.levels) if found is not None]
     return end - begin, impure, sum(int(start[end] - start[begin]) for start in lists)

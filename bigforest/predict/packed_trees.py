@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError
+from bigforest.forest.ballots import mixed_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_shrinking import LeafShrinking
 from bigforest.forest.nodes import TreeArrays, join_lists, list_of_nodes
@@ -230,7 +231,7 @@ def _pack_pieces(
 ) -> _Trees:
     """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes; votes: keep counts and values of
     leaves."""
-    from bigforest.kernels.predict.pack import count_mixed, pack_nodes
+    from bigforest.kernels.predict.pack import pack_nodes
 
     first = None
     found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
@@ -242,7 +243,7 @@ def _pack_pieces(
         size = piece.feature.size
         here = _layout_of(words[2 * done : 2 * (done + size)])
         counts = piece.counts if shrinking is None else piece.counts[:, :0]
-        own = np.empty((count_mixed(piece.feature, counts), counts.shape[1]), counts.dtype)
+        own = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)

@@ -15,6 +15,7 @@ from pathlib import Path
 from bigforest.columns.types import kind_of
 from bigforest.encode.encode import encode
 from bigforest.encode.memory import encode_estimate
+from bigforest.encode.presort import FEW_ROWS
 from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.table_shape import shape_of
 from bigforest.encode.weights import class_weight_of, for_all_classes
@@ -224,7 +225,7 @@ class TrainingPlan:
         stages = tuple(
             StagePlan(stage, need, times[stage] + (need.passes - 1) * pass_seconds) for stage, need in needs.items()
         )
-        kinds = [] if kept else [ENCODING]
+        kinds = [ENCODING] if not kept and shape.rows > FEW_ROWS else []
         kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
         return Plan(
             rows=shape.rows,

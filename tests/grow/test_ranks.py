@@ -19,8 +19,11 @@ from bigforest.kernels.presort.ranking import find_bins, rank_cells
 from tests.thorough import examples
 
 
-def ranked(values: NDArray[Any], bucket: int, pieces: int = 1) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Ranks of the values and the distinct ones; their keys are made in `pieces` pieces."""
+def ranked(
+    values: NDArray[Any], bucket: int, pieces: int = 1, few: int = 0
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Ranks of the values and the distinct ones; their keys are made in `pieces` pieces, and up to `few` sorted by
+    numpy."""
     series = pl.Series("x", values)
     maker = KeyMaker("x", series.dtype)
     keys = np.empty(len(series), maker.key_type)
@@ -29,7 +32,7 @@ def ranked(values: NDArray[Any], bucket: int, pieces: int = 1) -> tuple[NDArray[
             maker.make(series[int(part[0]) : int(part[-1]) + 1], keys[part[0] : part[-1] + 1])
     assert maker.wrong() is None
     scale = maker.scale()
-    with mock.patch.object(presort_, "BUCKET_ROWS", bucket):
+    with mock.patch.object(presort_, "BUCKET_ROWS", bucket), mock.patch.object(presort_, "FEW_ROWS", few):
         offsets = presort(keys, scale, new_bins(len(keys), "exact"))
     return keys, scale.values(offsets)
 
@@ -46,9 +49,10 @@ WHOLE = 2**53
     | st.lists(st.sampled_from([1 + i * 2.0**-52 for i in range(9)] + [-1e300]), min_size=1, max_size=60).map(np.array),
     bucket=st.sampled_from([1, 2, 40, 1 << 15]),
     pieces=st.integers(1, 3),
+    few=st.sampled_from([0, 60]),
 )
-def test_presort__equals_sorting(values: NDArray[Any], bucket: int, pieces: int) -> None:
-    ranks, distinct = ranked(values, bucket, pieces)
+def test_presort__equals_sorting(values: NDArray[Any], bucket: int, pieces: int, few: int) -> None:
+    ranks, distinct = ranked(values, bucket, pieces, few)
     expected, codes = np.unique(values, return_inverse=True)
     assert ranks.tolist() == codes.tolist()
     assert distinct.tolist() == expected.tolist()

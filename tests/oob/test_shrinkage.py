@@ -27,9 +27,8 @@ from bigforest.forest.choices import Shrinkage
 from bigforest.forest.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import ForestJob
-from bigforest.kernels.predict.tally import sum_losses
 from bigforest.oob import plan
-from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half
+from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half, sum_losses
 from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.oob.report import write_oob
@@ -135,9 +134,8 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
 def test_sum_losses__are_exact(rows: list[tuple[list[float], int, bool]]) -> None:
     losses_of_rows = np.array([row for row, _, _ in rows]).reshape(len(rows), 3)
     factor, second = np.array([own for _, own, _ in rows], np.float64), np.array([own for *_, own in rows], np.bool_)
-    sums, squares = np.zeros((2, 3), np.int64), np.zeros((2, 3, 3, 2), np.int64)
     factor /= max(len(rows), 1)
-    sum_losses(losses_of_rows, factor, second, sums, squares)
+    sums, squares = sum_losses(losses_of_rows, factor, second)
     whole = [[round(loss * own) for loss in row] for row, own in zip(losses_of_rows.tolist(), factor, strict=True)]
     for part in (0, 1):
         own = [row for row, one in zip(whole, second, strict=True) if one == part]

@@ -40,7 +40,8 @@ def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> Non
     matrices: tuple[NDArray[Any], ...] = codes[:3]
     results: tuple[NDArray[Any], ...] = by_row[:3]
     for matrix, result in zip(matrices, results, strict=True):
-        transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop])
+        if len(matrix):
+            transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop])
 
 
 def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:

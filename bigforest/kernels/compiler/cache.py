@@ -179,7 +179,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         place, key = next(self._places(signature, compiled.codegen))
         temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(Exception):  # a full disk only costs other processes a compilation
-            content = serialize.dumps(_without_llvm(compiled._reduce()))
+            content = _content_of(compiled)
             try:
                 temporary.write_bytes(_checksum(key, content) + content)
                 temporary.replace(place)
@@ -227,16 +227,15 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         """See _Cache."""
 
 
-def _without_llvm(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the content of a file for a compiled kernel. The only text among the parts are types with places of
-    sources on this machine, which nobody reads."""
-    (name, kind, (machine_code, bitcode)), *rest = parts
-    module = llvmlite.binding.parse_bitcode(bitcode)
+def _content_of(compiled: Any) -> bytes:
+    """Return the content of a file for a compiled kernel, with the names alone of what LLVM has compiled."""
+    module = compiled.library._final_module
     lines = [f'target triple = "{module.triple}"', f'target datalayout = "{module.data_layout}"']
     lines += [f'define void @"{one.name}"() {{ ret void }}' for one in module.functions if not one.is_declaration]
     lines += [f'@"{one.name}" = global i64 0' for one in module.global_variables if not one.is_declaration]
-    names = llvmlite.binding.parse_assembly("\n".join(lines)).as_bitcode()
-    return (name, kind, (machine_code, names)), *("" if isinstance(part, str) else part for part in rest)
+    compiled.library._shared_module = llvmlite.binding.parse_assembly("\n".join(lines))
+    # The annotation is a listing of the code, with places of sources on this machine.
+    return bytes(serialize.dumps(compiled._replace(type_annotation="")._reduce()))
 
 
 def _refuse() -> NoReturn:

@@ -25,6 +25,10 @@ def gc_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # nothing is kept from collections by a user
+            # The oldest generation gets the objects of the block: what is garbage goes with the next full collection.
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()
         _paused = False
 

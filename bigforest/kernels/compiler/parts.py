@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numba
 from numba import _dynfunc
-from numba.core import codegen, compiler, compiler_machinery, registry, typed_passes
+from numba.core import codegen, compiler, compiler_machinery, event, registry, sigutils, typed_passes, untyped_passes
 from numba.core.compiler_lock import global_compiler_lock
 
 TESTED = ((0, 68),)
@@ -103,7 +103,69 @@ class _LoweringKernel(typed_passes.NativeLowering):  # type: ignore[misc]
         """Make the kernel's code, which is kept on the disk."""
         state.library = _Whole(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
+        _Typing.found.clear()
         return bool(super().run_pass(state))
+
+
+class _Typing:
+    """A typing context that finds the type of a call once: numbers are added in most parts of a kernel."""
+
+    # Signature by function and types of arguments, while one kernel is compiled.
+    found: ClassVar[dict[tuple[Any, tuple[Any, ...]], Any]] = {}
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, function: Any, arguments: Any, named: Any) -> Any:
+        """See BaseContext."""
+        key = function, tuple(arguments)
+        if named or key not in self.found:
+            signature = self._context.resolve_function_type(function, arguments, named)
+            if named or signature is None or not signature.return_type.is_precise():
+                return signature
+            self.found[key] = signature
+        return self.found[key]
+
+
+@compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
+class _Inference(typed_passes.NopythonTypeInference):  # type: ignore[misc]
+    _name = "bigforest_type_inference"
+
+    def run_pass(self, state: Any) -> bool:
+        """Infer types as Numba does."""
+        context = state.typingctx
+        state.typingctx = _Typing(context)
+        try:
+            return bool(super().run_pass(state))
+        finally:
+            state.typingctx = context
+
+
+class _Passes(compiler_machinery.PassManager):  # type: ignore[misc]
+    """Numba's passes that kernels need. Numba has as many more, for closures, generators, context managers and array
+    expressions, and analyses the code again after each pass."""
+
+    _STEPS = (
+        *(untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing),
+        *(untyped_passes.RewriteSemanticConstants, untyped_passes.DeadBranchPrune, untyped_passes.GenericRewrites),
+        *(untyped_passes.ReconstructSSA, untyped_passes.DeadBranchPrune),
+        *(_Inference, typed_passes.PreLowerStripPhis, typed_passes.IRLegalization),
+    )
+
+    def __init__(self, lowering: type[typed_passes.NativeLowering]) -> None:
+        super().__init__(lowering._name)
+        for step in (*self._STEPS, lowering, typed_passes.NoPythonBackend):
+            self.add_pass(step, step._name)
+        self.finalize()
+
+    def _runPass(self, index: int, step: Any, state: Any) -> None:
+        step.analysis = self._analysis
+        step.run_initialization(state)
+        step.run_pass(state)
+        step.run_finalizer(state)
 
 
 class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
@@ -111,12 +173,8 @@ class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[Any]:
         """See CompilerBase."""
-        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state, self.lowering._name)
-        passes.passes = [
-            (self.lowering if step is typed_passes.NativeLowering else step, about) for step, about in passes.passes
-        ]
-        passes.finalize()
-        return [passes]
+        self.state.type_annotation = ""  # Numba's is a listing of the code with types, which nobody reads
+        return [_Passes(self.lowering)]
 
 
 class KernelCompiler(_Compiler):
@@ -151,6 +209,17 @@ class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
                 super().__init__(self.py_func, targetoptions=self._options, pipeline_class=PartCompiler)
                 self.__dict__.pop("_options", None)
             return object.__getattribute__(self, name)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for a signature, without Numba's cache and timers."""
+        with global_compiler_lock:
+            arguments, result = sigutils.normalize_signature(sig)
+            found = self.overloads.get(tuple(arguments))
+            if found is None:
+                with event.trigger_event("numba:compile", data={"dispatcher": self}):
+                    found = self._compiler.compile(arguments, result)
+                self.add_overload(found)
+            return found.entry_point
 
     def __call__(self, *arguments: Any, **named: Any) -> NoReturn:
         """Refuse: there is nothing that Python could call."""

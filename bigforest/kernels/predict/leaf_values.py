@@ -1,4 +1,4 @@
-"""Values of leaves: their ballots, the values of all nodes from them, and values shrunk towards those of nodes above.
+"""Values of all nodes from the ballots of leaves, and values of leaves shrunk towards those of nodes above.
 
 Shrinkage is that of Agarwal et al. 2022, the node-based form. With the values v_0, ..., v_L of the nodes on the way to
 a leaf, and their weights N_0, ..., N_L,
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.layout import LEAF, NO_BALLOT
+from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.kernels.compiler.jit import inlined, kernel
 
 _ONE = np.uint64(1)
@@ -31,34 +31,6 @@ def present_classes(counts):
             present += 1
             last = np.int64(k)
     return present, last
-
-
-@kernel
-def number_ballots(feature, counts, classes, ballot, mixed):
-    """Number the ballots of the leaves of some trees: ballot uint32 [nodes], NO_BALLOT in inner nodes (feature is not
-    LEAF).
-
-    counts   [nodes, classes]; without classes the ballot of a leaf is the number of its value
-    classes  numbers in an answer: 1 without classes
-    mixed    of the same type [leaves with several classes, classes], out: their counts
-    """
-    found = np.uint64(0)
-    for n in range(np.uint64(feature.size)):
-        node = np.uint64(n)
-        ballot[node] = NO_BALLOT
-        if feature[node] != LEAF:
-            continue
-        present, last = present_classes(counts[node])
-        ballot[node] = np.uint32(last)
-        if present == 1:
-            continue
-        if present == 0:
-            ballot[node] = np.uint32(_ONE + node)
-            continue
-        ballot[node] = np.uint32(np.uint64(classes) + found)
-        for k in range(np.uint64(mixed.shape[1])):
-            mixed[found, np.uint64(k)] = counts[node, np.uint64(k)]
-        found += _ONE
 
 
 @inlined

@@ -128,19 +128,6 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
 
 
 @kernel
-def count_mixed(feature, counts):
-    """Count the leaves (feature int32 [nodes] is LEAF) with several classes (counts [nodes, classes]).
-
-    Without classes it is that of all leaves.
-    """
-    mixed = 0
-    for node in range(feature.size):
-        if feature[node] == LEAF:
-            mixed += present_classes(counts[node])[0] > 1 or counts.shape[1] == 0
-    return mixed
-
-
-@kernel
 def pack_nodes(
     node,
     feature,

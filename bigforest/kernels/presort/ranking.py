@@ -21,9 +21,6 @@ from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.common.radix_sort import sort_items
 from bigforest.kernels.compiler.jit import helper, inlined, kernel
 
-# Entries of the limits of keys.
-LOW, HIGH, VARYING, FIRST = range(4)
-
 
 class OffsetCells(NamedTuple):
     """Division of offsets into buckets: cell = offset >> cell_shift, and its bucket is of_cell[cell].
@@ -53,49 +50,6 @@ class Bins(NamedTuple):
     rows: np.uint64
     state: NDArray[np.uint64]
     last: NDArray[np.uint64]
-
-
-@kernel
-def order_keys(raw, is_float, least, keys, limits):
-    """keys[i] (uint32 or uint64) ordered as raw[i] (int32 or int64: integers, or the bits of floats).
-
-    least    int64, the smallest value of the type; 0 for unsigned ones.
-    limits   uint64 [4]: smallest and largest key, the bits in which keys differ from the first one, the first key.
-             Updated; [all ones, 0, 0, 0] before the first call.
-
-    The bits of a positive float are ordered as the floats are, and of two negative ones the other way round: with the
-    magnitude subtracted from the lowest integer all are in order, and -0.0 meets 0.0. 1 ns per row.
-    """
-    ones = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * keys.itemsize)
-    lowest = np.int64(-1) << np.int64(8 * raw.itemsize - 1)
-    offset = np.uint64(np.int64(least))
-    low, high, varying = limits[LOW], limits[HIGH], limits[VARYING]
-    fresh = low > high
-    first = limits[FIRST]
-    for i in range(np.uint64(raw.size)):
-        value = np.int64(raw[i])
-        if is_float and value < np.int64(0):
-            value = lowest - value
-        key = (np.uint64(value) - offset) & ones
-        if fresh:
-            first = key
-            fresh = False
-        low = min(low, key)
-        high = max(high, key)
-        varying |= key ^ first
-        keys[i] = key
-    limits[LOW], limits[HIGH], limits[VARYING], limits[FIRST] = low, high, varying, first
-
-
-@kernel
-def raw_values(offsets, low, shift, is_float, least, raw):
-    """Inverse of `order_keys`: raw[i] (int32 or int64) = the bits of the value whose key has offsets[i]."""
-    lowest = np.int64(-1) << np.int64(8 * raw.itemsize - 1)
-    for i in range(np.uint64(offsets.size)):
-        value = np.int64((offsets[i] << shift) + low + np.uint64(np.int64(least)))
-        if is_float and value < np.int64(0):
-            value = lowest - value
-        raw[i] = value
 
 
 @kernel
