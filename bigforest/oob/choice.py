@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,7 @@ def losses_by_power(
 
 
 def sum_losses(
-    losses: NDArray[np.float64], factor: NDArray[np.float64], second: NDArray[np.bool_]
+    losses: NDArray[np.float64], factor: NDArray[np.floating[Any]], second: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Add up the losses of some rows, fewer than 2**30, by each lambda. Oracle: tests/naive/shrinkage.py.
 
