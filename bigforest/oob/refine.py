@@ -252,7 +252,8 @@ def bucket_losses(
     whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
     bucket = row_random(store, config, rows, _BUCKET_STREAM) >> np.uint64(64 - _BUCKET_BITS)
     sums = np.zeros((2, _BUCKETS, len(tried)), np.int64)
-    np.add.at(sums, (slice(None), bucket.astype(np.int64)), whole)
+    for one, buckets in zip(sums, whole, strict=True):
+        np.add.at(one, bucket.astype(np.int64), buckets)
     return sums
 
 
