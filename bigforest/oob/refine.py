@@ -65,7 +65,7 @@ _ERRORS = 1.0
 # All log losses of a table together, of 36.05 at most each, are a whole number of 61 bits in steps of this size.
 _LOG_STEPS = 2.0**55
 # Nanoseconds of a row, feature and round of all sequences, measured as in training/plan.py.
-_CELL_NS = 28.0
+_CELL_NS = 14.0
 # Rows that are evaluated at a time: of this many scores by number of rounds and of this many values.
 _PIECE_SCORES, _PIECE_CELLS = 1 << 19, 1 << 20
 # Stream of the key of a row for its bucket, see grow/boosted.py.

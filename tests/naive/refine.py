@@ -159,7 +159,7 @@ def grow(
             for row in found:
                 for pair in row:
                     total += abs(pair[part])
-            exponent = math.frexp(max(total, 1e-290))[1] - 52
+            exponent = math.frexp(max(total, 1e-290))[1] - 31
             units.append(math.ldexp(1.0, exponent))
             for i, row in enumerate(found):
                 for k, pair in enumerate(row):
