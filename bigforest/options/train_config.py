@@ -170,7 +170,8 @@ class TrainConfig(TrainOptions):
 
     def _of_task(self, task: Task) -> TrainConfig:
         # Other defaults are selected with trial trees (training/choose.py).
-        return replace(self, task=task, impurity=replace(self, task=task).criterion)
+        found = self if self.task == task else replace(self, task=task)
+        return found if found.impurity == found.criterion else replace(found, impurity=found.criterion)
 
     def with_defaults(self) -> TrainConfig:
         """Return the configuration with the defaults of its task for options that were neither given nor selected."""

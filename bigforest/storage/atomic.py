@@ -297,9 +297,14 @@ def is_there(path: Path) -> bool:
     return path.exists() or (not is_remote(path) and path.is_symlink())
 
 
+def is_temporary(path: Path) -> bool:
+    """Return whether a path is in a temporary folder of this process."""
+    return not _temporary.isdisjoint((path, *path.parents))
+
+
 def sync(path: Path) -> None:
     """Return when the content of a file, or the names in a folder, are on the disk: a rename may reach it earlier."""
-    if is_remote(path) or not _temporary.isdisjoint((path, *path.parents)):
+    if is_remote(path) or is_temporary(path):
         return
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return  # Windows does not open folders

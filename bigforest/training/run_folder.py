@@ -33,6 +33,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.storage.atomic import (
     check_output,
     disk_full,
+    is_temporary,
     is_there,
     naming_refusal,
     remove,
@@ -223,10 +224,11 @@ class RunFolder:
         return as_path(self.state.work) / _TEMPORARY
 
     def save(self, **changes: Any) -> None:
-        """Replace entries of the state, in memory and on disk."""
+        """Replace entries of the state, in memory and, unless the folder is temporary, on disk."""
         self.state = replace(self.state, **changes)
-        self.state.write(self.folder / _STATE)
-        sync(self.folder)
+        if not is_temporary(self.folder):  # or no process could resume the run
+            self.state.write(self.folder / _STATE)
+            sync(self.folder)
 
     def clean(self) -> None:
         """Remove half-written files of a killed process, and make missing folders."""
