@@ -28,7 +28,7 @@ from tables import markdown, save
 
 import bigforest
 from bigforest.grow.forest import grow_tree
-from bigforest.grow.warm_up import compile_for
+from bigforest.grow.needed_kernels import compile_for
 from bigforest.options.train_config import TrainConfig
 
 STEPS = 50

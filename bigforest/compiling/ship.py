@@ -41,7 +41,7 @@ from bigforest.execution.resources import Resources
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.sections import SECTIONS
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.warm_up import compile_for
+from bigforest.grow.needed_kernels import compile_for
 from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of
 from bigforest.kernels.compiler.levels import levels_of_host
 from bigforest.options.train_config import TrainConfig

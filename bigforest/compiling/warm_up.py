@@ -18,11 +18,11 @@ from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.execution.arguments import column_names
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.compiling import ENCODING, announced
+from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import known_families
-from bigforest.grow.warm_up import compile_for, kernels_of
+from bigforest.grow.needed_kernels import compile_for, kernels_of
 from bigforest.options.train_options import BY_IMPURITY
 from bigforest.planning.memory import TableTraits
 from bigforest.progress import watching

@@ -34,7 +34,7 @@ from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
 from bigforest.encode.values import key_size, value_bytes
 from bigforest.errors import DataError, api, listed
 from bigforest.events import Listener, Notice, Stage, stage
-from bigforest.execution.compiling import ENCODING, announced
+from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig

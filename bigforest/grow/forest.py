@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import DataError, damaged_store
 from bigforest.events import Listener
-from bigforest.execution.compiling import compiling
+from bigforest.execution.compile_stage import compiling
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.decreases import DecreaseSums, TreeDecreases, grown_decreases
@@ -42,13 +42,13 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.memory_model import fitting
+from bigforest.grow.needed_kernels import compile_for, kernels_of
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.row_cache import forget_row_cache
 from bigforest.grow.trees import TreeRows, code_view, find_left_out, split_arrays, splits_of
-from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget

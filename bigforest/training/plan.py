@@ -21,13 +21,13 @@ from bigforest.encode.table_shape import shape_of
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import ConfigError, api, counted
 from bigforest.events import Listener
-from bigforest.execution.compiling import ENCODING, is_compiled
+from bigforest.execution.compile_stage import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.filled_store import filled_store
 from bigforest.grow.memory import grow_estimate
-from bigforest.grow.warm_up import kernels_of
+from bigforest.grow.needed_kernels import kernels_of
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
 from bigforest.oob.refine import refine_estimate, refine_nanoseconds, refines

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.events import Listener, stage
-from bigforest.execution.compiling import compiling
+from bigforest.execution.compile_stage import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.leaf_votes import LeftOut
 from bigforest.forest.nodes import TreeArrays, answers_of
 from bigforest.grow.forest import forget_shared, grow_trees
 from bigforest.grow.memory_model import cut_bytes, extra_bytes, tree_bytes
-from bigforest.grow.warm_up import compile_for, kernels_of
+from bigforest.grow.needed_kernels import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import error_unit

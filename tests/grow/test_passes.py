@@ -27,7 +27,7 @@ from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow import forest as growing
-from bigforest.grow import warm_up
+from bigforest.grow import needed_kernels
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
@@ -276,7 +276,7 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.node_steps
 from bigforest.options.train_config import TrainConfig
-from bigforest.grow.warm_up import compile_for
+from bigforest.grow.needed_kernels import compile_for
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.store.store import Store
@@ -322,9 +322,9 @@ def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task:
 def test_compile_for__once_in_a_process(tmp_path: Path) -> None:
     config = TrainConfig.of(trees=1)
     classes, numbers = config.for_task("classification"), config.for_task("regression")
-    with patch.object(warm_up, "_compiled", set()), patch.object(warm_up, "compile_passes") as compiled:
+    with patch.object(needed_kernels, "_compiled", set()), patch.object(needed_kernels, "compile_passes") as compiled:
         for extras, own in ((PLAIN, classes), (PLAIN, classes), (NUMBERS, numbers)):
-            warm_up.compile_for(extras, own, True, tmp_path)
+            needed_kernels.compile_for(extras, own, True, tmp_path)
     assert compiled.call_count == 2
 
 

@@ -12,7 +12,7 @@ import polars as pl
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.encode.presort import compile_presort
-from bigforest.execution.compiling import KernelKind
+from bigforest.execution.compile_stage import KernelKind
 from bigforest.execution.executor import Threads
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.cut import compile_cut, cut_rules

@@ -15,9 +15,9 @@ import pytest
 import bigforest
 from bigforest.errors import ConfigError
 from bigforest.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted
-from bigforest.execution.compiling import KernelKind, announced, compiling, is_compiled
+from bigforest.execution.compile_stage import KernelKind, announced, compiling, is_compiled
 from bigforest.execution.executor import Threads
-from bigforest.grow.warm_up import kernels_of
+from bigforest.grow.needed_kernels import kernels_of
 from bigforest.kernels.compiler.cache import folders
 from bigforest.kernels.compiler.jit import helper, kernel
 from bigforest.options.train_config import TrainConfig
