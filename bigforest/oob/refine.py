@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api
 from bigforest.events import Stage, stage
+from bigforest.execution.compile_stage import KernelKind, announced
 from bigforest.execution.resources import Resources
 from bigforest.forest.choices import Rounds
 from bigforest.forest.nodes import TreeArrays, join_trees
@@ -51,6 +52,8 @@ from bigforest.predict.refine import BoostedStage, Link
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
+# The kernels of the stage, with the seconds that compiling them takes; see grow/warm_up.py.
+KERNELS = KernelKind("refine", "to correct forests", 4, 8.0)
 # Most classes of a stage, and most rows, scores and cells of its rows.
 MAX_CLASSES = 256
 _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
@@ -152,7 +155,8 @@ def grow_refinement(job: ForestJob, sampled: SampledRows) -> tuple[BoostedTrees 
     grown: list[list[GrownRounds]] = [[] for _ in range(SEQUENCES)]
     pieces, done, tried = _pieces(store, sample), 0, [0]
     losses = np.zeros((2, _BUCKETS, 1), np.int64)
-    with stage("refine", SEQUENCES * _steps(config)[-1], "trees", listener) as progress:
+    most = SEQUENCES * _steps(config)[-1]
+    with announced(KERNELS, listener), stage("refine", most, "trees", listener) as progress:
         for rounds in _steps(config):
             more = rounds - done
             own = [(number, done, more, one[-1].added if one else None) for number, one in enumerate(grown)]

@@ -86,6 +86,14 @@ def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, t
     assert files(tmp_path / "one") == files(tmp_path / "three")
 
 
+def test_train__boosted_stage(client: Client, tmp_path: Path, both_alive: None) -> None:
+    mixed_table().write_parquet(tmp_path / "t.parquet")
+    options = options_of("minutes") | {"trees": 12, "refine": 3}
+    for out, scheduler in ((tmp_path / "one", "threads"), (tmp_path / "two", client)):
+        assert bigforest.train(tmp_path / "t.parquet", out=out, scheduler=scheduler, **options).rounds.amount == 3.0
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
 def test_train__a_worker_looks_for_rows_that_repeat(
     client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
