@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bigforest.errors import ConfigError, api, shown, write_names
-from bigforest.events import Compiling, Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
+from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
 
 # Seconds of work before anything is shown.
 _PATIENCE = 2.0
@@ -39,15 +39,15 @@ def watching(listener: Listener | None) -> Iterator[Listener]:
     """Yield the listener, or, if it is None, one that shows work of more than two seconds until the block ends.
 
     On a terminal and in a notebook it shows a bar for each stage. Elsewhere it logs the time of each stage to the
-    logger "bigforest", as information. The logger also gets a warning when kernels are compiled. Raises ConfigError
-    for a listener that cannot be called.
+    logger "bigforest", as information. The logger also gets every notice, as a warning. Raises ConfigError for a
+    listener that cannot be called.
     """
     if listener is not None:
         if not callable(listener):
             raise ConfigError(f"{api('listener')} must be a function of one event, not {shown(listener)}")
         yield listener
         return
-    bars = Bars(patience=_PATIENCE, compiling=_warn) if _can_draw() else None
+    bars = Bars(patience=_PATIENCE, notices=_warn) if _can_draw() else None
     try:
         yield bars or _log
     finally:
@@ -56,14 +56,14 @@ def watching(listener: Listener | None) -> Iterator[Listener]:
 
 
 def _log(event: Event) -> None:
-    if isinstance(event, Compiling):
+    if isinstance(event, Notice):
         _warn(event)
     elif isinstance(event, StageFinished) and event.seconds > _PATIENCE:
         _LOG.info("%s took %.1f s", event.stage, event.seconds)
 
 
 def _warn(event: Event) -> None:
-    if isinstance(event, Compiling):
+    if isinstance(event, Notice):
         _LOG.warning(event.message)  # on stderr, unless the user has set logging up
 
 
@@ -74,22 +74,22 @@ def _can_draw() -> bool:
 class Bars:
     """Listener with one bar per stage, on stderr or below the cell of a notebook; the bars vanish when it is closed.
 
-    patience   seconds without a bar at the beginning.
-    compiling  listener for notices; None to print them.
-    enabled    False to print notices only.
-    name_of    names of options in notices, by their names in the Python API (bigforest.errors.write_names).
+    patience  seconds without a bar at the beginning.
+    notices   listener for notices; None to print them.
+    enabled   False to print notices only.
+    name_of   names of options in notices, by their names in the Python API (bigforest.errors.write_names).
     """
 
     def __init__(
         self,
         *,
         patience: float = 0.0,
-        compiling: Listener | None = None,
+        notices: Listener | None = None,
         enabled: bool = True,
         name_of: Callable[[str], str | None] = str,
     ) -> None:
         self._begin = time.monotonic() + patience
-        self._tell = compiling
+        self._tell = notices
         self._enabled = enabled
         self._name_of = name_of
         self._waiting: dict[str, StageStarted] = {}

@@ -37,7 +37,7 @@ CONFIG: dict[str, Choice] = {
     "weight": option(str, "COL", "Column of row weights.", panel="rows and bags"),
     "class_weight": option(str, "balanced|FILE", 'Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.  [default: 1 for all]', panel="rows and bags"),
     "keep_votes": option(bool, None, "Keep the leaf of every out-of-bag row in each tree, as a table.  [default: off]", panel="rows and bags"),
-    "task": option(str, "classification|regression", "Type of task. Default: regression for floats, decimals, and integers with many values.  [default: by the target]", panel="columns"),
+    "task": option(str, "classification|regression", "Type of task. Default: classification for text, booleans and few numbered integers, else regression.  [default: by the target]", panel="columns"),
     "categories": option(list[str], "COL", "Column of integers or booleans to treat as a category. Repeat for more.  [default: none]", panel="columns"),
     "missing": option(list[str], "WORD", "Text in CSV files that means a missing value, in every column. Repeat for more.  [default: none]", panel="columns"),
     "min_level": option(str, "INT|INT,INT", "Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.  [default: 5 or more, by how much the levels of a category differ]", panel="columns", read=number_or_word),

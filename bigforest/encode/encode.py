@@ -79,11 +79,10 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns, name, task, others, kinds, values = roles or column_roles(source, target, exclude, config)
-    if task == "regression" and config.task is None and (why := why_regression(source, columns[name])):
-        listener(
-            Notice(f"{name!r} has {why}, so this is a regression; set {api('task')} to classification for classes")
-        )
+    columns, name, task, others, kinds, values, why = roles or column_roles(source, target, exclude, config)
+    if config.task is None and (why := why or why_regression(source, columns[name])):
+        other, if_so = ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
+        listener(Notice(f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other} if these are {if_so}"))
     asked, config = config.task, config.for_task(task)
     sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
     alone = [one for one, kind in kinds.items() if kind == "category"]

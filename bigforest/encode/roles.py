@@ -35,6 +35,7 @@ class ColumnRoles(NamedTuple):
     others   columns of groups and of weights.
     kinds    "numeric" or "category", of each feature.
     values   distinct values of the target, if they were read and are classes.
+    why      reason for the task, see `TargetTask`.
     """
 
     columns: dict[str, Leaf]
@@ -43,18 +44,19 @@ class ColumnRoles(NamedTuple):
     others: list[str]
     kinds: dict[str, str]
     values: DistinctValues | None
+    why: str | None
 
 
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
     """Return the roles of the columns; arguments as in `encode`. Raises DataError and ConfigError for unfit ones."""
     columns = leaves(source.schema)
     name = find_target(columns, target)
-    task, values = find_task(source, columns[name], config.task)
+    task, values, why = find_task(source, columns[name], config.task)
     config.for_task(task)
     others = _groups_and_weights(config, columns, name)
     kinds = feature_kinds(columns, name, [*exclude, *others], config.categories)
     check_features(config, kinds)
-    return ColumnRoles(columns, name, task, others, kinds, values)
+    return ColumnRoles(columns, name, task, others, kinds, values, why)
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:

@@ -48,7 +48,7 @@ def shape_of(
     """
     if isinstance(table, Store):
         return table.shape
-    found, name, task, _, kinds, _ = roles or column_roles(table, target, exclude, config)
+    found, name, task, _, kinds, *_ = roles or column_roles(table, target, exclude, config)
     known = _statistics(data) if table.files else _counted(table, found)
     most = []
     for feature, kind in kinds.items():

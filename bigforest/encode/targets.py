@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
 from bigforest.columns.labels import can_be_said
-from bigforest.columns.types import Leaf, is_text_type, physical, type_name
+from bigforest.columns.types import Leaf, divisor_of, is_text_type, nearest_floats, physical, type_name
 from bigforest.columns.values import level_codes, level_text, numbers, places_among
 from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
@@ -35,8 +35,14 @@ from bigforest.source import Source
 
 # More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
 MAX_FLOAT_CLASSES = 100
-# And in one of whole numbers, unless they are numbered from 0 or 1 without a gap, as classes are.
+# And in one of dates or times. A target of fewer floats that are whole numbers may be meant as classes.
 MAX_ODD_CLASSES = 100
+# Whole numbers are classes if they are at most this many, as the letters of an alphabet, ...
+MOST_NUMBERED = 30
+# ... of up to this size, as digits and grades, or in order from 0 or 1, ...
+_LARGEST_CODE = 10
+# ... and each is in at least this many rows.
+OFTEN = 5
 
 _SLICE_ROWS = 1 << 17
 
@@ -69,43 +75,84 @@ class DistinctValues(NamedTuple):
     kept: int
 
 
-def find_task(source: Source, target: Leaf, wanted: Task | None) -> tuple[Task, DistinctValues | None]:
-    """Return the task, and the values of classes if they were read to find it.
+class TargetTask(NamedTuple):
+    """The task of a target.
 
-    The task is `wanted`, or else regression for floats, decimals, and whole numbers that measure. Whole numbers, which
-    are read, measure if more than MAX_ODD_CLASSES are different, unless they are all numbers from 0 or 1 on, like
-    numbered classes. Raises DataError for dates and times that measure.
+    values  the classes, if they were read to find the task.
+    why     reason for the task, if the target could be of either; None if nothing is to be said.
+    """
+
+    task: Task
+    values: DistinctValues | None = None
+    why: str | None = None
+
+
+def find_task(source: Source, target: Leaf, wanted: Task | None) -> TargetTask:
+    """Return the task: `wanted`, or else by the type and, of whole numbers, the values of the target.
+
+    Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be either, and are
+    read: see `_numbers_classes`. Raises DataError for dates and times with many values.
     """
     dtype = target.dtype
     if wanted is not None:
-        return wanted, None
+        return TargetTask(wanted)
     if dtype.is_float() or dtype == pl.Decimal:
-        return "regression", None
-    whole = dtype.is_integer() and _is_number(dtype)
-    if not (whole or dtype.is_temporal()):
-        return "classification", None
+        return TargetTask("regression")
+    if dtype.is_integer():
+        return _task_of_integers(source, target)
+    if not dtype.is_temporal():
+        return TargetTask("classification")
     found = distinct_values(source, target)
-    if not _measure(found.values):
-        return "classification", found
-    if not whole:
+    if len(found.values) > MAX_ODD_CLASSES:
         raise DataError(
             f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
             f"too many for classes: convert it to a number, such as days since a date, or choose the {api('task')} "
             "classification"
         )
-    return "regression", None
+    return TargetTask("classification", found)
+
+
+def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
+    """Return the task of a target of whole numbers.
+
+    They are classes if there are at most two, or if they look like numbered classes, which a larger sample of the same
+    rows does not change: at most MOST_NUMBERED, within 0 to 10 or without a gap from 0 or 1 on, each in at least
+    OFTEN rows. The largest of many counts and measurements are rare, however many rows there are.
+    """
+    found, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
+    for frame in source.batches([target.column], _SLICE_ROWS):
+        values = present_values(frame.select(target.expr).to_series().alias("value"))
+        kept += len(values)
+        rows = values.to_frame().group_by("value").len("rows")
+        found = pl.concat([found, rows.cast(found.schema)]).group_by("value").sum().sort("value")
+        if found.height > MOST_NUMBERED:
+            return TargetTask("regression", None, f"more than {MOST_NUMBERED} different whole numbers")
+    if not kept:  # refused when it is encoded
+        return TargetTask("classification", DistinctValues(found["value"], 0))
+    least, most, fewest = int(found["value"][0]), int(found["value"][-1]), min(found["rows"].to_list())
+    known = DistinctValues(found["value"], kept)
+    span = f"{counted(found.height, 'different whole number')}"
+    if found.height <= 2:
+        return TargetTask("classification", known, span)
+    span += f" from {least} to {most}"
+    in_order = least in (0, 1) and most - least + 1 == found.height
+    if not in_order and not (least >= -1 and most <= _LARGEST_CODE):
+        return TargetTask("regression", None, f"{span}, which are not numbered from 0 or 1")
+    if fewest < OFTEN:
+        return TargetTask("regression", None, f"{span}, some of them in fewer than {OFTEN} rows")
+    return TargetTask("classification", known, f"{span}, each in at least {OFTEN} rows")
 
 
 def why_regression(source: Source, target: Leaf) -> str | None:
-    """Return why a target that is taken for numbers may be classes; None for plain numbers."""
-    if target.dtype.is_integer():
-        return f"more than {MAX_ODD_CLASSES} different whole numbers"
-    if not target.dtype.is_float():
+    """Return why a target of floats or decimals, which is taken for numbers, may be classes; None for plain numbers."""
+    if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
-    found = distinct_values(source, target, MAX_ODD_CLASSES).values.to_numpy()
+    values = distinct_values(source, target, MAX_ODD_CLASSES).values
+    found = values.to_numpy() if target.dtype.is_float() else nearest_floats(values, divisor_of(target.dtype))
     if not 0 < len(found) <= MAX_ODD_CLASSES or not (np.isfinite(found) & (found == np.rint(found))).all():
         return None
-    return f"floats that are {counted(len(found), 'different whole number')}"
+    kind = "floats" if target.dtype.is_float() else "decimals"
+    return f"{kind} that are {counted(len(found), 'different whole number')}"
 
 
 def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
@@ -120,15 +167,6 @@ def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> Di
             break
     assert found is not None  # a source has rows
     return DistinctValues(found, kept)
-
-
-def _measure(found: pl.Series) -> bool:
-    if len(found) > MAX_CLASSES:
-        return True
-    if len(found) <= MAX_ODD_CLASSES:
-        return False
-    least, most = int(found[0]), int(found[-1])
-    return least not in (0, 1) or most - least + 1 > len(found)
 
 
 def check_classes(name: str, dtype: pl.DataType) -> None:

@@ -323,7 +323,7 @@ class TrainOptions:
         encodes=True,
         panel=COLUMNS,
         unset="by the target",
-        help="Type of task. Default: regression for floats, decimals, and integers with many values.",
+        help="Type of task. Default: classification for text, booleans and few numbered integers, else regression.",
     )
     categories: tuple[str, ...] = option(
         (),

@@ -264,7 +264,8 @@ def train(
         with `sampling` "stratified" in every bag, otherwise in the table. In Python also a mapping of classes to
         weights. None means 1 for all. Only for the families axis, tree, rotation and sparse-oblique.
     task : {"classification", "regression"} or None, default=None
-        Type of task. Default: regression for floats, decimals, and integers with many values. None means by the target.
+        Type of task. Default: classification for text, booleans and few numbered integers, else regression. None means
+        by the target.
     categories : str or Sequence[str], default=()
         Column of integers or booleans to treat as a category. Text columns are always categories. Empty means none.
     missing : str or Sequence[str], default=()

@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from bigforest.columns.types import type_name
+from bigforest.columns.types import leaves, type_name
 from bigforest.encode.encode import encode
 from bigforest.encode.job import EncodeJob
-from bigforest.encode.targets import MAX_FLOAT_CLASSES
+from bigforest.encode.targets import MAX_FLOAT_CLASSES, find_task
 from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
@@ -216,6 +217,24 @@ def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) ->
         ([1.0, 0.5, 2.0] * 20, None),
         ([float(k) for k in range(60)], "'y' has floats that are 60 different whole numbers, so this is a regression"),
         ([1.0, float("inf")] * 30, None),
+        ([0, 9] * 30, "'y' has 2 different whole numbers, so this is a classification; set task to regression if"),
+        (
+            list(range(6)) * 10,
+            "'y' has 6 different whole numbers from 0 to 5, each in at least 5 rows, so this is a",
+        ),
+        (
+            [1, 2, 4, 7, 9] * 12,
+            "'y' has 5 different whole numbers from 1 to 9, each in at least 5 rows, so this is a",
+        ),
+        ([0, 1, 2] * 19 + [3] * 3, "'y' has 4 different whole numbers from 0 to 3, some of them in fewer than 5 rows"),
+        ([20, 21, 22] * 20, "'y' has 3 different whole numbers from 20 to 22, which are not numbered from 0 or 1, so"),
+        (
+            list(range(60)),
+            "'y' has more than 30 different whole numbers, so this is a regression; set task to",
+        ),
+        ([Decimal(1), Decimal(2)] * 30, "'y' has decimals that are 2 different whole numbers, so this is a regression"),
+        (["1", "2"] * 30, None),
+        ([True, False] * 30, None),
     ],
 )
 def test_encode__says_what_a_target_may_be(target: list[Any], told: str | None, tmp_path: Path) -> None:
@@ -225,6 +244,32 @@ def test_encode__says_what_a_target_may_be(target: list[Any], told: str | None, 
         encoded(frame, tmp_path, task=None, listener=heard.append)
     messages = [event.message for event in heard if isinstance(event, Notice) and "left out" not in event.message]
     assert [message[: len(told or "")] for message in messages] == [told] * bool(told)
+
+
+COUNTS: dict[str, Callable[[np.random.Generator, int], NDArray[Any]]] = {
+    "few": lambda random, rows: random.poisson(3, rows),
+    "many": lambda random, rows: random.poisson(40, rows),
+    "most 0": lambda random, rows: random.geometric(0.3, rows) - 1,
+    "prices": lambda random, rows: np.rint(random.lognormal(3, 1, rows)).astype(np.int64),
+    "years": lambda random, rows: random.integers(1990, 2020, rows),
+    "percent": lambda random, rows: random.integers(0, 101, rows),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_task__of_counts_and_measurements_does_not_depend_on_the_number_of_rows(name: str, tmp_path: Path) -> None:
+    """Neither in few rows, in which few values occur, nor in many, in which nearly all do."""
+    for rows in (60, 300, 2_000, 50_000):
+        values = COUNTS[name](np.random.default_rng(1), rows)
+        source = open_source({"y": values}, scratch=tmp_path)
+        assert find_task(source, leaves(source.schema)["y"], None).task == "regression", rows
+
+
+@pytest.mark.parametrize("classes", [range(10), range(1, 27), [1, 2, 3, 5, 6, 7], [-1, 0, 1], [5, 900]], ids=str)
+def test_task__of_numbered_classes_does_not_depend_on_the_number_of_rows(classes: Any, tmp_path: Path) -> None:
+    for rows in (500, 50_000):
+        source = open_source({"y": np.random.default_rng(1).choice(classes, rows)}, scratch=tmp_path)
+        assert find_task(source, leaves(source.schema)["y"], None).task == "classification", rows
 
 
 def test_encode__says_what_it_does(tmp_path: Path) -> None:

@@ -41,32 +41,34 @@ def notices(data: Any, **options: Any) -> tuple[bigforest.Forest, list[str]]:
 
 WHOLE = np.arange(ROWS)
 TASKS = {
-    "prices": (WHOLE * 250 + 100_000, True),
-    "101 with a gap": (np.append(WHOLE[:-1] % 100, 101), True),
-    "100 with gaps": (WHOLE % 100 * 3, False),
-    "numbered from 0": (WHOLE % 200, False),
-    "numbered from 1": (WHOLE % 200 + 1, False),
-    "numbered from 2": (WHOLE % 200 + 2, True),
-    "years": (WHOLE % 90 + 1920, False),
-    "delays": (WHOLE % 200 - 30, True),
-    "0 and 1": (WHOLE % 2, False),
-    "text": ([f"n{number // 2}" for number in WHOLE], False),
+    "prices": (WHOLE * 250 + 100_000, "regression"),
+    "years": (WHOLE % 20 + 1990, "regression"),
+    "delays": (WHOLE % 25 - 5, "regression"),
+    "many from 0": (WHOLE % 31, "regression"),
+    "rare counts": (np.minimum(WHOLE, 8), "regression"),
+    "numbered from 0": (WHOLE % 30, "classification"),
+    "numbered from 1": (WHOLE % 26 + 1, "classification"),
+    "digits without 4": (WHOLE % 4 * 3, "classification"),
+    "two": (WHOLE % 2 * 900, "classification"),
+    "text": ([f"n{number // 2}" for number in WHOLE], None),
 }
 
 
 @pytest.mark.parametrize("case", TASKS)
-def test_whole_numbers__measure_where_they_are_many_and_not_numbered_through(case: str, tmp_path: Path) -> None:
-    target, measures = TASKS[case]
+def test_whole_numbers__are_classes_where_they_look_numbered_and_a_notice_says_so(case: str, tmp_path: Path) -> None:
+    target, task = TASKS[case]
     data = table(target)
     data.write_parquet(tmp_path / "table.parquet")
+    other = {"regression": "classification", "classification": "regression"}
     for given in (data, tmp_path / "table.parquet"):
         forest, said = notices(given)
-        assert forest.is_regression == measures
-        assert ["set task to classification" in text for text in said] == [True] * measures
-        assert (bigforest.plan_training(given, "y").classes == 1) == measures
-    if measures:
-        forest, said = notices(data, task="classification")
-        assert not forest.is_regression and said == []
+        assert forest.is_regression == (task == "regression")
+        told = [] if task is None else [f"so this is a {task}; set task to {other[task]} if"]
+        assert [text[text.index("so this") :][: len(told[0])] for text in said if "so this" in text] == told
+        assert (bigforest.plan_training(given, "y").classes == 1) == forest.is_regression
+    if task is not None:
+        forest, said = notices(data, task=other[task])
+        assert forest.is_regression == (task != "regression") and said == []
 
 
 def test_whole_numbers__of_any_number_measure() -> None:
