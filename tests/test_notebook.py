@@ -57,14 +57,15 @@ def test_watching__writes_the_log_where_nothing_can_be_drawn(
     with caplog.at_level(logging.INFO, "bigforest"), watching(None) as listener:
         run(listener)
         run(listener, seconds=0.5)
-    assert caplog.record_tuples == [("bigforest", logging.INFO, "grow took 3.0 s")]
+    told, took = ("bigforest", logging.WARNING, "a row was left out"), ("bigforest", logging.INFO, "grow took 3.0 s")
+    assert caplog.record_tuples == [told, took, told]
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
 def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    patient = Bars(patience=1e9, compiling=silent)
+    patient = Bars(patience=1e9, notices=silent)
     run(patient)
     patient.close()
     assert terminal.getvalue() == ""

@@ -79,7 +79,10 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns, name, task, others, kinds, values, why = roles or column_roles(source, target, exclude, config)
+    columns, name, task, others, kinds, values, why, indexes = roles or column_roles(source, target, exclude, config)
+    for index in indexes:
+        called = f"the column {index!r}" if index else "the first column, which has no name,"
+        listener(Notice(f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"))
     if config.task is None and (why := why or why_regression(source, columns[name])):
         other, if_so = ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
         listener(Notice(f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other} if these are {if_so}"))

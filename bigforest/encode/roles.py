@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import NamedTuple
 
 import polars as pl
@@ -26,6 +27,8 @@ USUAL_NAMES = ("target", "label", "class", "y")
 
 # What pandas calls an index without a name in Parquet and Arrow. The index of a frame is no feature either.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+# What is left of an index without a name in files of text, and once they were read by pandas and written again.
+_INDEX_IN_TEXT = re.compile(r"|Unnamed: 0(\.\d+)*")
 
 
 class ColumnRoles(NamedTuple):
@@ -36,6 +39,7 @@ class ColumnRoles(NamedTuple):
     kinds    "numeric" or "category", of each feature.
     values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.
+    indexes  columns left out because they are an index without a name.
     """
 
     columns: dict[str, Leaf]
@@ -45,6 +49,7 @@ class ColumnRoles(NamedTuple):
     kinds: dict[str, str]
     values: DistinctValues | None
     why: str | None
+    indexes: list[str]
 
 
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
@@ -54,9 +59,17 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     task, values, why = find_task(source, columns[name], config.task)
     config.for_task(task)
     others = _groups_and_weights(config, columns, name)
-    kinds = feature_kinds(columns, name, [*exclude, *others], config.categories)
+    left_out = [*exclude, *others]
+    indexes = [own for own in _indexes(source, columns) if own not in (name, *left_out, *config.categories)]
+    kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
     check_features(config, kinds)
-    return ColumnRoles(columns, name, task, others, kinds, values, why)
+    return ColumnRoles(columns, name, task, others, kinds, values, why, indexes)
+
+
+def _indexes(source: Source, columns: Collection[str]) -> list[str]:
+    """Return the first columns of files if they are an index without a name, as pandas and R write it."""
+    named = takewhile(_INDEX_IN_TEXT.fullmatch, columns)
+    return list(named) if source.files else []
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:

@@ -41,6 +41,7 @@ from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
 from bigforest.source import opens_quickly
+from bigforest.source.reading import text_name
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path, downloads, text_lines, write_atomically
 
@@ -102,7 +103,7 @@ def predict_file(
     proba : bool, default=False
         Also write one column p_<class> per class.
     keep : sequence of str, default=()
-        Columns of the table to copy to the file.
+        Columns of the table to copy to the file. Of a CSV file, its text is copied: `00042` is no number.
     vote : str or None, default=None
         "soft", "hard" or "stochastic"; None as in training.
     ties : str or None, default=None
@@ -157,14 +158,14 @@ def predict_file(
     if not opens_quickly(data):
         check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     keep = column_names(keep, "keep")
-    also = [*keep, *([] if rule.category is None else [rule.category])]
+    by = {} if rule.category is None else {"texts" if rule.category_is_text else "also": [rule.category]}
     notice = _notice_of_training(forest, data)
     with (
         watching(listener) as listener,
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        source = open_rows(data, forest.spec, scratch=work, memory=resources.memory, also=also, empty=True)
+        source = open_rows(data, forest.spec, scratch=work, memory=resources.memory, kept=keep, empty=True, **by)
         done = write_predictions(
             forest,
             source,
@@ -291,6 +292,12 @@ class _Job:
     resources: Resources
     score: Score
 
+    @property
+    def kept(self) -> dict[str, str]:
+        """The columns to copy, and their names in the output; of a file of text, its text."""
+        schema = self.source.schema
+        return {text_name(name) if text_name(name) in schema else name: name for name in self.keep}
+
     def predicted(self, score: Score, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
         """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch."""
         source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
@@ -299,7 +306,7 @@ class _Job:
 
         def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
             """Return the columns to read for the last group of trees, or for an earlier one."""
-            others = [*self.keep, *score.columns, *category] if last else []
+            others = [*self.kept, *score.columns, *category] if last else []
             return list(dict.fromkeys([*found.columns(used), *others]))
 
         def shape(used: NDArray[np.int64]) -> Shape:
@@ -321,7 +328,8 @@ class _Job:
         for batch, predictions in pieces:
             score.add(batch, predictions)
             made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
-            table = pl.concat([batch.select(columns_named(self.keep)), *made], how="horizontal")
+            kept = batch.select(columns_named([place]).alias(name) for place, name in self.kept.items())
+            table = pl.concat([kept, *made], how="horizontal")
             yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 

@@ -270,13 +270,17 @@ def open_rows(
     scratch: Path,
     memory: int | None = None,
     also: Iterable[str] = (),
+    texts: Iterable[str] = (),
+    kept: Iterable[str] = (),
     empty: bool = False,
 ) -> Source:
     """Open a table to predict; see `reading_of`.
 
-    empty  whether it may have no rows.
+    texts, kept  further columns of text, and ones whose text is needed, see Reading.
+    empty        whether it may have no rows.
     """
-    reading = reading_of(spec, also)._replace(empty=empty)
+    reading = reading_of(spec, [*also, *texts, *kept])
+    reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)
     source = open_source(data, scratch=scratch, memory=memory, reading=reading)
     return source.retyped(
         {name: pl.Null() for name in _odd_columns(source.schema, spec) if not source.has_values(name)}

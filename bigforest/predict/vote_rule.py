@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec, TargetSpec
 from bigforest.columns.labels import label_series, label_type
+from bigforest.columns.types import kind_of
 from bigforest.errors import ConfigError, api
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
@@ -80,6 +81,11 @@ class VoteRule:
     def category(self) -> str | None:
         """Column of the predicted rows by which intervals or sets are calibrated; None without one."""
         return self.conformal.column if isinstance(self.conformal, ByCategory) else None
+
+    @property
+    def category_is_text(self) -> bool:
+        """True if that column was text in training."""
+        return isinstance(self.conformal, ByCategory) and kind_of(self.conformal.dtype).family == "text"
 
     @property
     def by_spread(self) -> bool:

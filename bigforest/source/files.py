@@ -45,7 +45,7 @@ from bigforest.source.text import (
     without_rows,
 )
 from bigforest.source.unchanged import FileStamp, unchanged
-from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
+from bigforest.storage.paths import as_path, expanded, is_remote, known_folder, local_path, readable
 
 KINDS = {
     ".parquet": "Parquet",
@@ -77,6 +77,13 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # First bytes of an Arrow file, except in the streaming format.
 _ARROW = b"ARROW1"
+
+# Tables in folders with metadata: where these are, and how the table is read.
+_LOGGED = {
+    "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
+    "an Iceberg table": ("metadata", "*.metadata.json", "pl.scan_iceberg(folder)"),
+    "a Hudi table": (".hoodie", "*", "the package hudi"),
+}
 
 # Advice if a folder of bigforest was given in place of a table.
 _MEANT = {
@@ -347,6 +354,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         ours = known_folder(location)
         if ours is not None:
             raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
+        _check_plain(location, path)
         files, partitions = _tables_in(location), _partitioned(location)
         if files and partitions:
             raise DataError(f"{path}: there are tables in it and in {partitions[0].parent}; give the one or the other")
@@ -357,6 +365,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     if location.is_file():
         files, name = [location], Path(location.stem).stem if location.suffix.lower() in _CODECS else location.stem
     elif glob.has_magic(str(path)):
+        _check_plain(_plain_folder(location), path)
         files, name = expanded(path), _plain_folder(location).resolve().name or "data"
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
@@ -371,6 +380,18 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         if kind_of_file(file) is None:
             raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
     return name, files
+
+
+def _check_plain(folder: Path, path: str | Path) -> None:
+    """Raise DataError if a folder, or one above it, is a table whose metadata say which of its files are valid."""
+    folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
+    for place in folders:
+        for kind, (mark, pattern, scan) in _LOGGED.items():
+            if (place / mark).is_dir() and any((place / mark).glob(pattern)):
+                raise DataError(
+                    f"{path}: {place} is {kind}, whose metadata say which rows of its files are valid; read it with "
+                    f"{scan} in Python and give that frame, or write it to Parquet files in another folder"
+                )
 
 
 def _partitioned(folder: Path) -> list[Path]:

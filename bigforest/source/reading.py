@@ -16,6 +16,7 @@ class Reading(NamedTuple):
     excluded   columns that are not read.
     empty      whether a table may have no rows.
     target     name of y in a pair (X, y); None for that of y itself, or "target".
+    kept       columns whose text in CSV and NDJSON files is needed: one that is no text has it as `text_name`, too.
 
     A column that is not read may have any values: if it cannot be read, it becomes one without values.
     """
@@ -28,6 +29,7 @@ class Reading(NamedTuple):
     excluded: frozenset[str] = frozenset()
     empty: bool = False
     target: str | None = None
+    kept: frozenset[str] = frozenset()
 
     def needs(self, name: str) -> bool:
         """Return True if a column is read."""
@@ -35,3 +37,8 @@ class Reading(NamedTuple):
 
 
 EVERYTHING = Reading()
+
+
+def text_name(name: str) -> str:
+    """Return the name of the column with the text that a column of numbers or dates has in the files."""
+    return f"\1text of {name}"

@@ -26,7 +26,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
-from bigforest.source.reading import Reading
+from bigforest.source.reading import Reading, text_name
 from bigforest.source.source import POLARS_FAULTS, check_names, not_readable, what_it_is
 from bigforest.storage.paths import text_lines
 
@@ -34,14 +34,14 @@ from bigforest.storage.paths import text_lines
 _SEPARATORS = (",", ";", "\t", "|")
 
 # Texts that are missing values among numbers.
-_MISSING = pl.lit(pl.Series(["NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?"])).implode()
+_MISSING = pl.lit(pl.Series(["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?"])).implode()
 
 
 class Form(NamedTuple):
     """A type that texts may have.
 
     parse   turns an expression of text into one of the type; null where a text has another form.
-    marked  True if the texts `_MISSING` are missing values.
+    marked  True if the texts `_MISSING` and spaces are missing values, and spaces around values are left out.
     """
 
     parse: Callable[[pl.Expr], pl.Expr]
@@ -50,7 +50,10 @@ class Form(NamedTuple):
     def values(self, names: Collection[str]) -> pl.Expr:
         """Return the values to be parsed, of columns of text; others are null."""
         columns = columns_named(names)
-        return pl.when(~columns.is_in(_MISSING)).then(columns) if self.marked else columns
+        if not self.marked:
+            return columns
+        columns = columns.str.strip_chars()
+        return pl.when(~columns.is_in(_MISSING)).then(columns)
 
     def parsed(self, names: Collection[str]) -> pl.Expr:
         """Return the parsed values of columns of text."""
@@ -75,11 +78,11 @@ def _datetime(day: str, *times: str) -> Form:
 
 def _dashed(text: pl.Expr) -> pl.Expr:
     """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04."""
-    return text.str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
+    return text.str.strip_chars().str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
 
 
 def _boolean(text: pl.Expr) -> pl.Expr:
-    lower = text.str.to_lowercase()
+    lower = text.str.strip_chars().str.to_lowercase()
     return pl.when(lower.is_in(["true", "false"])).then(lower == "true")
 
 
@@ -87,7 +90,7 @@ _DATES = (
     *map(_date, ("%Y-%m-%d", "%d-%m-%Y")),
     *(_datetime(day, "%H:%M:%S%.f", "%H:%M") for day in ("%Y-%m-%d", "%d-%m-%Y")),
     _datetime("%Y-%m-%d", "%H:%M:%S%.f%#z"),
-    Form(lambda text: text.str.to_time("%H:%M:%S%.f", strict=False)),
+    Form(lambda text: text.str.strip_chars().str.to_time("%H:%M:%S%.f", strict=False)),
 )
 _NUMBERS = tuple(
     _number(dtype, marked=marked)  # looking for marks takes longer than parsing, so it is done where there are some
@@ -139,7 +142,10 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> list[Scan]:
-    """Return the scans of the files of a table with each column of text parsed, if all its values have one type."""
+    """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
+
+    The text of kept columns that are parsed comes first.
+    """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, found in types.items() if found == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
@@ -148,8 +154,11 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     except (*POLARS_FAULTS, OSError):
         return list(scans)  # reading the table says what is wrong with it
     parsed = [form.parsed(names) for form, names in _by_form({name: [form] for name, form in found.items()}).items()]
+    kept = [columns_named([name]).alias(text_name(name)) for name in found if name in rules.kept]
     typed = [
-        scan.with_columns(columns_named(found).cast(pl.String)).with_columns(parsed) if found else scan
+        scan.with_columns(columns_named(found).cast(pl.String)).select(*kept, pl.all()).with_columns(parsed)
+        if found
+        else scan
         for scan, _ in scans
     ]
     return [(scan, dict(scan.collect_schema())) for scan in typed]

@@ -125,7 +125,7 @@ def test_images__then_train_then_predict(run: Run, folder: Path) -> None:
     assert (run.code, run.err) == (0, "")
     for expected in ("100", "400", "20 x 20", "digits.parquet"):
         assert expected in run.out
-    facts = run.json("train", "digits.parquet", "--trees", "3")
+    facts = run.json("train", "digits.parquet", "--task", "classification", "--trees", "3")
     assert (facts["target"], facts["features"], facts["classes"]) == ("target", 400, 10)
     facts = run.json("images", DIGITS, "--out", "digits.parquet", "--features", "neighbours", "--overwrite")
     assert (facts["rows"], facts["size"], facts["labelled"], facts["skipped"]) == (100, [28, 28], True, 0)

@@ -89,12 +89,13 @@ def test_compiling__is_said_again_after_it_has_failed_and_never_when_short(kind:
     assert is_compiled(kind)
 
 
-def test_python__hears_of_compiling_through_logging(caplog: pytest.LogCaptureFixture) -> None:
+def test_python__hears_of_notices_through_logging(caplog: pytest.LogCaptureFixture) -> None:
     # At this level even after tests of clusters, which silence the handlers of the process.
     with caplog.at_level(logging.WARNING, "bigforest"), watching(None) as listener:
         for event in (Notice("rows are left out"), Compiling(SAID, 4.0)):
             listener(event)
-    assert caplog.record_tuples == [("bigforest", logging.WARNING, SAID)]
+    said = ["rows are left out", SAID]
+    assert caplog.record_tuples == [("bigforest", logging.WARNING, one) for one in said]
     for function in (bigforest.train, bigforest.encode_store, bigforest.predict_file, bigforest.warm_up):
         assert inspect.signature(function).parameters["listener"].default is None
 

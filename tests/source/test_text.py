@@ -239,3 +239,29 @@ def test_csv__a_column_without_values_has_no_type(tmp_path: Path) -> None:
     (tmp_path / "u.csv").write_text("a,b\n" + ",1\n" * 1500 + "x,1\n")
     assert read(tmp_path / "t.csv").schema == {"a": pl.Null, "b": pl.Int64}
     assert read(tmp_path / "u.csv").schema == {"a": pl.String, "b": pl.Int64}
+
+
+FORMS_OF_LINES = {"after": "{}, {}, {}", "before": "{} ,{} ,{}", "padded": "{:>9},{:<9},{:>7}", "tabs": "\t{}\t,{},{} "}
+
+
+@pytest.mark.parametrize("form", FORMS_OF_LINES)
+def test_csv__spaces_around_values_are_no_part_of_them(form: str, tmp_path: Path) -> None:
+    rows = [("1", "0.5", "true"), ("-2", "NA", "false"), ("", "1e3", "True")]
+    (tmp_path / "t.csv").write_text("a,b,c\n" + "".join(FORMS_OF_LINES[form].format(*row) + "\n" for row in rows))
+    expected = pl.DataFrame({"a": [1, -2, None], "b": [0.5, None, 1000.0], "c": [True, False, True]})
+    assert_frame_equal(read(tmp_path / "t.csv"), expected)
+    (tmp_path / "d.csv").write_text("a,b\n" + " 2024-01-02 , x\n2024-01-03, y\n")
+    assert read(tmp_path / "d.csv").schema == {"a": pl.Date, "b": pl.String}
+
+
+@pytest.mark.parametrize("where", ["t", "t/*.parquet", "t/part", "iceberg", "iceberg/data"])
+def test_folders__whose_metadata_say_which_files_are_valid_are_refused(where: str, tmp_path: Path) -> None:
+    for place in ("t", "t/part", "iceberg/data"):
+        (tmp_path / place).mkdir(parents=True)
+        pl.DataFrame({"a": [1], "y": [2]}).write_parquet(tmp_path / place / "0.parquet")
+    for mark in ("t/_delta_log/0.json", "iceberg/metadata/v1.metadata.json"):
+        (tmp_path / mark).parent.mkdir()
+        (tmp_path / mark).write_text("{}")
+    with pytest.raises(DataError, match=r"read it with pl\.scan_(delta|iceberg)\(folder\)"):
+        read(tmp_path / where)
+    assert read(tmp_path / "t" / "0.parquet").height == 1

@@ -1,0 +1,51 @@
+"""Predicting files of text: what is copied from them, and indexes that are no features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest.events import Event, Notice
+
+GIVEN = {"id": "00042", "when": "02/03/2024", "paid": "1.50", "phone": "+31201234567", "code": "1e3", "x": " 0.50"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "ndjson", "parquet"])
+def test_keep__copies_the_text_of_the_file(kind: str, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=60)
+    forest = bigforest.train(pl.DataFrame({"x": x, "y": np.where(x > 0, "p", "q")}), "y", trees=3)
+    (tmp_path / "new.csv").write_text("".join(",".join(row) + "\n" for row in (GIVEN, GIVEN.values(), GIVEN.values())))
+    out = tmp_path / f"out.{kind}"
+    bigforest.predict_file(forest, tmp_path / "new.csv", out, keep=list(GIVEN))
+    if kind == "parquet":
+        read = pl.read_parquet(out)
+    elif kind == "ndjson":
+        read = pl.read_ndjson(out)
+    else:
+        read = pl.read_csv(out, infer_schema=False, separator="\t" if kind == "tsv" else ",")
+    assert read.columns == [*GIVEN, "prediction"]
+    assert read.rows() == [(*GIVEN.values(), "p")] * 2
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_index__without_a_name_is_no_feature(name: str, tmp_path: Path) -> None:
+    """Rows sorted by class would be predicted from it."""
+    table = pd.DataFrame({"a": np.random.default_rng(0).normal(size=90), "y": np.repeat(["s", "t", "u"], 30)})
+    table.to_csv(tmp_path / "t.csv", index_label=name or None)
+    heard: list[Event] = []
+    forest = bigforest.train(tmp_path / "t.csv", "y", trees=5, listener=heard.append)
+    assert forest.spec.feature_names == ["a"]
+    told = [
+        event.message
+        for event in heard
+        if isinstance(event, Notice) and "is an index that pandas wrote" in event.message
+    ]
+    assert len(told) == 1 and (repr(name) if name else "which has no name") in told[0]
+    assert forest.predict(table)["prediction"].tolist() == forest.predict(pl.from_pandas(table))["prediction"].to_list()
+    table.to_csv(tmp_path / "u.csv", index_label="row")
+    assert bigforest.train(tmp_path / "u.csv", "y", trees=2).spec.feature_names == ["row", "a"]
