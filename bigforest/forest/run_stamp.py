@@ -34,11 +34,8 @@ class RunStamp:
 
     @classmethod
     def of(cls, directory: Path) -> RunStamp | None:
-        """Return the stamp of a folder; None while it has no readable run.parquet."""
-        try:
-            return cls(directory) if (directory / RUN_FILE).is_file() else None
-        except OSError:
-            return None
+        """Return the stamp of a folder; None while it has no run.parquet. Raises OSError."""
+        return cls(directory) if (directory / RUN_FILE).is_file() else None
 
     def check(self) -> None:
         """Raise FormatError if the folder contains another run, or none. A copy of the same run passes."""

@@ -13,28 +13,30 @@ import polars as pl
 import bigforest
 from bigforest.events import Event, StageAdvanced
 
-_TRAIN = ["train", "../home/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
+_TRAIN = ["train", "HOME/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
 # Files with timings.
 TIMED = ("run.parquet", "candidates.parquet", "race.json", "explain.json")
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command line that writes `out` in the current folder, where the tables and forests are in ../home.
+    """A command line that writes an output in the current folder, where the tables and forests are in HOME.
 
     again  the command that goes on once there is a forest, finished or not
+    out    the output
     """
 
     line: list[str]
     again: list[str] | None = None
+    out: str = "out"
 
 
 def _train(*options: str) -> Command:
     return Command([*_TRAIN, *options], ["train", "--resume", "out", "--threads", "1", "--quiet"])
 
 
-def _on_forest(*words: str) -> Command:
-    return Command([*words, "--quiet", "--out", "out"])
+def _on_forest(*words: str, out: str = "out") -> Command:
+    return Command([*words, "--quiet", "--out", out], out=out)
 
 
 COMMANDS = {
@@ -43,27 +45,27 @@ COMMANDS = {
     "votes": _train("--keep-votes"),
     "regression": _train("--target", "x0", "--keep-targets"),
     "resumed": Command(["train", "--resume", "out", "--threads", "1", "--quiet"]),
-    "predict": _on_forest("predict", "../home/a.forest", "../home/test.parquet", "--proba", "--threads", "1"),
-    "encode": _on_forest("encode", "../home/table.parquet", "--target", "y", "--threads", "1"),
+    "predict": _on_forest("predict", "HOME/a.forest", "HOME/test.parquet", "--proba", "--threads", "1"),
+    "encode": _on_forest("encode", "HOME/table.parquet", "--target", "y", "--threads", "1"),
     "compare": _on_forest(
-        "compare", "../home/table.parquet", "--target", "y", "--candidates", "2", "--trees", "5", "--threads", "1"
+        "compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "5", "--threads", "1"
     ),
     "explain": _on_forest(
         "explain",
-        "../home/a.forest",
-        "../home/table.parquet",
+        "HOME/a.forest",
+        "HOME/table.parquet",
         "--importance",
         "--trees",
         "--permutation",
         "--threads",
         "1",
     ),
-    "merge": _on_forest("merge", "../home/a.forest", "../home/b.forest"),
-    "export": _on_forest("export", "../home/a.forest", "--to", "sql"),
-    "report": _on_forest("report", "../home/a.forest", "--threads", "1"),
-    "calibrate": _on_forest("calibrate", "../home/a.forest", "../home/test.parquet", "--threads", "1"),
-    "validate": _on_forest("validate", "../home/a.forest", "../home/test.parquet", "--threads", "1"),
-    "shrink": _on_forest("shrink", "../home/a.forest", "--data", "../home/table.parquet", "--threads", "1"),
+    "merge": _on_forest("merge", "HOME/a.forest", "HOME/b.forest"),
+    "export": _on_forest("export", "HOME/a.forest", "--to", "sql", out="out.sql"),
+    "report": _on_forest("report", "HOME/a.forest", "--threads", "1", out="out.html"),
+    "calibrate": _on_forest("calibrate", "HOME/a.forest", "HOME/test.parquet", "--threads", "1"),
+    "validate": _on_forest("validate", "HOME/a.forest", "HOME/test.parquet", "--threads", "1"),
+    "shrink": _on_forest("shrink", "HOME/a.forest", "--data", "HOME/table.parquet", "--threads", "1"),
 }
 
 
