@@ -103,7 +103,9 @@ def command(
             for own, name in tables:
                 _check_place(own[name])
             json, quiet = values["run"].pop("json", False), values["run"].pop("quiet", False)
-            facts = _with_progress(context, function, values, quiet) if progress else function(**values)
+            facts = (
+                _with_progress(context, function, values, quiet=quiet, json=json) if progress else function(**values)
+            )
             show(facts, draw, json=json, quiet=quiet)
             if not facts.get("fits", True):  # of a plan
                 raise typer.Exit(1)
@@ -116,14 +118,14 @@ def command(
 
 
 def _with_progress(
-    context: typer.Context, function: Callable[..., Facts], values: dict[str, Any], quiet: bool
+    context: typer.Context, function: Callable[..., Facts], values: dict[str, Any], *, quiet: bool, json: bool
 ) -> dict[str, Any]:
     from .running import running
 
     begin, run = perf_counter(), values["run"]
     scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
     names = _command_line_names(context.command)
-    with running(scheduler, quiet=quiet, name_of=names.get) as (client, ledger):
+    with running(scheduler, quiet=quiet, json=json, name_of=names.get) as (client, ledger):
         run |= {"listener": ledger} if client is None else {"listener": ledger, "scheduler": client}
         facts = function(**values)
     seconds = perf_counter() - begin

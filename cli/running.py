@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from bigforest.events import Event, Listener
+    from bigforest.events import Event, Listener, Notice
 
 
 STREAM = "-"
@@ -75,11 +75,12 @@ def default_output(data: str, suffix: str) -> str:
 
 @contextmanager
 def running(
-    scheduler: dict[str, Any], *, quiet: bool, name_of: Callable[[str], str | None]
+    scheduler: dict[str, Any], *, quiet: bool, json: bool, name_of: Callable[[str], str | None]
 ) -> Iterator[tuple[Any, Ledger]]:
     """Yield the argument `scheduler` of the API and the listener that shows progress.
 
     scheduler  options that select a cluster; empty for threads.
+    json       put notices into the object that is printed.
     name_of    names of options on the command line, for notices.
     """
     from bigforest.events import silent
@@ -89,7 +90,12 @@ def running(
     listener = bars or silent
     try:
         with _scheduler(listener, **scheduler) as client:
-            yield client, Ledger(listener)
+            ledger = Ledger(listener, name_of if json else None)
+            try:
+                yield client, ledger
+            except BaseException:  # there will be no object
+                ledger.pass_notices_on()
+                raise
     finally:
         if bars is not None:
             bars.close()  # which makes them vanish
@@ -119,20 +125,37 @@ def _scheduler(
 
 
 class Ledger:
-    """Listener that keeps the statistics of the workers, and passes all events on."""
+    """Listener that keeps what the object of --json shows of a run, and passes the other events on.
 
-    def __init__(self, listener: Listener) -> None:
+    name_of  names of options in notices; None to pass notices on.
+    """
+
+    def __init__(self, listener: Listener, name_of: Callable[[str], str | None] | None) -> None:
         self._listener = listener
+        self._name_of = name_of
         self._workers: list[dict[str, Any]] = []
+        self._notices: list[Notice] = []
 
     def __call__(self, event: Event) -> None:
-        from bigforest.events import WorkersUsed
+        from bigforest.events import Compiling, Notice, WorkersUsed
 
         if isinstance(event, WorkersUsed):
             self._workers = [asdict(worker) for worker in event.workers]
-        self._listener(event)
+        if self._name_of is not None and isinstance(event, Notice) and not isinstance(event, Compiling):
+            self._notices.append(event)
+        else:
+            self._listener(event)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entry `workers` for --json; empty without a cluster."""
-        return {"workers": self._workers} if self._workers else {}
+        """Entries `workers` and `notices` for --json, as far as there are any."""
+        from bigforest.errors import write_names
+
+        notices = [write_names(notice.text, self._name_of) for notice in self._notices if self._name_of is not None]
+        found = {"workers": self._workers, "notices": notices}
+        return {name: entries for name, entries in found.items() if entries}
+
+    def pass_notices_on(self) -> None:
+        """Pass the notices on that were kept."""
+        for notice in self._notices:
+            self._listener(notice)
