@@ -34,7 +34,7 @@ _SUM_BITS = 61
 KINDS = ("numeric", "category")
 
 # Entries that are left out of JSON if they have this value.
-_USUAL = {"missing_words": (), "fill": None, "other": None}
+_USUAL = {"missing_words": (), "separator": None, "fill": None, "other": None}
 
 Label = bool | int | float | str
 
@@ -190,6 +190,7 @@ class DataSpec:
     rows           rows of the store.
     dropped        rows left out, because their target was missing or their weight was 0.
     missing_words  texts that meant missing values in CSV files, in addition to the usual ones.
+    separator      of the values in CSV files, if the user named one.
     """
 
     rows: int
@@ -199,6 +200,7 @@ class DataSpec:
     group: GroupSpec | None = None
     weight: WeightSpec | None = None
     missing_words: tuple[str, ...] = ()
+    separator: str | None = None
 
     def to_json(self) -> str:
         """Return the dataspec as one line of JSON."""
@@ -252,7 +254,7 @@ class DataSpec:
         try:
             spec = _record(
                 cls,
-                {"missing_words": (), **raw},
+                {"missing_words": (), "separator": None, **raw},
                 missing_words=tuple(raw.get("missing_words", ())),
                 features=tuple(
                     _record(FeatureSpec, {"fill": None, "other": None, **entry}) for entry in raw["features"]
@@ -318,6 +320,7 @@ def _check(spec: DataSpec) -> None:
             and (spec.group is None or _sound_group(spec.group, spec.rows))
             and (spec.weight is None or _sound_weight(spec.weight, spec))
             and all(isinstance(word, str) for word in spec.missing_words)
+            and (spec.separator is None or (isinstance(spec.separator, str) and len(spec.separator.encode()) == 1))
         )
     except TypeError:  # a value that cannot be compared or hashed
         sound = False

@@ -101,7 +101,7 @@ def encode(
         ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        source = _flattened(source, columns, [*kinds, name, *others], scratch)
+        separator, source = source.separator, _flattened(source, columns, [*kinds, name, *others], scratch)
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[one]) for one, kind in kinds.items() if kind == "numeric"})
@@ -121,7 +121,7 @@ def encode(
         groups = None
         if config.group is not None:
             groups = encode_groups(job, config.group, columns[config.group].dtype, writer)
-        writer.finish(found.spec, dropped, groups, weight, config.missing)
+        writer.finish(found.spec, dropped, groups, weight, config.missing, separator)
     store = Store.open(path, verify=False)
     for message in numbers_in_text(store):
         listener(Notice(message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -129,6 +130,7 @@ def column_arguments(
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
     coded = [] if resumes else numeric_categories(data[0] if isinstance(data, tuple) and data else data)
     left_out = tuple(column_names(exclude, "exclude"))
+    data = as_path(data) if isinstance(data, os.PathLike) else data
     data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
     options = options_of(options | {name: names[name] for name in ("weight", "group") if name in options})
     target = target_of(names["target"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from bigforest.errors import ConfigError, api, shown
 from bigforest.execution.resources import Resources
-from bigforest.options.values import plain
+from bigforest.options.values import plain, several
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import as_path
 
@@ -54,7 +54,7 @@ def resources_of(threads: int | None, scratch: str | Path | None, memory: str | 
 
 def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
     """Return names of columns as a list; a single name is one column. Raises ConfigError."""
-    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
+    names = list(several(columns))
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{api(option)} must be names of columns, not {columns!r}")
     return names

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, api, listed, shown
-from bigforest.options.values import check_flag, check_word, is_integer, several
+from bigforest.options.values import check_flag, check_word, is_integer, plain, several
 
 Loss = Literal["error", "log_loss", "mse", "poisson_deviance"]
 
@@ -43,6 +43,8 @@ class ExplainOptions:
             object.__setattr__(self, "rows", tuple(operator.index(row) for row in several(self.rows)))
         except TypeError as error:
             raise ConfigError(f"{api('rows')} must be numbers of rows, not {shown(self.rows)}") from error
+        for name in ("grid", "individual", "neighbors", "rules", "seed", "sample"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
         if self.loss is not None:
             check_word(self.loss, get_args(Loss), "loss")
         check_flag(self.new_rows, "new_rows")

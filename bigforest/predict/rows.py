@@ -260,7 +260,15 @@ def reading_of(spec: DataSpec, also: Iterable[str] = ()) -> Reading:
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
     others = [spec.target.name, *(own.name for own in (spec.weight, spec.group) if own is not None and own.name)]
     needed = frozenset([*types, *(feature.home for feature in spec.features), *others, *also])
-    return Reading(None, frozenset(numbers), spec.missing_words, frozenset(texts), needed, target=spec.target.name)
+    return Reading(
+        None,
+        frozenset(numbers),
+        spec.missing_words,
+        frozenset(texts),
+        needed,
+        target=spec.target.name,
+        usual=spec.separator,
+    )
 
 
 def open_rows(

@@ -1,6 +1,6 @@
 """Tables to train on and to predict for, wherever they are."""
 
-from bigforest.source.files import SeparatedPath, may_be_csv
+from bigforest.source.files import SeparatedPath, may_be_csv, separated
 from bigforest.source.open import check_csv, open_source, opens_quickly, table_in_memory
 from bigforest.source.reading import Reading
 from bigforest.source.source import Source
@@ -13,5 +13,6 @@ __all__ = [
     "may_be_csv",
     "open_source",
     "opens_quickly",
+    "separated",
     "table_in_memory",
 ]

@@ -39,6 +39,7 @@ from bigforest.source.text import (
     Scan,
     blank_lines,
     has_whole_lines,
+    header_of,
     scan_csv,
     scan_ndjson,
     with_types,
@@ -109,6 +110,11 @@ class SeparatedPath(str):
         return own
 
 
+def separated(path: str | None, separator: str | None) -> str | None:
+    """Return a path with its separator, if there are both."""
+    return path if path is None or separator is None else SeparatedPath(path, separator)
+
+
 def may_be_csv(path: str | Path) -> bool:
     """Return True if the files at a path are CSV, or if there is no table, so that opening it raises the error."""
     try:
@@ -139,8 +145,12 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
     stamps = _stamps(files)
     with unchanged(stamps), _unpacked(files, scratch) as unpacked:
         keys = _partitions(files, as_path(path))
+        if reading.separator is None and reading.usual and kind_of_file(files[0]) == "CSV":
+            divided = len(header_of(unpacked[0], reading.usual)) > 1
+            reading = reading._replace(separator=reading.usual if divided else None)
         source = _source_of(path, name, unpacked, keys, scratch, memory, reading)
-    return replace(source, stamps=tuple(stamps)) if source.files == tuple(files) else source
+    named = path.separator if isinstance(path, SeparatedPath) else None
+    return replace(source, stamps=tuple(stamps) if source.files == tuple(files) else (), separator=named)
 
 
 @contextlib.contextmanager

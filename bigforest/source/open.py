@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -30,6 +31,7 @@ from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
+from bigforest.storage.paths import as_path
 
 IN_MEMORY = "data"
 # Digits of the decimals that 64 bits hold.
@@ -124,6 +126,8 @@ def opens_quickly(data: Any) -> bool:
 
 
 def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Source:
+    if isinstance(data, os.PathLike):
+        data = as_path(data)
     if isinstance(data, str | Path):
         return source_of_path(data, scratch, memory, reading)
     if isinstance(data, pl.LazyFrame):

@@ -15,6 +15,7 @@ class Reading(NamedTuple):
     needed     columns that are read; None for all.
     excluded   columns that are not read.
     empty      whether a table may have no rows.
+    usual      the separator of training, which new files have if it divides their header.
     target     name of y in a pair (X, y); None for that of y itself, or "target".
     kept       columns whose text in CSV and NDJSON files is needed: one that is no text has it as `text_name`, too.
 
@@ -30,6 +31,7 @@ class Reading(NamedTuple):
     empty: bool = False
     target: str | None = None
     kept: frozenset[str] = frozenset()
+    usual: str | None = None
 
     def needs(self, name: str) -> bool:
         """Return True if a column is read."""

@@ -60,6 +60,7 @@ class Source:
     files    Parquet files, in order; none for a table in memory.
     spooled  anonymous memory that streaming the table into those files took, bytes; 0 for a table read in place.
     stamps   stamps of `files` from before they were first opened; none for copies in the scratch folder.
+    separator  of the values in CSV files, if the user named one.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Source:
     files: tuple[Path, ...] = ()
     spooled: int = 0
     stamps: tuple[FileStamp, ...] = ()
+    separator: str | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """Pickle a source of files as the paths of the files."""

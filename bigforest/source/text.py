@@ -123,7 +123,7 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     """Return the lazy scan of a CSV file, all columns as text. Raises DataError and errors of Polars."""
     _check_is_text(file)
     mark = rules.separator or _separator(file)
-    names = _names(file, mark)
+    names = header_of(file, mark)
     if not names:
         raise not_readable(file, "CSV", "it has no header")
     check_names(names, str(file))  # Polars would rename the second column of a name silently
@@ -236,7 +236,7 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
             if b'"' in piece:
                 return False
             marks, ends, end = marks + piece.count(mark.encode()), ends + piece.count(b"\n"), piece[-1:]
-    return marks == (ends + (end != b"\n")) * (len(_names(file, mark)) - 1)  # no line has more
+    return marks == (ends + (end != b"\n")) * (len(header_of(file, mark)) - 1)  # no line has more
 
 
 def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
@@ -302,11 +302,11 @@ def _check_is_text(file: Path) -> None:
 def _separator(file: Path) -> str:
     """Return the separator of values: a tab in .tsv, else a comma; another mark if the header were one name with it."""
     own = "\t" if file.suffix.lower() == ".tsv" else ","
-    header = _names(file, own)
+    header = header_of(file, own)
     return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
 
 
-def _names(file: Path, separator: str) -> list[str]:
+def header_of(file: Path, separator: str) -> list[str]:
     """Return the names of the columns of a CSV file. Raises DataError when they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:

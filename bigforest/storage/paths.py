@@ -49,12 +49,14 @@ _INSIDE = {
 }
 
 
-def as_path(text: str | Path) -> Path:
+def as_path(text: str | os.PathLike[Any]) -> Path:
     """Convert an argument to a path; ~ is the home folder.
 
     Raises ConfigError for anything but text and paths, for a name that no file can have, for a URL of another scheme
     and for a path in an object store without a bucket.
     """
+    if isinstance(text, os.PathLike) and not isinstance(text, Path):
+        text = os.fspath(text)
     if not isinstance(text, str | Path):
         raise ConfigError(f"a path was expected, not {shown(text)}; give text or a pathlib.Path")
     if text == "":

@@ -383,6 +383,7 @@ class StoreWriter:
         group: GroupSpec | None = None,
         weight: WeightSpec | None = None,
         missing_words: tuple[str, ...] = (),
+        separator: str | None = None,
     ) -> None:
         """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
         self._ranges = self.ranges()
@@ -399,7 +400,7 @@ class StoreWriter:
                 for piece in iter(lambda: content.read(COPY_BYTES), b""):
                     crc[LEVELS] = zlib.crc32(piece, crc.get(LEVELS, 0))
         remove(self.parts)  # attempts of tasks that were done twice may have left files
-        spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight, missing_words)
+        spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight, missing_words, separator)
         size = 0 if levels is None else levels.stat().st_size
         whole = {name: sum_ for name, sum_ in crc.items() if name not in _BY_BLOCK}
         manifest = Manifest(spec, self._max_bins, whole, size)

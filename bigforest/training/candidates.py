@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, shown
+from bigforest.execution.arguments import options_of
 from bigforest.oob.choice import in_second_half
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -81,11 +82,12 @@ def given_candidates(
                 )
             if option not in OPTIONS:
                 raise ConfigError(f"the candidate {name} has an unknown option {shown(option)}; see bigforest.train")
+        options = options_of(dict(options))
         try:
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:
             raise ConfigError(f"the candidate {name}: {error}") from error
-        candidates[name] = dict(options)
+        candidates[name] = options
     if len({name.casefold() for name in candidates}) < len(candidates):
         raise ConfigError("two candidates have the same name but for upper and lower case; rename one")
     return candidates

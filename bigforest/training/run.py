@@ -53,7 +53,7 @@ from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
-from bigforest.source import Source, opens_quickly
+from bigforest.source import Source, opens_quickly, separated
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, disk_full, replace_output
 from bigforest.storage.paths import as_path, free_bytes, local_workdir
@@ -195,7 +195,7 @@ def _extend(
         raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
     trees = arguments.options.get("trees", config.trees)
     run = Run(
-        origin.data,
+        separated(origin.data, forest.spec.separator),
         forest.spec.target.name,
         origin.exclude,
         replace(config, trees=trees),

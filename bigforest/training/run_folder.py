@@ -30,6 +30,7 @@ from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.origin import Origin, Stop
 from bigforest.options.train_config import TrainConfig
+from bigforest.source import SeparatedPath, separated
 from bigforest.storage.atomic import (
     check_output,
     disk_full,
@@ -110,6 +111,7 @@ class Run:
         """Return the entries of a file. Inverse: `from_json`."""
         return {
             "data": self.location,
+            "separator": self.data.separator if isinstance(self.data, SeparatedPath) else None,
             "target": self.target,
             "exclude": list(self.exclude),
             "config": asdict(self.config),
@@ -120,8 +122,11 @@ class Run:
     def from_json(cls, raw: dict[str, Any]) -> Run:
         """Read the entries of a file. Raises ValueError, TypeError or LookupError, or ConfigError, for damaged ones."""
         config = TrainConfig.from_json(json.dumps(raw["config"]))
+        raw, separator = {**raw}, raw.get("separator")
+        raw.pop("separator", None)
+        raw["data"] = separated(raw["data"], separator)
         run = cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
-        texts = [text for text in (run.data, run.target, run.fingerprint, *run.exclude) if text is not None]
+        texts = [text for text in (run.data, separator, run.target, run.fingerprint, *run.exclude) if text is not None]
         if not all(is_text(text) for text in texts):
             raise ValueError("an entry is of another type")
         return run

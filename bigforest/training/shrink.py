@@ -17,6 +17,7 @@ from bigforest.grow.forest import ForestJob
 from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.progress import watching
+from bigforest.source import separated
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.training.plan import open_table, resolve
 from bigforest.training.run import StageTimer
@@ -86,7 +87,7 @@ def shrink_forest(
         raise ConfigError(
             f"the forest was grown on a table in memory; give it again as {api('data')}, or set {api('amount')}"
         )
-    data = origin.data if data is None else data
+    data = separated(origin.data, forest.spec.separator) if data is None else data
     run = Run(data, forest.spec.target.name, origin.exclude, forest.config, origin.fingerprint)
     with (
         watching(listener) as listener,

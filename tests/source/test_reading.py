@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 
 import bigforest as bf
 from bigforest.errors import DataError
-from bigforest.source import open_source
+from bigforest.source import SeparatedPath, open_source
 
 ROWS = 40
 
@@ -262,3 +262,45 @@ def test_numbers_beyond_64_bits__that_float64_holds(values: Any, tmp_path: Path)
         assert found.predict_proba(frame).equals(expected.predict_proba(floats))
     with pytest.raises(DataError, match=r"more than 64 bits|too many digits"):
         bf.train({**floats, "c": [2**90 + 1, *range(1, ROWS)]}, "y")
+
+
+def test_separator__is_remembered(tmp_path: Path) -> None:
+    """By a run that is resumed, and by the forest, for new rows whose header it divides."""
+    file, out = tmp_path / "t.csv", tmp_path / "f"
+    table().write_csv(file, separator=":")
+    bf.train(SeparatedPath(file, ":"), "y", trees=2, seed=1, out=out)
+    expected = bf.train(table(), "y", trees=3, seed=1).predict_proba(table())
+    forest = bf.train(SeparatedPath(file, ":"), "y", trees=3, seed=1, resume=out)
+    assert forest.spec.separator == ":" and forest.trees == 3
+    table().write_csv(tmp_path / "comma.csv")
+    for name in ("t.csv", "comma.csv"):
+        bf.predict_file(out, tmp_path / name, tmp_path / "p.parquet", proba=True, overwrite=True)
+        assert pl.read_parquet(tmp_path / "p.parquet").select(expected.columns).equals(expected)
+    assert bf.train(resume=out, trees=4).trees == 4
+
+
+class PathLike:
+    """A path of another package."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+@pytest.mark.parametrize("make", [pd.Index, np.array, pl.Series, pa.array, tuple, list])
+def test_names_and_paths__of_other_packages(make: Any, tmp_path: Path) -> None:
+    table().write_parquet(tmp_path / "t.parquet")
+    data, names = PathLike(tmp_path / "t.parquet"), make(["num", "flag"])
+    forest = bf.train(data, "y", exclude=names, trees=np.int64(1), seed=np.int8(1), out=PathLike(tmp_path / "f"))
+    assert forest.spec.feature_names == ["txt", "day"]
+    assert bf.read_forest(PathLike(tmp_path / "f")).predict(table(), keep=names).columns == [
+        "num",
+        "flag",
+        "prediction",
+    ]
+    found = forest.explain(data, parts=make(["dependence"]), features=make(["txt"]), grid=np.int64(3))
+    assert found["dependence"]["feature"].unique().to_list() == ["txt"]
+    candidates = {"one": {"mtry": np.int64(1)}, "two": {}}
+    assert bf.compare(data, "y", candidates=candidates, options={"trees": np.int64(1)}).candidates.height == 2
