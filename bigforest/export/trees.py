@@ -175,7 +175,9 @@ def refuse_categories(files: ForestFiles, to: str) -> None:
 
 
 def refuse_power(files: ForestFiles, to: str) -> None:
-    """Raise ConfigError if probabilities are raised to a power, which the format does not support."""
+    """Raise ConfigError if probabilities are raised to a power, which the format does not support, or if the forest has
+    a boosted stage, which comes first."""
+    files.check_unrefined(f"the export to {to}")
     if files.power.amount != 1.0:
         raise ConfigError(
             f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "

@@ -97,7 +97,8 @@ def error_chart(forest: Forest) -> Any:
     line = base.mark_line(point=table.height < 3).encode(x=x, y=alt.Y("error:Q", title=forest.oob.measure), color=color)
     band = base.mark_area(opacity=0.2, color=INK).encode(x=x, y=alt.Y("lower:Q"), y2=alt.Y2("upper"), color=color)
     caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
-    return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", [caption])
+    captions = [caption, *(["trees alone, without the boosted stage"] if forest.rounds.amount else [])]
+    return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", captions)
 
 
 # Classes that are shown by themselves.

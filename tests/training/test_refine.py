@@ -230,6 +230,7 @@ def test_refined__refuses_by_name(tmp_path: Path) -> None:
         lambda: bf.prune_forest(forest, data, tmp_path / "m"),
         lambda: bf.calibrate_forest(forest, data, tmp_path / "m"),
         lambda: forest.to_sql(),
+        lambda: forest.to_treelite(),
         *(
             lambda part=part: forest.explain(data, parts=part)
             for part in ("permutation", "contributions", "shap", "effects")
