@@ -268,6 +268,8 @@ def honesty(sets: pl.DataFrame) -> str:
 def simulated(sets: pl.DataFrame) -> str:
     """By how much forests are behind LightGBM on the simulated sets."""
     pairs = against(sets.filter(pl.col("group") == "simulated"), PEER)
+    if not pairs.height:
+        return "not run"
     parts = []
     for contestant in (PLAIN, REFINED):
         own = pairs.filter(pl.col("contestant") == contestant)

@@ -227,7 +227,7 @@ def fit_lightgbm(train: pl.DataFrame, asked: Asked, seconds: float | None = None
     if seconds is None:
         learner.fit(table(train), train[TARGET].to_numpy())
     else:
-        held, rest = _held_out(train, asked.seed)
+        held, rest = _held_out(train, asked)
         learner.set_params(n_estimators=_MOST_ROUNDS)
         judged = {"eval_X": table(held), "eval_y": held[TARGET].to_numpy()}
         learner.fit(table(rest), rest[TARGET].to_numpy(), **judged, callbacks=[stop])
@@ -267,10 +267,10 @@ def fit_catboost(train: pl.DataFrame, asked: Asked) -> Predict:
     return lambda frame: answer(table(frame))
 
 
-def _held_out(train: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _held_out(train: pl.DataFrame, asked: Asked) -> tuple[pl.DataFrame, pl.DataFrame]:
     """A fifth of the rows, drawn at random, and the others, among which is at least one of each class."""
-    drawn = train.sample(fraction=1.0, shuffle=True, seed=seed)
-    first = drawn[TARGET].is_first_distinct()
+    drawn = train.sample(fraction=1.0, shuffle=True, seed=asked.seed)
+    first = drawn[TARGET].is_first_distinct() & bool(asked.classes)
     begin = train.height - train.height // 5
     held = (pl.int_range(train.height, eager=True) >= begin) & ~first
     return drawn.filter(held), drawn.filter(~held)
