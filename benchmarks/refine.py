@@ -240,11 +240,12 @@ def costs(sets: pl.DataFrame) -> str:
     pairs = against(sets, PLAIN).filter(pl.col("contestant") == REFINED)
     train = pairs["cpu_seconds"] / pairs["other_cpu_seconds"]
     predict = pairs["predict_seconds"] / pairs["other_predict_seconds"]
-    long, slow = (train > 2.0).sum(), (predict > 1.3).sum()
+    long, slow = pairs.filter(train > 2.0)["set"], (predict > 1.3).sum()
     return (
         f"training takes {train.median():.2f} times the processor time (at most {train.max():.2f}), and predicting the "
         f"test rows {predict.median():.2f} times (at most {predict.max():.2f}); training takes more than twice the "
-        f"time on {long} of {pairs.height} sets, predicting more than 1.3 times on {slow}"
+        f"time on {long.len()} of {pairs.height} sets ({', '.join(long) or 'none'}), predicting more than 1.3 times on "
+        f"{slow}"
     )
 
 
@@ -289,7 +290,9 @@ def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> 
             text.append(f"## {title}\n\n{markdown(table, shown)}")
     noise = sets.filter((pl.col("group") == "noise") & (pl.col("contestant") == REFINED))
     kept = noise.filter(pl.col("stage_rounds") > 0)
-    packages = [f"{NAMES[name]} {version(name)}" for name in (PEER, *BOOSTED) if find_spec(name)]
+    about = machine(("numpy", "numba", "polars", "scikit-learn"))
+    seen = sets["contestant"].unique()
+    packages = [f"{NAMES[name]} {version(name)}" for name in (PEER, *BOOSTED) if name in seen]
     missing = f"Not run for lack of time: {', '.join(left)}." if left else "All sets were run."
     wide = sets.filter(pl.col("group") != "noise").pivot(
         "contestant", index=["set", "half", "rows", "features", "classes"], values=["loss", "cpu_seconds"]
@@ -309,7 +312,7 @@ def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> 
 `{command}`, {datetime.now(UTC):%Y-%m-%d}:
 {real["set"].n_unique()} sets, of which {reported} are of the reporting half, on which nothing was chosen.
 Of larger sets {options.max_rows:,} rows are drawn; a fifth of the rows is for testing where there is no official split.
-All forests have {options.trees} trees, the others are at their defaults. {machine()},
+All forests have {options.trees} trees, the others are at their defaults. {about},
 {", ".join(packages)}. The machine was shared with other work. {missing}
 Excluded: {", ".join(UNFIT)}, see compare.md.
 
@@ -323,7 +326,7 @@ contestants, on sets of two classes that all have done.
 - Pure noise ({noise.height} tables of 1,000 and 4,000 rows, numbers with normal and heavy tails, two and five classes):
   a stage is kept on {kept.height}{": " + ", ".join(kept["set"]) if kept.height else ""}.
 - Simulated sets of the suite, by how much LightGBM is ahead in R2 or accuracy: {simulated(sets)}.
-- Cost: {costs(sets)}.
+- Cost: {costs(real)}.
 - Out-of-bag loss over that of the test rows, geometric mean: {honesty(sets)}.
 
 {tables}
