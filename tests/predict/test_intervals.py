@@ -176,7 +176,7 @@ def test_predict__a_set_is_a_list_of_the_type_of_the_target(dtype: pl.DataType) 
     names = ["low", "middle", "high", "rare"]
     kind = pl.col("kind").replace_strict(names, range(4), return_dtype=dtype) if dtype.is_integer() else pl.col("kind")
     table = frame(300).with_columns(kind.cast(dtype))
-    forest = bigforest.train(table, "kind", trees=10, exclude=["y", "w"])
+    forest = bigforest.train(table, "kind", trees=10, task="classification", exclude=["y", "w"])
     found = forest.predict(table.lazy(), coverage=0.8).collect()
     assert found.schema["set"] == pl.List(dtype)
     assert found["set"].explode().drop_nulls().is_in(table["kind"].unique().implode()).all()
