@@ -23,6 +23,11 @@ _SUFFIX = ".html"
 _RULES = 10
 # Features in the table of importance.
 _SHOWN = 30
+# End of the sentences in place of sections that do not include the boosted stage.
+_UNREFINED = (
+    "does not include the boosted stage of this forest; a report of the forest without the stage, forest.unrefined(), "
+    "has it."
+)
 
 
 def report_forest(
@@ -48,7 +53,8 @@ def report_forest(
         A Forest, or its path.
     data : path or table, optional
         The training table, for slices, permutation importance, dependence and contributions. For a forest without an
-        out-of-bag report, any rows with its features, for the last two.
+        out-of-bag report, any rows with its features, for the last two. With a boosted stage (`refine`), for
+        slices and the map of rows.
     out : str or Path, default="report.html"
         Output file; its name ends in .html.
     trees : int, default=3
@@ -129,6 +135,8 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
         return [*pieces, page.text(f"{note}; other importances are not available for a boosted forest.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
+    if plot.forest.files.is_refined:
+        return [*pieces, page.text(f"{note}; permutation {_UNREFINED}")]
     found = plot.explain("permutation", data)["permutation"]
     rows = found.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
     drawn = importance_chart(found, "permutation")
@@ -143,6 +151,8 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
 def _dependence(plot: Pictures, data: Any) -> list[str]:
     if data is None:
         return [page.text("Pass the training table to the report to see how predictions depend on features.")]
+    if plot.forest.files.is_refined:
+        return [page.text(f"Dependence {_UNREFINED}")]
     return [
         page.picture(plot.dependence(data), "Partial dependence", wide=True),
         page.picture(plot.swarm(data), "Contributions of features to predictions"),

@@ -336,14 +336,14 @@ def test_export__refuses_what_no_format_can_say(options: dict[str, Any], words: 
             export()
 
 
-# Options that change which trees there are, and those that `exported_trees` looks at: family, ranks, ties, vote.
+# Options that change which trees there are, and others that `exported_trees` checks: family, ranks, ties, vote, refine.
 KNOWN = {
     *("trees", "seed", "mtry", "impurity", "max_depth", "min_split", "min_leaf", "min_level", "bootstrap", "stop_oob"),
     *("sample_fraction", "replace", "sampling", "group", "max_bins", "task", "categories", "weight", "class_weight"),
     *("keep_targets", "keep_votes", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "shrink"),
     *("projections", "projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes"),
     *("orthogonal", "rotation", "axis_features", "axes_from", "subspace", "subspace_per", "steps", "max_epochs"),
-    *("ties", "power", "calibration", "missing", "max_leaf_nodes", "min_impurity_decrease", "ccp_alpha"),
+    *("ties", "power", "calibration", "missing", "max_leaf_nodes", "min_impurity_decrease", "ccp_alpha", "refine"),
 }
 
 

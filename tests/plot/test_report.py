@@ -70,6 +70,17 @@ def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
 
 
+def test_page__of_a_boosted_stage_says_what_does_not_include_it(tmp_path: Path) -> None:
+    forest = bf.train(table(), target="y", trees=5, threads=1, refine=2)
+    read(forest.report(table(), tmp_path / "a.html", threads=1))
+    text = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "Importance by permutation" not in text
+    for name in ("permutation", "Dependence"):
+        assert f"{name} does not include the boosted stage" in text
+    read(forest.unrefined().report(table().drop("y"), tmp_path / "b.html", threads=1))
+    assert "Partial dependence" in (tmp_path / "b.html").read_text(encoding="utf-8")
+
+
 def test_page__of_names_that_are_patterns(tmp_path: Path) -> None:
     frame = table().rename({"a<b>": "^a$", "c": "*"}).with_columns(pl.col("y").alias("^y$")).drop("y")
     read(bf.train(frame, target="^y$", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
