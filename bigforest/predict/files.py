@@ -38,6 +38,7 @@ from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import naming_rows
 from bigforest.predict.rows import RowBatch, check_schema, open_rows
 from bigforest.predict.score import FilePrediction, Score, score_of
+from bigforest.predict.unseen_levels import UnseenLevels
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
 from bigforest.source import opens_quickly
@@ -219,18 +220,20 @@ def write_predictions(
     check_columns(keep, source.schema, rule, prediction_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, forest.config.criterion, source)
+    tally = UnseenLevels()
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as predictions,
         source.unchanged(),
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        tables = _counted(_everywhere(job, score, resources), progress)
+        tables = _counted(_everywhere(job, score, tally, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
             _write_text(tables, predictions)
         else:
             mark = {"version": VERSION, "kind": KIND}
             write_pieces(predictions, tables, mark, compression="zstd", compression_level=1)
+    tally.tell(listener)
     return score.result(source.rows)
 
 
@@ -298,7 +301,9 @@ class _Job:
         schema = self.source.schema
         return {text_name(name) if text_name(name) in schema else name: name for name in self.keep}
 
-    def predicted(self, score: Score, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
+    def predicted(
+        self, score: Score, tally: UnseenLevels, first: int = 0, stop: int | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch."""
         source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
         found = check_schema(source.schema, spec)
@@ -315,7 +320,7 @@ class _Job:
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
             for batch in source.batches(columns(passes.used, last), passes.batch, begin, end):
                 with naming_rows(begin, batch.height):
-                    rows = reader.frame(batch, found, passes.used)
+                    rows = reader.frame(batch, found, passes.used, tally)
                 yield begin, rows, batch
                 begin += batch.height
 
@@ -333,38 +338,39 @@ class _Job:
             yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any]:
-    """Task: write the predictions of some rows to an Arrow stream, a new file for each attempt. Return its path, and
-    the counts that these rows add to the score."""
+def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any, UnseenLevels]:
+    """Task: write the predictions of some rows to an Arrow stream, a new file for each attempt. Return its path, the
+    counts that these rows add to the score, and the tally of their unseen levels."""
     import pyarrow as pa
 
-    score = job.score.empty()
+    score, tally = job.score.empty(), UnseenLevels()
     path = folder / f"predictions-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as here, contextlib.ExitStack() as open_files:
         writer = None
-        for table in job.predicted(score, begin, end):
+        for table in job.predicted(score, tally, begin, end):
             writer = writer or open_files.enter_context(pa.ipc.new_stream(str(here), table.schema))
             writer.write_table(table.combine_chunks())
-    return path, score.counted
+    return path, score.counted, tally
 
 
-def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Table]:
+def _everywhere(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
     """Yield the predictions of all rows, in order. On a cluster, if the table is in files, each process predicts some
     ranges."""
     import pyarrow as pa
 
     executor = resources.executor(1)  # a task uses all threads of its process
     if not executor.remote or not job.source.files or not job.source.rows:
-        yield from job.predicted(score)
+        yield from job.predicted(score, tally)
         return
     rows = job.source.rows
     # With a budget trees may be loaded for every range.
     ranges = executor.processes * (_RANGES if resources.memory is None else 1)
     step = max(-(-rows // ranges), _FEWEST_ROWS)
     with TemporaryFolder(resources.scratch) as folder:
-        for path, counted in executor.map(predict_range, row_ranges(rows, step), (job, folder)):
+        for path, counted, unseen in executor.map(predict_range, row_ranges(rows, step), (job, folder)):
             with downloads([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
             path.unlink()
             score.join(counted)
+            tally.join(unseen)

@@ -26,6 +26,7 @@ from bigforest.predict.loader import TreeLoader
 from bigforest.predict.passes import Batch, naming_rows
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import Reader, RowBatch, reading_of
+from bigforest.predict.unseen_levels import FEWEST_ROWS, UnseenLevels
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import table_in_memory
 from bigforest.source.in_memory import SparseRows, is_matrix, is_sparse, plain_array, table_of_list
@@ -124,14 +125,17 @@ def _predict_matrix(
     reader.check_shape(matrix.shape)  # of all rows, not of the first ones
     count = matrix.shape[0]
     at_once = matrix.at_once if isinstance(matrix, SparseRows) else max(1, count)
+    tally = UnseenLevels() if count >= FEWEST_ROWS else None
 
     def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, None]:
-        return reader.matrix(matrix[start:stop], used), None
+        return reader.matrix(matrix[start:stop], used, tally), None
 
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
     found = _in_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
+    if tally is not None:
+        tally.tell()
     made = [prediction_array(predictions, spec, rule, proba) for _, predictions in found]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
@@ -144,15 +148,19 @@ def _predict_frame(
     if keep or rule.category is not None:
         check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
 
+    tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
+
     def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, pl.DataFrame]:
         piece = frame.slice(start, stop - start)
-        return reader.frame(piece, found, used), piece
+        return reader.frame(piece, found, used, tally), piece
 
     def shape(used: NDArray[np.int64]) -> Shape:
         return prediction_shape(frame.schema, found.columns(used), frame.height, spec)
 
     held, count = int(frame.estimated_size()), frame.height
     given = _in_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
+    if tally is not None:
+        tally.tell()
     made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in given])
     return frame[keep].hstack(made) if keep else made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,6 +26,7 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.rows import check_schema
+from bigforest.predict.unseen_levels import FEWEST_ROWS, UnseenLevels
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import free_name
 
@@ -68,12 +70,21 @@ def expression(
     if row is not None:
         fields.append(columns_named([row]).alias(numbers))
 
+    told: list[bool] = []
+    telling = threading.Lock()
+
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
         found = check_schema(frame.schema, spec, predictor.packed.used)
         check_category_in(frame.schema, rule)
         given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
-        predictions = predictor.predict(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
+        tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
+        read = reader.frame(frame, found, predictor.packed.used, tally)
+        if tally is not None:
+            with telling:  # once, as a query has many pieces
+                if not told and tally.tell():
+                    told.append(True)
+        predictions = predictor.predict(read, given, proba=proba)
         return (
             prediction_table(predictions, spec, rule, proba, frame).to_struct()
             if several

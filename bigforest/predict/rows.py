@@ -31,6 +31,7 @@ from bigforest.columns.types import (
 )
 from bigforest.columns.values import codes_by_column, numbers
 from bigforest.errors import DataError, api, counted, listed
+from bigforest.predict.unseen_levels import UnseenLevels, named_levels
 from bigforest.source import Reading, Source, open_source
 from bigforest.source.in_memory import is_missing
 from bigforest.source.source import source_of
@@ -371,7 +372,7 @@ def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
     return kind == "numeric" or (dtype == pl.Boolean) == (trained == "Boolean")
 
 
-# Unseen levels that an error names.
+# Categories that an error names.
 _NAMED = 5
 
 
@@ -410,8 +411,12 @@ class Reader:
         features = enumerate(self.spec.features)
         return {place: self.levels.code_values(place, own) for place, own in features if own.has_level_values}
 
-    def frame(self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int]) -> RowBatch:
+    def frame(
+        self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int], tally: UnseenLevels | None = None
+    ) -> RowBatch:
         """Read the features `used` (positions in the dataspec) of a frame, at the places `found`.
+
+        tally  counts the unseen levels, if given.
 
         Raises DataError for levels not seen in training, where these are errors.
         """
@@ -423,10 +428,10 @@ class Reader:
                 nested[f"{at}"] = _Use(at, int(place))
             else:
                 columns[leaf.column] = _Use(at, int(place))
-        blocks = self._blocks(frame, columns) if columns else []
+        blocks = self._blocks(frame, columns, tally) if columns else []
         if nested:
             inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
-            blocks += self._blocks(inner, nested)
+            blocks += self._blocks(inner, nested, tally)
         return RowBatch(blocks)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
@@ -437,18 +442,19 @@ class Reader:
                 f"{counted(len(self.spec.features), 'feature')}, so it needs two dimensions and that many columns"
             )
 
-    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> RowBatch:
+    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], tally: UnseenLevels | None = None) -> RowBatch:
         """Read the features `used` of an array [rows, features] whose columns are in the order of training.
 
         Of dates and times they hold the integers behind them, see columns/types.py. Where some are categories it must
-        be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
+        be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones. It
+        counts in `tally` as `frame` does.
 
         Raises DataError for another shape or type, and as `frame` does.
         """
         features = self.spec.features
         self.check_shape(matrix.shape)
         if matrix.dtype.kind == "O" or (matrix.dtype.kind == "U" and self._categories):
-            return RowBatch.of([self._objects(matrix[:, place], int(place)) for place in used])
+            return RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
         if self._categories:
             raise DataError(
                 f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
@@ -468,7 +474,9 @@ class Reader:
             ]
         )
 
-    def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[FeatureBlock]:
+    def _blocks(
+        self, frame: pl.DataFrame, columns: Mapping[str, _Use], tally: UnseenLevels | None
+    ) -> list[FeatureBlock]:
         """Group columns of a frame: those of one type that numpy shares without conversion form one block."""
         found = frame[list(columns)]
         blocks: list[FeatureBlock] = []
@@ -484,7 +492,7 @@ class Reader:
                 alike.setdefault(dtype, []).append(name)
             else:
                 blocks.append(FeatureBlock.of_column(self._numbers(cells(found, name), use.place), use.at))
-        codes = self._codes(series, [use.place for use in categories]) if series else []
+        codes = self._codes(series, [use.place for use in categories], tally) if series else []
         blocks += [FeatureBlock.of_column(own, use.at) for own, use in zip(codes, categories, strict=True)]
         return blocks + [
             FeatureBlock.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()
@@ -498,35 +506,40 @@ class Reader:
         # Where some are missing they come as float64, which only wide nodes would answer.
         return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
 
-    def _codes(self, columns: Sequence[pl.Series], places: Sequence[int]) -> list[NDArray[Any]]:
+    def _codes(
+        self, columns: Sequence[pl.Series], places: Sequence[int], tally: UnseenLevels | None
+    ) -> list[NDArray[Any]]:
         levels = [self.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
         found = codes_by_column(columns, levels, firsts)
-        return [self._seen(*own) for own in zip(columns, places, found, strict=True)]
+        return [self._seen(*own, tally) for own in zip(columns, places, found, strict=True)]
 
-    def _seen(self, series: pl.Series, place: int, found: NDArray[np.float64]) -> NDArray[Any]:
-        """Return codes of levels as trees compare them."""
+    def _seen(
+        self, series: pl.Series, place: int, found: NDArray[np.float64], tally: UnseenLevels | None
+    ) -> NDArray[Any]:
+        """Return codes of levels as trees compare them, and count the unseen levels."""
         feature = self.spec.features[place]
         if self.unseen == "error" and (found == feature.codes).any():
-            odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)
-            names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
+            names = ", ".join(named_levels(series, found == feature.codes))
             raise DataError(
                 f"{feature.name!r} has levels that did not occur in training, among them {names}; "
                 f"set {api('unseen')} to larger or missing to predict these rows"
             )
+        if tally is not None:
+            tally.add(feature.name, series, found == feature.codes)
         missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
         codes = np.where(missing, 0 if feature.missing else feature.codes, found)
         if feature.has_level_values:
             return self._values[place][codes.astype(np.int64)]
         return codes.astype(np.min_scalar_type(feature.codes))
 
-    def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
+    def _objects(self, column: NDArray[Any], place: int, tally: UnseenLevels | None) -> NDArray[Any]:
         feature = self.spec.features[place]
         try:
             values = [None if is_missing(cell) else cell for cell in column.tolist()]
             if feature.kind == "numeric":
                 return np.array([np.nan if cell is None else cell for cell in values], np.float64)
-            return self._codes([pl.Series(feature.name, values, strict=True)], [place])[0]
+            return self._codes([pl.Series(feature.name, values, strict=True)], [place], tally)[0]
         except DataError:
             raise
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:

@@ -31,6 +31,7 @@ from bigforest.predict.passes import naming_rows
 from bigforest.predict.predictor import Predictor
 from bigforest.predict.router import RowRouter, chunk_rows
 from bigforest.predict.rows import FeatureMap, RowBatch, check_schema, open_rows
+from bigforest.predict.unseen_levels import UnseenLevels
 from bigforest.predict.vote_rule import REJECTED
 from bigforest.progress import watching
 from bigforest.source import Source
@@ -130,6 +131,7 @@ def measure(
     rule = forest.rules.make(vote, ties)
     reader = forest.loader.reader(rule.unseen)
     passes = forest.loader.passes(rule, shape, resources, 0)
+    tally = UnseenLevels()
     counts = np.zeros((2, forest.trees), np.int64)
     known = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:
@@ -145,12 +147,13 @@ def measure(
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     with naming_rows(start, batch.height):
-                        rows = reader.frame(batch, found, passes.used)
+                        rows = reader.frame(batch, found, passes.used, tally)
                         counts[:, own] += _count_errors(predictor, rows, start, truth, here, resources.workers)
                     start += batch.height
                     progress.advance(batch.height * predictor.packed.roots.size)
                 tree = own.stop
                 del predictor  # before the next group is loaded
+    tally.tell(listener)
     curve = {
         "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
         "error": counts[0] / known,

@@ -1,0 +1,90 @@
+"""Notices of batches with many levels that training did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest import Forest
+from bigforest.events import Event, Notice
+from tests.commands import Run
+
+TOWNS = ["oslo", "rome", "bern", "kiel"] * 15
+
+
+@pytest.fixture(scope="module")
+def forest() -> Forest:
+    table = pl.DataFrame({"town": TOWNS, "day": [1, 2, 3] * 20, "y": ["u", "u", "v", "v"] * 15})
+    return bigforest.train(table, "y", categories=["day"], trees=3, mtry=2)
+
+
+def rows(new: int, count: int = 50) -> pl.DataFrame:
+    """Return rows of which the last `new` have unknown towns and the last, too, an unknown day."""
+    town = TOWNS[: count - new] + ["Oslo", "BERN"] * (new // 2) + ["Kiel"] * (new % 2)
+    return pl.DataFrame({"town": town, "day": [1] * (count - 1) + [9], "y": "u"})
+
+
+ENTRIES: dict[str, Callable[[Forest, pl.DataFrame], Any]] = {
+    "predict": lambda forest, table: forest.predict(table),
+    "proba": lambda forest, table: forest.predict_proba(table.to_pandas()),
+    "score": lambda forest, table: forest.score(table),
+    "array": lambda forest, table: forest.predict(table.drop("y").to_numpy()),
+    "budget": lambda forest, table: forest.predict(table, memory="1GB"),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_predict__logs_columns_with_many_unseen_levels(
+    entry: str, forest: Forest, caplog: pytest.LogCaptureFixture
+) -> None:
+    ENTRIES[entry](forest, rows(6))
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "bigforest"]
+    assert "'town' in 12% of the rows ('Oslo', 'BERN')" in told and "'day'" not in told
+    caplog.clear()
+    ENTRIES[entry](forest, rows(5))  # a tenth
+    ENTRIES[entry](forest, rows(9, 9))  # few rows
+    assert not caplog.records
+
+
+def test_lazy__logs_the_first_piece_with_many_unseen_levels(forest: Forest, caplog: pytest.LogCaptureFixture) -> None:
+    for engine in ("in-memory", "streaming"):
+        caplog.clear()
+        forest.predict(pl.concat([rows(40)] * 50).lazy()).collect(engine=engine)
+        (told,) = [record.getMessage() for record in caplog.records if record.name == "bigforest"]
+        assert "'town' in" in told and "'day'" not in told
+
+
+def test_files__tell_the_listener(forest: Forest, tmp_path: Path) -> None:
+    """Shares are of the whole file, so many rows at the end of a file are few."""
+    for name, new, many in (("few", 300, False), ("many", 700, True)):
+        known, odd = pl.concat([rows(0).with_columns(day=1)] * 100).head(5_000 - new), rows(2).tail(2).head(1)
+        pl.concat([known, *[odd.with_columns(day=1)] * new]).write_csv(tmp_path / f"{name}.csv")
+        heard: list[Event] = []
+        for call in (
+            lambda data, hear: bigforest.predict_file(forest, data, tmp_path / "p.csv", overwrite=True, listener=hear),
+            lambda data, hear: bigforest.validate_forest(forest, data, listener=hear),
+        ):
+            heard.clear()
+            call(tmp_path / f"{name}.csv", heard.append)
+            told = [event.message for event in heard if isinstance(event, Notice)]
+            assert ["'town' in 14% of the rows ('Oslo')" in text for text in told] == [True] * many
+
+
+def test_command_line__notes_unseen_levels_unless_quiet(
+    forest: Forest, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = Run(capsys)
+    forest.write(tmp_path / "f.forest")
+    rows(20).write_parquet(tmp_path / "new.parquet")
+    given = [str(tmp_path / "f.forest"), str(tmp_path / "new.parquet")]
+    for command in ("predict", "validate"):
+        out = ["--out", str(tmp_path / command), "--overwrite"]
+        assert "'town' in 40% of the rows ('Oslo', 'BERN')" in run(command, *given, *out).err
+        assert not run(command, *given, *out, "--quiet").err
+        (told,) = run.json(command, *given, *out)["notices"]
+        assert "'Oslo'" in told
