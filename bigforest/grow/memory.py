@@ -38,6 +38,8 @@ from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_t
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.store.format import BLOCK_ROWS, block_count
 
+# Share of the rows that are in a bag drawn with replacement.
+_DRAWN = 1.0 - math.exp(-1.0)
 # A part has trees for about this many rows, so that its table stays small compared with the codes. Names of files
 # depend on it.
 _PART_ROWS = 1_000_000
@@ -222,6 +224,14 @@ def _waiting_bytes(shape: Shape, config: TrainConfig, takes: PassMemory, limits:
 def _sweeps(shape: Shape, limits: MemoryLimits) -> int:
     """Return how often codes are read to look up all values: once for each range of a dictionary, of mean size."""
     return max(1, -(-shape.codes // (shape.features * limits.values)))
+
+
+def expected_visits(shape: Shape, config: TrainConfig) -> float:
+    """Return about how many values growing reads, for trees grown until their leaves are pure."""
+    drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
+    bag = max(2.0, shape.rows * drawn)
+    levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
+    return config.trees * bag * levels * family_of(config).expected_reads(shape.features, config)
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:

@@ -43,6 +43,7 @@ from bigforest.grow.boosted import (
     unit_weights,
 )
 from bigforest.grow.forest import ForestJob
+from bigforest.grow.memory import expected_visits
 from bigforest.kernels.refine.apply import LANES
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, number_loss
@@ -69,6 +70,9 @@ _ERRORS = 1.0
 _LOG_STEPS = 2.0**55
 # Nanoseconds of a row, feature and round of all sequences, measured as in training/plan.py.
 _CELL_NS = 14.0
+# Values that growing the forest reads in the time of a row, feature and round, measured on sets of benchmarks/refine.md
+# of 2 to 100 classes and 9 to 166 features; with more classes it grows as their cube root.
+_CELL_VISITS = 2.2
 # Rows that are evaluated at a time: of this many scores by number of rounds and of this many values.
 _PIECE_SCORES, _PIECE_CELLS = 1 << 19, 1 << 20
 # Stream of the key of a row for its bucket, see grow/boosted.py.
@@ -113,7 +117,7 @@ def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
 def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:
     """Return the estimated time of the stage on one thread, with the rounds that most forests need."""
     share = sample_share(shape.rows, shape.features, shape.classes if shape.classes > 2 else 1)
-    rounds = config.refine if isinstance(config.refine, int) else _STEPS[1]
+    rounds = _steps(shape, config)[-1]
     return share * shape.rows * rounds * shape.features * max(1, shape.classes - 1) ** 0.5 * _CELL_NS
 
 
@@ -122,7 +126,7 @@ def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     outputs = shape.classes if shape.classes > 2 else 1
     share = sample_share(shape.rows, shape.features, outputs)
     rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)
-    trees = SEQUENCES * _steps(config)[-1] * (2 * LEAVES - 1) * (100 + 8 * outputs)
+    trees = SEQUENCES * _steps(shape, config)[-1] * (2 * LEAVES - 1) * (100 + 8 * outputs)
     kept = 8 * rows * (outputs * (2 + SEQUENCES) + shape.classes + 1) + 3 * trees
     task = rows * (shape.features + 80 * outputs + 48) + 16 * max(shape.rows // 8, shape.codes)
     piece = 8 * 4 * _PIECE_SCORES + 16 * (_PIECE_CELLS + LANES * shape.features)
@@ -136,9 +140,18 @@ def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
     return max(1, min(resources.workers, SEQUENCES, fitting))
 
 
-def _steps(config: TrainConfig) -> tuple[int, ...]:
-    """Return the numbers of rounds after which the stage is evaluated and may stop growing."""
-    return (config.refine,) if isinstance(config.refine, int) else _STEPS
+def _steps(shape: Shape, config: TrainConfig) -> tuple[int, ...]:
+    """Return the numbers of rounds after which the stage is evaluated and may stop growing.
+
+    They are limited so that the stage takes about as much time as the forest at most, by the shape and options alone.
+    """
+    if isinstance(config.refine, int):
+        return (config.refine,)
+    outputs = shape.classes if shape.classes > 2 else 1
+    cells = sample_share(shape.rows, shape.features, outputs) * shape.rows * shape.features
+    most = expected_visits(shape, config) / (_CELL_VISITS * cells * outputs ** (1 / 3))
+    last = max((number for number in _EVALUATED if number <= most), default=1)
+    return (*(number for number in _STEPS if number < last), last)
 
 
 def grow_refinement(job: ForestJob, sampled: SampledRows) -> tuple[BoostedTrees | None, Rounds]:
@@ -155,9 +168,10 @@ def grow_refinement(job: ForestJob, sampled: SampledRows) -> tuple[BoostedTrees 
     grown: list[list[GrownRounds]] = [[] for _ in range(SEQUENCES)]
     pieces, done, tried = _pieces(store, sample), 0, [0]
     losses = np.zeros((2, _BUCKETS, 1), np.int64)
-    most = SEQUENCES * _steps(config)[-1]
+    steps = _steps(store.shape, config)
+    most = SEQUENCES * steps[-1]
     with announced(KERNELS, listener), stage("refine", most, "trees", listener) as progress:
-        for rounds in _steps(config):
+        for rounds in steps:
             more = rounds - done
             own = [(number, done, more, one[-1].added if one else None) for number, one in enumerate(grown)]
             shared = (store, config, sample)

@@ -6,7 +6,6 @@ that does not fit, and is what `bigforest plan` prints.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,9 +23,8 @@ from bigforest.events import Listener
 from bigforest.execution.compile_stage import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
 from bigforest.grow.criteria import criterion_of
-from bigforest.grow.families.registry import family_of
 from bigforest.grow.filled_store import filled_store
-from bigforest.grow.memory import grow_estimate
+from bigforest.grow.memory import expected_visits, grow_estimate
 from bigforest.grow.needed_kernels import kernels_of
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
@@ -70,9 +68,6 @@ _VOTE_ROW_TREE = 100.0
 _TARGETS_ROW_TREE = 400.0
 # Bytes of the store that one more pass reads per nanosecond.
 _PASS_BYTES = 0.5
-
-# Share of the rows that are in a bag drawn with replacement.
-_DRAWN = 1.0 - math.exp(-1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,15 +326,11 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
 
     Growing finds the leaves of out-of-bag rows; the report adds up their votes.
     """
-    drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
-    bag = max(2.0, shape.rows * drawn)
-    levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
-    visits = config.trees * bag * levels * family_of(config).expected_reads(shape.features, config)
     total = {
         "read": shape.rows * shape.features * _READ_CELL,
         "encode": shape.rows * shape.features * _ENCODE_CELL,
         "choose": visits_to_choose(shape, config) * _GROW_VISIT,
-        "grow": visits * _GROW_VISIT,
+        "grow": expected_visits(shape, config) * _GROW_VISIT,
         "oob": config.trees * shape.rows * _VOTE_ROW_TREE,
         "refine": refine_nanoseconds(shape, config),
         "targets": config.trees * shape.rows * _TARGETS_ROW_TREE,

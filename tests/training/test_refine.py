@@ -220,6 +220,15 @@ def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
         _ = noise.refinement
 
 
+def test_auto__tries_fewer_rounds_where_they_cost_more_than_the_forest() -> None:
+    draw = np.random.default_rng(2)
+    x = draw.normal(size=(150, 60))
+    frame = pl.DataFrame({f"x{place}": x[:, place] for place in range(60)}).with_columns(y=x[:, :3].sum(axis=1) > 0)
+    tried = [bf.train(frame, "y", trees=trees, refine="auto").rounds.tried[-1] for trees in (4, 60)]
+    assert 1 <= tried[0] < tried[1]
+    assert bf.train(frame, "y", trees=4, refine=12).rounds.tried[-1] == 12
+
+
 def test_refined__refuses_by_name(tmp_path: Path) -> None:
     data, target, options = of_case("two classes, weights")
     forest = bf.train(data, target, out=tmp_path / "f", keep_votes=True, **options)
