@@ -67,7 +67,7 @@ def store_of(frame: pl.DataFrame, folder: Path, max_bins: str | int = "exact") -
         source,
         "y",
         folder / "table.store",
-        config=TrainConfig(max_bins=max_bins),
+        config=TrainConfig(max_bins=max_bins, task="classification"),
         exclude=(),
         resources=ONE_THREAD,
         listener=silent,

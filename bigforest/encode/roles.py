@@ -56,7 +56,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     """Return the roles of the columns; arguments as in `encode`. Raises DataError and ConfigError for unfit ones."""
     columns = leaves(source.schema)
     name = find_target(columns, target)
-    task, values, why = find_task(source, columns[name], config.task)
+    task, values, why = find_task(source, columns[name], config.task, config.only_task)
     config.for_task(task)
     others = _groups_and_weights(config, columns, name)
     left_out = [*exclude, *others]

@@ -87,11 +87,13 @@ class TargetTask(NamedTuple):
     why: str | None = None
 
 
-def find_task(source: Source, target: Leaf, wanted: Task | None) -> TargetTask:
+def find_task(source: Source, target: Leaf, wanted: Task | None, possible: Task | None = None) -> TargetTask:
     """Return the task: `wanted`, or else by the type and, of whole numbers, the values of the target.
 
+    possible  the only task that the other options are for, which whole numbers then have; None for both.
+
     Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be either, and are
-    read: see `_numbers_classes`. Raises DataError for dates and times with many values.
+    read: see `_task_of_integers`. Raises DataError for dates and times with many values.
     """
     dtype = target.dtype
     if wanted is not None:
@@ -99,7 +101,7 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> TargetTask:
     if dtype.is_float() or dtype == pl.Decimal:
         return TargetTask("regression")
     if dtype.is_integer():
-        return _task_of_integers(source, target)
+        return _task_of_integers(source, target) if possible is None else TargetTask(possible)
     if not dtype.is_temporal():
         return TargetTask("classification")
     found = distinct_values(source, target)

@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, get_type_hints
 
@@ -167,6 +168,17 @@ class TrainConfig(TrainOptions):
         if self.rotation == "pca-classes":
             raise ConfigError("the rotation pca-classes samples classes, which a regression does not have; use pca")
         return self._of_task(task)
+
+    @property
+    def only_task(self) -> Task | None:
+        """The task that is given, or the only one that all options are for; None if they are for both or for none."""
+        if self.task is not None:
+            return self.task
+        possible: list[Task] = []
+        for task in TASKS:
+            with suppress(ConfigError):
+                possible.append(self.for_task(task).task or task)
+        return possible[0] if len(possible) == 1 else None
 
     def _of_task(self, task: Task) -> TrainConfig:
         # Other defaults are selected with trial trees (training/choose.py).
