@@ -21,6 +21,7 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.trees import tree_arrays
+from bigforest.kernels.common.transpose import row_items, transpose
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import Rules
@@ -29,6 +30,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import TableTraits
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import is_remote
+from bigforest.store.format import CODE_TYPES
 from bigforest.store.store import Dictionaries, Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
@@ -121,6 +123,9 @@ def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | Non
         executor = Threads(1)
         if family.uses_values:
             compile_presort()  # ways of ranking that a small table does not use
+        for kind in CODE_TYPES.values():  # the small table has codes of one byte only
+            codes = read_only(np.zeros((1, 1), kind))
+            transpose(codes, row_items(1), 0, 1, codes.copy())
         limits = _LIMITS._replace(cells=2 * max(len(store.spec.target.classes), 2))
         table = family.passed_table(store, config, rules, limits, folder, executor)
         grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)

@@ -128,7 +128,7 @@ def test_forest__of_any_type_is_that_of_its_floats(data: st.DataObject, rows: in
     target = pl.Series("target", data.draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows)))
     target[0], target[1] = 0, 1
     half = max(2, rows // 2)
-    options: dict[str, Any] = {"trees": 3, "seed": 4, "threads": 1}
+    options: dict[str, Any] = {"task": "classification", "trees": 3, "seed": 4, "threads": 1}
     forest = bigforest.train(frame.with_columns(target)[:half], **options)
     float_forest = bigforest.train(plain.with_columns(target)[:half], **options)
     assert forest.nodes.collect().equals(float_forest.nodes.collect())

@@ -79,7 +79,8 @@ def store_of(
     weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
     source = open_source(frame_of(data, target, weight), scratch=folder)
     # Of the options drawn, some ask for more features than there are.
-    own = TrainConfig(task=config.task, weight=config.weight, max_bins=config.max_bins)
+    task = "regression" if numbers else "classification"
+    own = TrainConfig(task=task, weight=config.weight, max_bins=config.max_bins)
     store = encode(source, "y", folder / "s", config=own, resources=Resources(threads=1), listener=silent)
     return store, config
 

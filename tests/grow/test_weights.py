@@ -156,7 +156,7 @@ def test_mean__of_one_heavy_row() -> None:
 def test_notice__of_weights_that_the_search_raises() -> None:
     frame = pl.DataFrame({"x": range(4), "w": [1e6, 1.0, 1e6, 1e-15], "y": [0, 1, 0, 1]})
     heard: list[Event] = []
-    bigforest.train(frame, "y", trees=1, weight="w", listener=heard.append)
+    bigforest.train(frame, "y", task="classification", trees=1, weight="w", listener=heard.append)
     told = [event.message for event in heard if isinstance(event, Notice)]
     assert len(told) == 2
     assert told[0].startswith("the weights of 2 rows are below 1 / 4095 of the largest")

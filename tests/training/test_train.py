@@ -237,7 +237,7 @@ def test_train__wrong_option(options: dict[str, Any], message: str) -> None:
 
 
 def test_train__failure_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
-    data = frame().with_columns(gap=pl.lit(2**70, pl.Int128))
+    data = frame().with_columns(gap=pl.lit(2**70 + 1, pl.Int128))
     for out in (None, tmp_path / "f"):
         with pytest.raises(bigforest.DataError):
             bigforest.train(data, "kind", out=out)
