@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows, classes = 110_000, 250
     frame = pl.DataFrame({"x": random.normal(size=rows), "y": random.integers(0, classes, rows)})
     frame.write_parquet(home / "table.parquet", row_group_size=20_000)
-    store = encode_store(frame, home / "store", target="y")
+    store = encode_store(frame, home / "store", target="y", task="classification")
     bigforest.train(store, trees=3, max_depth=3, out=home / "forest", threads=2)
     return home
 
