@@ -260,7 +260,9 @@ def check_one(kind: str) -> tuple[bool, set[str]]:
         else:
             check(kind, Path(name), done)
     print(kind, "done", flush=True)
-    return well, {kernel.py_func.__qualname__ for kernel in kernels() if not kernel.overloads}
+    never_called = [kernel.py_func for kernel in kernels() if not kernel.overloads]
+    # Those of the boosted stage, which is off by default, are compiled when a forest first has one.
+    return well, {one.__qualname__ for one in never_called if not one.__module__.startswith("bigforest.kernels.refine")}
 
 
 def main() -> int:
