@@ -148,7 +148,7 @@ def _distinct_places(values: pl.Series, known: pl.Series, mixed: bool) -> pl.Ser
 
 
 def _temporal_places(values: pl.Series, known: pl.Series) -> pl.Series:
-    """Return `places_of` distinct dates and times, none of which is text.
+    """Return `places_of` for distinct dates and times that are not text.
 
     A value is converted to the type of the known values; it is unknown if that changes it.
     """

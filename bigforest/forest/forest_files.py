@@ -118,7 +118,7 @@ def is_forest(path: Path) -> bool:
 
 
 def _of_same_run(read: Callable[[ForestFiles], Result]) -> Callable[[ForestFiles], Result]:
-    """Decorate a method that reads files: raise FormatError if they are not those of the forest that was opened."""
+    """Decorate a method that reads files: raise FormatError if another forest has replaced the opened one."""
 
     @wraps(read)
     def checked(files: ForestFiles) -> Result:
@@ -207,7 +207,7 @@ class ForestFiles:
         )
 
     def same_run(self) -> AbstractContextManager[None]:
-        """Check before and after a block that reads files that they are those of the forest that was opened.
+        """Check before and after a block that reads files that no other forest has replaced the opened one.
 
         Raises FormatError.
         """

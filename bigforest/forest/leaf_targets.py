@@ -134,7 +134,7 @@ class LeavesOfTree(NamedTuple):
         return LeavesOfTree(self.node[begin:end], start - start[0], self.code[targets], self.weight[targets])
 
     def followed_by(self, other: LeavesOfTree) -> LeavesOfTree:
-        """Return these leaves and those that follow them."""
+        """Return these leaves and the leaves that follow them."""
         start = np.append(self.start, self.start[-1] + other.start[1:])
         pairs = ((self.node, other.node), (self.code, other.code), (self.weight, other.weight))
         node, code, weight = (np.concatenate(pair) for pair in pairs)

@@ -115,7 +115,7 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> BoostedTree
 
 
 def _checked(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> Nodes:
-    """Check the nodes like those of a regression forest, and return them. Raises FormatError."""
+    """Check the nodes as nodes of a regression forest, and return them. Raises FormatError."""
     from bigforest.kernels.predict import pack
 
     size = len(columns["node"])

@@ -212,7 +212,7 @@ def grow_sequence(
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
-    """Return the bins of a feature, and put those of some rows into `column`, uint8 [rows]."""
+    """Return the bins of a feature, and put the bin of each of some rows into `column`, uint8 [rows]."""
     spec = store.spec.features[feature]
     codes = store.feature_codes(feature)[rows]
     counts = np.bincount(codes, minlength=spec.codes)

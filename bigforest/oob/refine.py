@@ -122,7 +122,7 @@ def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:
 
 
 def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Return the bytes of the sampled rows and all trees, and those of a task."""
+    """Return the bytes of the sampled rows and all trees, and the bytes of a task."""
     outputs = shape.classes if shape.classes > 2 else 1
     share = sample_share(shape.rows, shape.features, outputs)
     rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)

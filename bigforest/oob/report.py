@@ -184,7 +184,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
 def _sampled_rows(
     store: Store, config: TrainConfig, inputs: ReportInputs, tallies: Sequence[RangeTally]
 ) -> SampledRows:
-    """Return the rows that the boosted stage uses, of those that are out of bag for a tree, and their predictions."""
+    """Return the out-of-bag rows that the boosted stage uses, and their predictions."""
     share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
     rows, predictions = [], []
     for first, piece in _pieces(store, tallies):

@@ -201,6 +201,6 @@ def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """Return the argument as a tuple. A string counts as one item; scalars of Arrow become those of Python."""
+    """Return the argument as a tuple. A string counts as one item; scalars of Arrow become values of Python."""
     given = given.to_pylist() if hasattr(given, "to_pylist") else given
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)

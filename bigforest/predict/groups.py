@@ -209,7 +209,7 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
 
 
 def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
-    """Read and check all trees, or those of some parts (see `outline`), without keeping them.
+    """Read and check all trees, or the trees of some parts (see `outline`), without keeping them.
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """
