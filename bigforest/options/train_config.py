@@ -76,6 +76,7 @@ class TrainConfig(TrainOptions):
             *("axis_count", "rotated_count", "chooses_axes"),
             *("boosts", "criterion", "cuts", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
             *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "projection_rule", "for_task"),
+            "only_task",
             *("subspace_size", "subspace_sizes", "tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
         }
     )

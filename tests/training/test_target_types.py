@@ -7,6 +7,7 @@ import json
 import pickle
 from decimal import Context, Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -260,3 +261,10 @@ def test_json__of_the_command_line_says_dates(capsys: pytest.CaptureFixture[str]
         bigforest.train(table(dtype), "y", trees=2, task="classification", out=tmp_path / label)
         for command in (["inspect"], ["oob"]):
             assert f'"{label}"' in json.dumps(Run(capsys).json(*command, tmp_path / label))
+
+
+@pytest.mark.parametrize("options", [{"impurity": "gini"}, {"family": "subspace-cap"}, {"class_weight": "balanced"}])
+def test_task__of_whole_numbers_is_the_only_one_of_the_options(options: dict[str, Any]) -> None:
+    rare = pl.DataFrame({"x": range(12), "y": [0, 1, 2, 3] * 3})
+    assert bigforest.train(rare, "y", trees=1).spec.target.is_regression
+    assert bigforest.train(rare, "y", trees=1, **options).spec.target.task == "classification"
