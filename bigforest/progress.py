@@ -16,7 +16,7 @@ from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinish
 
 # Seconds of work before anything is shown.
 _PATIENCE = 2.0
-# Columns of a bar, and of the text beside it for stages of up to a million steps.
+# Columns of a bar in a notebook, and of the text beside a bar for stages of up to a million steps.
 _BAR_WIDTH = 30
 _BESIDE_BAR = 50
 # Seconds between two drawings of a notebook's bars, at least: each goes to the browser.
@@ -181,7 +181,7 @@ def _progress() -> Any:
 
     here = in_notebook()
     console = Console(stderr=True, highlight=False, theme=plain, force_jupyter=False if here else None)
-    width = _BAR_WIDTH if here else min(_BAR_WIDTH, console.width - _BESIDE_BAR)
+    width = _BAR_WIDTH if here else console.width - _BESIDE_BAR
     return (CellProgress if here else Progress)(
         TextColumn("{task.description:<7}"),
         *([BarColumn(bar_width=width)] if width > 0 else []),

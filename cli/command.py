@@ -290,14 +290,15 @@ def _say_extra(error: Any) -> None:
 
 
 def _say_own_name(error: Any, command: Any) -> None:
-    """Suggest the option for a name from scikit-learn."""
+    """Suggest the option for a name from scikit-learn and other tools."""
     if not hasattr(error, "possibilities"):
         return
-    from bigforest.options.signatures import SKLEARN_NAMES
+    from bigforest.options.signatures import OTHER_NAMES, SKLEARN_NAMES
 
-    own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
+    own = (SKLEARN_NAMES | OTHER_NAMES).get(error.option_name.lstrip("-").replace("-", "_"), "")
     if own and own in {parameter.name for parameter in command.params}:
-        error.possibilities = [f"--{own.replace('_', '-')}"]
+        error.message = f"{error.message}; did you mean --{own.replace('_', '-')}?"
+        error.possibilities = None
 
 
 def _command_line_names(command: Any) -> dict[str, str]:

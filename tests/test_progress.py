@@ -11,9 +11,9 @@ from bigforest.events import StageAdvanced, StageStarted
 from bigforest.progress import Bars
 
 
-@pytest.mark.parametrize("columns", [40, 60, 80])
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_bars__the_time_is_whole(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    """What is cut where the terminal is narrow is the bar."""
+    """Cut only the bar on a narrow terminal, and widen it on a wide one."""
     monkeypatch.setenv("COLUMNS", str(columns))
     bars = Bars()
     bars(StageStarted("compile", 12, "columns"))
@@ -22,4 +22,6 @@ def test_bars__the_time_is_whole(monkeypatch: pytest.MonkeyPatch, columns: int) 
     Console(file=drawn, width=columns).print(bars._progress)
     bars.close()
     assert "3 of 12 columns -:--:-- left" in drawn.getvalue()
-    assert len(drawn.getvalue().rstrip("\n")) <= columns
+    length = len(drawn.getvalue().rstrip("\n"))
+    assert min(columns, 60) - 20 < length <= columns
+    assert length > 0.85 * columns or columns < 120

@@ -23,9 +23,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from bigforest.columns.types import Leaf, is_nested
-from bigforest.encode.categories import encode_category, numbers_in_text
+from bigforest.encode.categories import encode_category
 from bigforest.encode.job import EncodeJob
 from bigforest.encode.memory import plan_encode
+from bigforest.encode.notices import column_notices
 from bigforest.encode.numeric import encode_in_memory, encode_in_pieces
 from bigforest.encode.presort import FEW_ROWS, compile_presort
 from bigforest.encode.roles import ColumnRoles, column_roles
@@ -123,7 +124,7 @@ def encode(
             groups = encode_groups(job, config.group, columns[config.group].dtype, writer)
         writer.finish(found.spec, dropped, groups, weight, config.missing, separator)
     store = Store.open(path, verify=False)
-    for message in numbers_in_text(store):
+    for message in column_notices(store):
         listener(Notice(message))
     if config.bootstrap and groups is None:
         # Done by a worker, which is faster at reading the store than the client.

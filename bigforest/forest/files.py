@@ -461,23 +461,31 @@ def _levels_schema(spec: DataSpec) -> pa.Schema:
 
 def read_origin(directory: Path) -> Origin | None:
     """Read the origin of the forest in `directory`; None if it is not recorded. Raises FormatError if damaged."""
-    return _run_entry(directory, "origin", Origin.parse, "the origin of the forest")
+    return _parsed_entry(directory, _run_entries(directory), "origin", Origin.parse, "the origin of the forest")
 
 
 def read_choices(directory: Path) -> Choices:
     """Read lambda, power and rounds of the forest in `directory`. Raises FormatError if damaged."""
+    raw = _run_entries(directory)
     return Choices(
-        _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
-        _run_entry(directory, "power", Power.parse, "the power") or Power(),
-        _run_entry(directory, "refine", Rounds.parse, "the boosted stage") or Rounds(),
+        _parsed_entry(directory, raw, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
+        _parsed_entry(directory, raw, "power", Power.parse, "the power") or Power(),
+        _parsed_entry(directory, raw, "refine", Rounds.parse, "the boosted stage") or Rounds(),
     )
 
 
-def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
-    """Return an entry of the metadata of run.parquet; None without it."""
+def _run_entries(directory: Path) -> Any:
+    """Return the metadata of run.parquet."""
     path = directory / "run.parquet"
     try:
-        raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY]).get(name)
-        return None if raw is None else parse(raw)
+        return json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
+    except FAULTS as error:
+        raise damaged_forest(f"{path}: its metadata cannot be read ({error})") from error
+
+
+def _parsed_entry(directory: Path, raw: Any, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
+    """Return an entry of the metadata of run.parquet; None without it."""
+    try:
+        return None if raw.get(name) is None else parse(raw[name])
     except (*FAULTS, AttributeError) as error:
-        raise damaged_forest(f"{path}: {what} cannot be read ({error})") from error
+        raise damaged_forest(f"{directory / 'run.parquet'}: {what} cannot be read ({error})") from error

@@ -30,6 +30,20 @@ SKLEARN_NAMES = {
     "random_state": "seed",
     "n_jobs": "threads",
 }
+# Names that other libraries and tools have for arguments.
+OTHER_NAMES = {
+    **dict.fromkeys(("drop", "drop_columns", "ignore", "ignore_columns", "ignored_columns", "skip"), "exclude"),
+    **dict.fromkeys(("label", "response", "outcome", "y"), "target"),
+    **dict.fromkeys(("n_trees", "num_trees", "ntree", "ntrees"), "trees"),
+    **dict.fromkeys(("num_threads", "nthread", "nthreads", "cores"), "threads"),
+    **dict.fromkeys(("output", "output_dir"), "out"),
+    **dict.fromkeys(("min_node_size", "min_examples", "min_data_in_leaf"), "min_leaf"),
+    **dict.fromkeys(("cat_features", "categorical_features", "categorical_feature"), "categories"),
+    "depth": "max_depth",
+    "weights": "weight",
+    "sample_weight": "weight",
+    "groups": "group",
+}
 # Parameters of scikit-learn without a counterpart, and the alternative; docs/start/coming-from.md explains them.
 ABSENT = {
     "monotonic_cst": "splits are chosen by their gain alone; LightGBM and XGBoost have constraints",
@@ -75,7 +89,8 @@ def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _hint(name: str, names: list[str]) -> str:
     if name in ABSENT:
         return ABSENT[name]
-    near = [SKLEARN_NAMES[name]] if name in SKLEARN_NAMES else difflib.get_close_matches(name, names, n=2)
+    own = (SKLEARN_NAMES | OTHER_NAMES).get(name)
+    near = [own] if own in names else difflib.get_close_matches(name, names, n=2)
     return (
         f"did you mean {' or '.join(near)}?"
         if near

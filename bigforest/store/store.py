@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ class Dictionaries(NamedTuple):
     high: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots, for cached properties
 class Store:
     """A presorted table, opened by `Store.open`. All arrays are read-only views of mapped files and cost no anonymous
     memory.
@@ -323,7 +324,7 @@ class Store:
         """Rows to train on."""
         return self.spec.rows
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """Shape of the store, which determines the memory of training."""
         features = self.spec.features
@@ -352,15 +353,14 @@ class Store:
         first, low = self._offsets[:-1][codes > 1], self.dictionaries.low
         return bool((low[first] == 0.0).all() and (low[first + 1] == 1.0).all())
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that are equal for stores of equal content, and differ for others."""
-        spec = json.loads(self.spec.to_json())
-        for feature in spec["features"]:
-            feature.pop("fill", None)  # of `with_fills`
-            feature.pop("other", None)
-        content = [spec, self.max_bins, self.crc]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+        spec = self.spec
+        if any(feature.fill is not None or feature.other is not None for feature in spec.features):  # of `with_fills`
+            spec = replace(spec, features=tuple(replace(each, fill=None, other=None) for each in spec.features))
+        content = f"[{spec.to_json()}, {json.dumps(self.max_bins)}, {json.dumps(self.crc, sort_keys=True)}]"
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
 
     @property
     def dictionaries(self) -> Dictionaries:

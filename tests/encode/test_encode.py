@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,43 @@ def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) ->
     assert "'?', 'NA', 'nan' among numbers: 'y', 'age', 'fare'; if that means missing" in words
     assert "their numbers have a comma: 'price'; replace it by a point" in comma
     assert "commas between thousands: 'share', 'income'; remove these" in signs
+
+
+def test_encode__says_which_columns_are_not_what_they_seem(tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(0), 60
+    days = [date(2024, 1, 1) + timedelta(k) for k in range(rows)]
+    frame = pl.DataFrame(
+        {
+            "id": np.arange(rows) + 7_000,
+            "float_id": rng.permutation(rows).astype(float),
+            "kept_id": np.sort(rng.choice(2 * rows, rows, replace=False)),  # of a part of the rows
+            "name": [f"n{k}" for k in range(rows - 2)] + [None, "n0"],
+            "american": [f"{day:%m/%d/%Y}" for day in days],
+            "mixed": [f"{day:%d %b %Y}" if day.day % 2 else f"{day:%B %d, %Y} 12:30" for day in days],
+            "number_day": [int(f"{day:%Y%m%d}") for day in days],
+            "empty": pl.Series([None] * rows, dtype=pl.String),
+            "nan": np.full(rows, np.nan),
+            "one": ["a"] * rows,
+            # No notice: measurements, days, few texts, a mark, years, whole numbers in a wide range.
+            "measured": rng.normal(size=rows),
+            "day": days,
+            "kind": [f"k{k % 50}" for k in range(rows)],
+            "marked": [None, "yes"] * (rows // 2),
+            "year": np.arange(rows) % 50 + 1_950,
+            "people": np.arange(rows) * 997,
+            "target": ["a", "b"] * (rows // 2),
+        }
+    )
+    heard: list[Event] = []
+    encoded(frame, tmp_path, target="target", listener=heard.append)
+    told = [event.message for event in heard if isinstance(event, Notice)]
+    assert [message.partition(": ")[2].partition(";")[0] for message in told] == [
+        "'american', 'mixed'",
+        "'number_day'",
+        "'id', 'float_id', 'kept_id', 'name'",
+        "'empty', 'nan'",
+        "'one'",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,15 @@ def test_train__an_option_that_was_not_given_is_of_the_forest(tmp_path: Path) ->
 @pytest.mark.parametrize("function", [train, plan_training, FRAME.bigforest.train])  # type: ignore[attr-defined]
 @pytest.mark.parametrize(
     ("given", "ours"),
-    [("n_estimators", "trees"), ("random_state", "seed"), ("max_feature", "max_depth"), ("tree", "trees")],
+    [
+        ("n_estimators", "trees"),
+        ("random_state", "seed"),
+        ("max_feature", "max_depth"),
+        ("tree", "trees"),
+        ("drop", "exclude"),
+        ("ignore", "exclude"),
+        ("label", "target"),
+    ],
 )
 def test_train__names_of_others_and_misspelt_ones(function: Any, given: str, ours: str) -> None:
     with pytest.raises(ConfigError, match=f"no option '{given}'; did you mean .*{ours}"):

@@ -1,0 +1,147 @@
+"""Notices about features that are probably not what their users take them for, from dictionaries and levels alone.
+
+numbers in text     "12", "n/a", "7"          words, commas or signs keep the column from being numeric
+dates in text       "3/15/2024", "1 May 24"   other forms than 2024-03-15, or several
+dates in numbers    20240315
+row numbers         3, 1, 2; names            another value in each row
+constants           7, 7, 7; null             one value, or none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.types import kind_of
+from bigforest.errors import api, listed
+from bigforest.store.store import Store
+
+# A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
+_MIN_NUMBERS, _MAX_WORDS = 10, 3
+# Signs beside numbers, and commas between thousands.
+_SIGNS = r"[%$€£¥]|,(\d{3})\b"
+# Tables with more levels are not searched for such columns, or for dates.
+_MAX_SEARCHED = 100_000
+# A day in numbers or with the name of its month, and perhaps a time.
+_DATE = (
+    r"(?i)^\s*(\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
+    r"|[a-z]{3,9}[-/. ]\d{1,2},? \d{4})\.?([T, ]\s*\d{1,2}:\d{2}.*)?\s*$"
+)
+# Columns are dates if at least this many values and this share of them are; all, if they are numbers.
+_MIN_DATES, _DATE_SHARE = 5, 0.9
+_FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
+# Texts name the rows if at least this many rows have at least this share of different texts.
+_MIN_NAMED, _NAMED_SHARE = 20, 0.9
+# Whole numbers that differ in all rows number these if a draw of as many from their range has no repeat by chance with
+# a probability of at most exp(-10). There are rows**2 / (2 * range) repeats on average.
+_MIN_REPEATS = 10.0
+# Names of columns in a message.
+_NAMED = 5
+
+
+def column_notices(store: Store) -> Iterator[str]:
+    """Yield messages about the columns of an encoded table that are probably not what they seem to be."""
+    target = store.spec.target
+    texts = _searched_texts(store)
+    own = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
+    yield from _numbers_in_text(own | texts)
+    found = {feature.name: _suspicion(store, number, texts) for number, feature in enumerate(store.spec.features)}
+    for suspicion, message in _MESSAGES.items():
+        if names := [repr(name) for name, one in found.items() if one == suspicion]:
+            yield message.format(listed(names, _NAMED), api("exclude"))
+
+
+_MESSAGES = {
+    "dates in text": "these columns are text, because their dates are not all written as 2024-03-15: {0}; write them "
+    "in this way, and the columns are dates",
+    "dates in numbers": "these columns are whole numbers such as 20240315, which seem to be dates: {0}; convert them "
+    "to dates, and thresholds are days",
+    "row numbers": "these columns have another value in nearly every row, as numbers and names of rows have: {0}; if "
+    "they are, leave them out with {1}, because new rows have other ones",
+    "empty": "these columns have no value in any row: {0}; leave them out with {1}, or check how they are read",
+    "constant": "these columns have the same value in every row, so no split uses them: {0}; leave them out with {1}, "
+    "or check how they are read",
+}
+
+
+def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str | None:
+    """Return the key in _MESSAGES of a feature, if there is one."""
+    feature = store.spec.features[number]
+    different = feature.codes - feature.missing
+    if different < 2:
+        return "empty" if not different else None if feature.missing else "constant"
+    if feature.kind == "category":
+        if feature.name in texts and _are_dates(texts[feature.name]):
+            return "dates in text"
+        named = different >= max(_NAMED_SHARE * store.rows, _MIN_NAMED * _NAMED_SHARE)
+        return "row numbers" if named and kind_of(feature.dtype).family == "text" else None
+    if kind_of(feature.dtype).family != "number":
+        return None
+    values = store.low(number)[int(feature.missing) :]
+    if _are_days(values):
+        return "dates in numbers"
+    alone = len(store.spec.features) == 1  # nothing else can have been meant
+    return "row numbers" if not alone and different == store.rows and _are_row_numbers(values) else None
+
+
+def _are_days(values: NDArray[np.float64]) -> bool:
+    """Return True if all values, ascending, are days such as 20240315."""
+    if len(values) < _MIN_DATES or values[0] < _FIRST_DAY or values[-1] > _LAST_DAY:
+        return False
+    month, day = values // 100 % 100, values % 100
+    return bool(((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (day % 1 == 0)).all())
+
+
+def _are_dates(levels: pl.Series) -> bool:
+    return len(levels) >= _MIN_DATES and bool(levels.str.contains(_DATE).mean() >= _DATE_SHARE)  # type: ignore[operator]
+
+
+def _are_row_numbers(values: NDArray[np.float64]) -> bool:
+    """Return True for different whole numbers, ascending, which are close to each other."""
+    most = values[-1] - values[0] + 1.0
+    close = len(values) ** 2 >= 2.0 * _MIN_REPEATS * most and values[0] % 1.0 == 0.0
+    return bool(close and (values % 1.0 == 0.0).all())
+
+
+def _searched_texts(store: Store) -> dict[str, pl.Series]:
+    """Return the levels of the columns of text, if these are few enough to be searched."""
+    if not 0 < sum(feature.levels for feature in store.spec.features) <= _MAX_SEARCHED:
+        return {}
+    levels, features = store.levels(), enumerate(store.spec.features)
+    return {feature.name: levels.of(number) for number, feature in features if feature.dtype == "String"}
+
+
+def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[str]:
+    """Yield messages about columns of text that look like numbers: with a few words among them, with a decimal comma,
+    or with signs such as % and $ or commas between thousands."""
+    with_words = {name: found for name, levels in text.items() if (found := _words_among_numbers(levels))}
+    if with_words:
+        words = listed([repr(word) for word in sorted({word for few in with_words.values() for word in few})])
+        yield (
+            f"these columns are text, because they have {words} among numbers: {listed([*map(repr, with_words)])}; "
+            "if that means missing, leave the cells empty (null), and the columns are numeric"
+        )
+    comma = [name for name, levels in text.items() if levels.str.contains(",", literal=True).any()]
+    comma = [name for name in comma if _words_among_numbers(text[name].str.replace(",", ".", literal=True)) is not None]
+    if comma:
+        yield (
+            f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
+            "replace it by a point, and the columns are numeric"
+        )
+    other = [name for name, levels in text.items() if name not in comma and _words_among_numbers(levels) is None]
+    signed = [name for name in other if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
+    if signed:
+        yield (
+            "these columns are text, because their numbers have signs such as % and $, or commas between thousands: "
+            f"{listed([*map(repr, signed)])}; remove these, and the columns are numeric"
+        )
+
+
+def _words_among_numbers(levels: pl.Series) -> list[str] | None:
+    """Return the levels that are not numbers, if they are few among many numbers, else None."""
+    words = levels.filter(~levels.cast(pl.Float64, strict=False).is_finite().fill_null(value=False))
+    fits = len(words) <= _MAX_WORDS and len(levels) - len(words) >= _MIN_NUMBERS
+    return words.to_list() if fits else None
