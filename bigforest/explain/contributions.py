@@ -70,6 +70,7 @@ class Contributed(NamedTuple):
 
 def plan_contributions(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `contributions`, or `shap`. Raises ConfigError for Shapley values of projections."""
+    job.forest.files.check_unrefined(name)
     stock, rows = job.voting, job.described.rows
     how = Contributed(name == SHAP, chosen_classes(job))
     if how.exact:
@@ -133,7 +134,7 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
 
 def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     """Estimate the time of a row on one thread."""
-    nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
+    nodes, depth = stock.walked_nodes, stock.depths()
     if not how.exact:
         return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
     points = (np.minimum(depth, columns) + 1) / 2
@@ -249,6 +250,7 @@ _PAIR_NS = 1.0
 
 def plan_interactions(job: ExplainJob) -> SectionPlan:
     """Plan `interactions`. Raises ConfigError for projections."""
+    job.forest.files.check_unrefined("interactions")
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
     how = Contributed(True, chosen_classes(job))
@@ -303,7 +305,7 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
 
 def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     """Estimate the time of the interactions of a row on one thread."""
-    nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
+    nodes, depth = stock.walked_nodes, stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
 

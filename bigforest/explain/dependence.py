@@ -10,6 +10,7 @@ local effects        mean over the rows between two neighbouring values of the c
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -75,8 +76,7 @@ class CurveSums(NamedTuple):
 def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `dependence` or `effects`, for the most values that each feature may have."""
     local = name == EFFECTS
-    stock, chosen = job.voting, _chosen(job, local)
-    classes = len(chosen_classes(job))
+    stock, chosen, classes = job.voting, _chosen(job, local), _answer_width(job)
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
     points = [math.prod(_most_values(job, feature, rows) for feature in own) for own in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
@@ -84,6 +84,13 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     # A row with several values is routed once until a split on the feature separates them.
     work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes
     return plan_sweep(name, stock, job.resources, 8 * max(1, cells), work=work)
+
+
+def _answer_width(job: ExplainJob) -> int:
+    """Return how many numbers are computed at a point: classes, and with a boosted stage its scores as well."""
+    if job.stage is None:
+        return len(chosen_classes(job))
+    return len(job.stage.classes) + job.stage.link.outputs
 
 
 def _most_values(job: ExplainJob, name: str, rows: int) -> int:
@@ -181,11 +188,10 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
 def _sums(
     job: ExplainJob, plan: SectionPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
 ) -> list[CurveSums]:
-    step = _piece_rows(max(len(curve.points) for curve in curves), len(how.chosen))
+    step = _piece_rows(max(len(curve.points) for curve in curves), _answer_width(job))
     pieces = row_ranges(rows.size, step)
     with stage(name, rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        sweep = Sweep(job.voting, job.table, plan.groups, how.chosen)
-        shared = (sweep, curves, rows, job.options.individual)
+        shared = (job.sweep(plan, how.chosen), how.chosen, curves, rows, job.options.individual)
         sums = executor.gather(vary_rows, pieces, lambda i: progress.advance(pieces[i][1] - pieces[i][0]), shared)
     joined = []
     for of_curve in zip(*sums, strict=True):
@@ -198,20 +204,37 @@ def _sums(
 
 
 def vary_rows(
-    sweep: Sweep, curves: list[Curve], rows: NDArray[np.uint32], individual: int, begin: int, end: int
+    sweep: Sweep,
+    classes: tuple[int, ...],
+    curves: list[Curve],
+    rows: NDArray[np.uint32],
+    individual: int,
+    begin: int,
+    end: int,
 ) -> list[CurveSums]:
     """Task: the sums of each curve over some of the rows."""
     chosen = np.ascontiguousarray(rows[begin:end])
     points = [_points_of(curve, sweep.table, chosen) for curve in curves]
-    out = [np.zeros((chosen.size, own.shape[1], len(sweep.classes))) for own in points]
-    for tree, answer in sweep.trees():
-        for curve, own, found in zip(curves, points, out, strict=True):
-            _vary(tree, answer, sweep.table, curve, chosen, own, found)
+
+    def varied(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], width: int) -> list[NDArray[np.float64]]:
+        out = [np.zeros((chosen.size, own.shape[1], width)) for own in points]
+        for tree, answer in trees:
+            for curve, own, found in zip(curves, points, out, strict=True):
+                _vary(tree, answer, sweep.table, curve, chosen, own, found)
+        return out
+
+    out = [found / sweep.stock.tree_count for found in varied(sweep.trees(), len(sweep.classes))]
+    stage = sweep.stock.stage
+    if stage is not None:
+        added = varied(((tree, tree.answer) for tree in sweep.stage_trees()), stage.link.outputs)
+        out = [
+            stage.predictions(own.reshape(-1, own.shape[2]), more.reshape(-1, more.shape[2]))[:, classes].reshape(
+                *own.shape[:2], len(classes)
+            )
+            for own, more in zip(out, added, strict=True)
+        ]
     kept = max(0, min(end, individual) - begin)
-    return [
-        _summed(curve, own, found / sweep.stock.tree_count, kept)
-        for curve, own, found in zip(curves, points, out, strict=True)
-    ]
+    return [_summed(curve, own, found, kept) for curve, own, found in zip(curves, points, out, strict=True)]
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:

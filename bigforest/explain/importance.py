@@ -18,14 +18,29 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
-from bigforest.errors import DataError, api
 from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.explain.permuted_predictions import (
+    changed_losses_of,
+    loss_sums,
+    plan_refined,
+    refined_tables,
+)
+from bigforest.explain.permuting import (
+    DRAW_NS,
+    DRAWN_BYTES,
+    Permuting,
+    leaf_losses,
+    order_key,
+    permuted_columns,
+    permuted_groups,
+    permuted_together,
+    permuting,
+)
 from bigforest.explain.tree_groups import LoadedTree, SectionPlan, TreeStock, load_trees, plan_groups
 from bigforest.forest.decreases import tree_decreases
 from bigforest.forest.parts import part_paths
 from bigforest.oob.accumulator import least_counted
-from bigforest.options.values import several
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES
 from bigforest.storage.array_file import read_arrays, write_arrays
@@ -178,34 +193,6 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
 # Rows of a sample for local importance.
 _SAMPLE = 1000
 _LOCAL_TYPES = {"change": "<f8"}
-# Bytes of permuted values that a task holds at a time.
-_DRAWN_BYTES = 32 << 20
-# Shares are clipped to this and 1 minus this, so that logarithms are finite.
-_LEAST_SHARE = float(np.finfo(np.float64).eps)
-# Nanoseconds on one thread for drawing a value. Measured.
-_DRAW_NS = 3.0
-
-
-class PermutedGroup(NamedTuple):
-    """Features that are permuted together.
-
-    stream  the key of the order, with seed and tree: the position of a single feature, and for groups the numbers
-            after.
-    places  positions in the dataspec.
-    """
-
-    name: str
-    stream: int
-    places: tuple[int, ...]
-
-
-class Permuting(NamedTuple):
-    """Rows, the features that are permuted among out-of-bag rows, the loss, and the seed of the orders."""
-
-    oob: OutOfBagRows
-    groups: list[PermutedGroup]
-    loss: str
-    seed: int
 
 
 class TreeLosses(NamedTuple):
@@ -223,6 +210,8 @@ class TreeLosses(NamedTuple):
 
 def plan_permutation(job: ExplainJob) -> SectionPlan:
     """Plan `permutation`: rows are routed once through each tree, and again from every feature on their path."""
+    if job.stage is not None:
+        return plan_refined(job, "permutation", job.described.rows)
     work = _permuting_nanoseconds(job, job.described.rows)
     return plan_groups("permutation", job.stock, job.resources, _task_bytes(job), work=work)
 
@@ -230,6 +219,8 @@ def plan_permutation(job: ExplainJob) -> SectionPlan:
 def plan_local(job: ExplainJob) -> SectionPlan:
     """Plan `local`: values are drawn for all rows, and some rows are routed."""
     rows, groups = job.requested(_SAMPLE), len(permuted_groups(job))
+    if job.stage is not None:
+        return plan_refined(job, "local", rows)
     sums = 3 * 8 * rows * groups
     scratch = 8 * job.stock.tree_count * rows * groups
     own, work = _task_bytes(job) + sums, _permuting_nanoseconds(job, rows)
@@ -239,7 +230,7 @@ def plan_local(job: ExplainJob) -> SectionPlan:
 def _task_bytes(job: ExplainJob) -> int:
     """Return the bytes of a task in addition to its trees: rows, and values that are drawn."""
     rows, widest = job.described.rows, max(len(group.places) for group in permuted_groups(job))
-    return ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows)
+    return ROW_BYTES * rows + max(DRAWN_BYTES, 8 * widest * rows)
 
 
 def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
@@ -248,7 +239,7 @@ def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
     again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
     drawn = job.out_of_bag_share * job.described.rows
     walk = stock.walk_nanoseconds(job.out_of_bag_share * rows) * (1.0 + again)
-    return drawn * stock.tree_count * features * _DRAW_NS + walk
+    return drawn * stock.tree_count * features * DRAW_NS + walk
 
 
 def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
@@ -258,16 +249,23 @@ def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
                 these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss, squared error or
                 deviance.
     scaled      the same over its standard error.
+
+    With a boosted stage the loss is that of the whole prediction, and there is no table by tree: see
+    permuted_predictions.py.
     """
     options, spec = job.options, job.forest.spec
     loss, groups = options.loss_for(spec, job.forest.config.criterion), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows))
-    names = ["permutation", "permutation-trees", *([] if job.forest.is_regression else ["permutation-classes"])]
+    names = ["permutation", *([] if job.forest.is_regression else ["permutation-classes"])]
+    names += [] if job.stage is not None else ["permutation-trees"]
     if job.folder.has_all(names, settings):
         return
-    found = _losses(job, plan, groups, loss)
-    labels = None if job.forest.is_regression else label_series(spec.target)
-    tables = permutation_tables(found, [group.name for group in groups], labels)
+    how, labels = permuting(job, groups, loss), None if job.forest.is_regression else label_series(spec.target)
+    of = [group.name for group in groups]
+    if job.stage is not None:
+        tables = refined_tables(loss_sums(job, plan, how), of, job.stock.tree_count, labels)
+    else:
+        tables = permutation_tables(_losses(job, plan, how), of, labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
 
@@ -277,27 +275,22 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
     row out.
 
     A row per row and feature or group: `importance`, and `trees` that leave out the row; null where there are
-    none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
+    none. The orders are those of `permutation`, and with a boosted stage the loss is that of the whole prediction, as
+    there. (Breiman and Cutler's local importance; ranger divides by all trees.)
     """
-    options, stock = job.options, job.shrunk
+    options = job.options
     loss, groups = options.loss_for(job.forest.spec, job.forest.config.criterion), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
     if job.folder.has("local", settings):
         return
-    how = _permuting(job, groups, loss)
-    kept = how.oob.table.labelled_rows()
-    rows = kept[job.chosen(_SAMPLE)]
-    change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
-    job.over_trees("local importance", plan, permute_rows, (stock, how, rows, job.work))
-    for tree in range(stock.tree_count):
-        path = local_file(job.work, tree)
-        [found] = read_arrays(path, _LOCAL_TYPES)
-        path.unlink()
-        seen = np.isnan(found[:, 0])
-        change[~seen] += found[~seen]
-        votes += ~seen
-    with np.errstate(invalid="ignore"):
-        mean = pl.Series((change / votes[:, None]).reshape(-1)).fill_nan(None)
+    how, places = permuting(job, groups, loss), job.chosen(_SAMPLE)
+    rows = how.oob.table.labelled_rows()[places]
+    if job.stage is not None:
+        found, votes = changed_losses_of(job, plan, how, places)
+        change = np.where(votes[:, None] > 0, found.T, np.nan)
+    else:
+        change, votes = _local_changes(job, plan, how, rows)
+    mean = pl.Series(change.reshape(-1)).fill_nan(None)
     columns = {
         "row": np.repeat(rows.astype(np.uint64), len(groups)),
         "feature": [group.name for group in groups] * rows.size,
@@ -307,15 +300,21 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
     job.folder.write("local", pl.DataFrame(columns), settings)
 
 
-def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permuting:
-    """Return how to permute the rows. Raises DataError for rows without a deviance."""
-    table = job.oob.table
-    if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
-        raise DataError(
-            f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
-            f"numbers of which none is below 0; set the {api('loss')} to mse, or drop these rows"
-        )
-    return Permuting(job.oob, groups, loss, job.options.seed)
+def _local_changes(
+    job: ExplainJob, plan: SectionPlan, how: Permuting, rows: NDArray[np.uint32]
+) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
+    """Return the mean over trees of `permute_rows`, nan without trees, and the number of trees, uint32 [rows]."""
+    change, votes = np.zeros((rows.size, len(how.groups))), np.zeros(rows.size, np.uint32)
+    job.over_trees("local importance", plan, permute_rows, (job.shrunk, how, rows, job.work))
+    for tree in range(job.shrunk.tree_count):
+        path = local_file(job.work, tree)
+        [found] = read_arrays(path, _LOCAL_TYPES)
+        path.unlink()
+        seen = np.isnan(found[:, 0])
+        change[~seen] += found[~seen]
+        votes += ~seen
+    with np.errstate(invalid="ignore"):
+        return change / votes[:, None], votes
 
 
 def local_file(folder: Path, tree: int) -> Path:
@@ -364,7 +363,7 @@ def _permuted(
     table, (left_out, chosen) = how.oob.table, rows
     values, at = table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
     parts = _losses_of_leaves(tree, how, weight)
-    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
+    for some in permuted_together(how.groups, table.used, max(1, DRAWN_BYTES // (values.itemsize * left_out.size))):
         replaced = _drawn(how, values, left_out, some, tree.number)
         if at is not None:
             replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
@@ -378,29 +377,15 @@ def _permuted(
         yield some, sums
 
 
-def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
-    """Return all features, each alone, and the requested groups. Raises ConfigError."""
-    spec = job.forest.spec
-    single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
-    together = [
-        PermutedGroup(
-            name, len(single) + number, tuple(job.options.places(several(columns), spec, f"the group {name!r}"))
-        )
-        for number, (name, columns) in enumerate(job.options.groups.items())
-    ]
-    return single + together
-
-
-def _losses(job: ExplainJob, plan: SectionPlan, groups: list[PermutedGroup], loss: str) -> TreeLosses:
+def _losses(job: ExplainJob, plan: SectionPlan, how: Permuting) -> TreeLosses:
     stock = job.shrunk
-    shape = (stock.tree_count, len(groups), stock.width)
+    shape = (stock.tree_count, len(how.groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
 
     def collect(trees: range, part: TreeLosses) -> None:
         for whole, some in zip(found, part, strict=True):
             whole[trees] = some
 
-    how = _permuting(job, groups, loss)
     job.over_trees("permutation", plan, permute_trees, (stock, how), collect)
     return found
 
@@ -446,59 +431,18 @@ def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float
     ]
 
 
-def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
-    """Return the loss of each node on a row of each class, float64 [nodes, classes]; for regression its prediction."""
-    if loss == "mse":
-        return answer
-    if loss == "log_loss":
-        return -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
-    wrong = np.ones(answer.shape)
-    wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
-    return wrong
-
-
-def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> list[list[int]]:
-    """Return lists of groups to permute at the same time: no feature is in two, and a list has at most `most` used
-    features.
-
-    Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
-    """
-    found: list[list[int]] = [[]]
-    known, taken = set(used), set[int]()
-    for number, group in enumerate(groups):
-        places = known & set(group.places)
-        if not places:
-            continue
-        if taken & places or (taken and len(taken) + len(places) > most):
-            found.append([])
-            taken = set()
-        found[-1].append(number)
-        taken |= places
-    return found
-
-
 def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some: list[int], tree: int) -> Any:
     """Return the rows with the values of each of these groups in random order."""
-    from bigforest.kernels.common.rng import stream_key
-    from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
+    from bigforest.kernels.explain.permute import shuffle_columns
     from bigforest.kernels.explain.step import Replaced
 
-    used, groups = how.oob.table.used, [how.groups[number] for number in some]
-    place_of = {place: at for at, place in enumerate(used)}
-    column, member = np.full(len(used) + 1, -1, np.int32), np.full(len(used) + 1, -1, np.int32)
-    wanted = [
-        (number, place_of[place]) for number, group in enumerate(groups) for place in group.places if place in place_of
-    ]
-    keys, places = np.empty(len(wanted), np.uint64), np.array([place for _, place in wanted], np.uint64)
-    drawn = np.empty((len(wanted), rows.size), values.dtype)
-    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
-        for at, (number, place) in enumerate(wanted):
-            keys[at] = stream_key(
-                np.uint64(how.seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream)
-            )
-            column[place], member[place] = at, number
-        shuffle_columns(values, rows, places, keys, drawn)
-    return Replaced(values, drawn, column, member)
+    groups = [how.groups[number] for number in some]
+    columns = permuted_columns(groups, how.oob.table.used)
+    keys = np.array([order_key(how.seed, tree, groups[number]) for number in columns.groups.tolist()], np.uint64)
+    drawn = np.empty((keys.size, rows.size), values.dtype)
+    with np.errstate(over="ignore"):
+        shuffle_columns(values, rows, columns.places.astype(np.uint64), keys, drawn)
+    return Replaced(values, drawn, columns.column, columns.member)
 
 
 def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series | None) -> dict[str, pl.DataFrame]:

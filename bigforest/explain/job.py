@@ -19,10 +19,11 @@ from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
+from bigforest.explain.boosted_stage import WalkedStage, walked_stage
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import SectionPlan, TreeStock, forget_trees
+from bigforest.explain.tree_groups import SectionPlan, Sweep, TreeStock, forget_trees
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest
@@ -70,7 +71,16 @@ class ExplainJob:
         workers = self.resources.workers
         if self.resources.memory is not None:  # each part names its smallest budget
             workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
-        return TreeStock(survey(directory, workers), True, factors)
+        trees = survey(directory, workers)
+        if self.stage is not None:
+            assert trees.used is not None
+            trees = trees._replace(used=np.union1d(trees.used, self.stage.trees.used))
+        return TreeStock(trees, True, factors)
+
+    @cached_property
+    def stage(self) -> WalkedStage | None:
+        """The boosted stage; None without one."""
+        return walked_stage(self.forest)
 
     @property
     def shrunk(self) -> TreeStock:
@@ -80,8 +90,9 @@ class ExplainJob:
 
     @property
     def voting(self) -> TreeStock:
-        """The trees, whose leaves predict as the forest votes."""
-        return self.shrunk._replace(soft=self.forest.is_regression or self.forest.config.vote != "hard")
+        """The trees, whose leaves predict as the forest votes, with the boosted stage."""
+        soft = self.forest.is_regression or self.forest.config.vote != "hard"
+        return self.shrunk._replace(soft=soft, stage=self.stage)
 
     @cached_property
     def described(self) -> RowTable:
@@ -178,6 +189,11 @@ class ExplainJob:
                 progress.advance(len(numbers))
 
             self.resources.executor(plan.at_once).run(function, [(group,) for group in groups], finished, shared)
+
+    def sweep(self, plan: SectionPlan, chosen: tuple[int, ...]) -> Sweep:
+        """Return all trees with the values of these classes; with a boosted stage of all classes that it needs."""
+        classes = chosen if self.stage is None else self.stage.classes
+        return Sweep(self.voting, self.table, plan.groups, classes)
 
     @contextmanager
     def sweeping(self, at_once: int) -> Iterator[Executor]:

@@ -42,7 +42,6 @@ class Section(NamedTuple):
     write  write(job, plan) writes its tables, unless they exist already.
     needs  its input: the forest alone, any rows with its features, or rows that are out of bag.
     fast   whether it is made unless others are asked for.
-    whole  whether it explains predictions, in which a boosted stage would have its part.
     """
 
     help: str
@@ -50,7 +49,6 @@ class Section(NamedTuple):
     write: Callable[[ExplainJob, SectionPlan], None]
     needs: Literal["forest", "rows", "out of bag"]
     fast: bool = False
-    whole: bool = False
 
 
 # By name. docs/options.py writes the options of the command line and the docstring of `explain_forest` from them.
@@ -71,9 +69,8 @@ SECTIONS: dict[str, Section] = {
         write_permutation,
         "out of bag",
         fast=True,
-        whole=True,
     ),
-    "local": Section("The same for single rows, given or sampled.", plan_local, write_local, "out of bag", whole=True),
+    "local": Section("The same for single rows, given or sampled.", plan_local, write_local, "out of bag"),
     "strength": Section(
         "Strength and correlation of the trees, and the bound on the error.",
         plan_strength,
@@ -86,35 +83,30 @@ SECTIONS: dict[str, Section] = {
         partial(plan_contributions, name="contributions"),
         partial(write_contributions, name="contributions"),
         "rows",
-        whole=True,
     ),
     SHAP: Section(
         "Exact Shapley values. Slow; prints an estimate of the time first.",
         partial(plan_contributions, name=SHAP),
         partial(write_contributions, name=SHAP),
         "rows",
-        whole=True,
     ),
     "interactions": Section(
         "Exact Shapley interactions of pairs of features, on selected rows.",
         plan_interactions,
         write_interactions,
         "rows",
-        whole=True,
     ),
     "dependence": Section(
         "Partial dependence on a feature, or on two.",
         partial(plan_dependence, name="dependence"),
         partial(write_dependence, name="dependence"),
         "rows",
-        whole=True,
     ),
     EFFECTS: Section(
         "Accumulated local effects, for correlated features.",
         partial(plan_dependence, name=EFFECTS),
         partial(write_dependence, name=EFFECTS),
         "rows",
-        whole=True,
     ),
     "proximities": Section(
         "Proximities of training rows: nearest rows, outliers and prototypes.",
@@ -146,12 +138,8 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
     """Return the names of the sections to make, in their order, each once. Raises ConfigError."""
     if parts is None:
         alone = data is None or forest.config.boosts
-        fast = {name: own for name, own in SECTIONS.items() if own.fast and (own.needs == "forest" or not alone)}
-        return tuple(name for name, own in fast.items() if not (own.whole and forest.files.is_refined))
+        return tuple(name for name, own in SECTIONS.items() if own.fast and (own.needs == "forest" or not alone))
     given = some_of(parts, SECTIONS, "parts")
-    for name in given:
-        if SECTIONS[name].whole:
-            forest.files.check_unrefined(name)
     if forest.config.boosts:
         _check_boosting(forest, given)
     if "filling" in given and any(feature.is_filled for feature in forest.spec.features):

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import as_numpy
+from bigforest.columns.arrow_arrays import as_numpy, read_only
 from bigforest.errors import DataError
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
+from bigforest.explain.boosted_stage import WalkedStage
 from bigforest.explain.row_table import RowTable
-from bigforest.forest.parts import batches
+from bigforest.forest.parts import Nodes, batches
+from bigforest.forest.refinement import SEQUENCES
+from bigforest.kernels.common.layout import LEAF
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES, Trees, cut
+from bigforest.predict.packed_trees import pack
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
@@ -42,11 +46,13 @@ class TreeStock(NamedTuple):
     soft   whether leaves predict shares of classes; else the most frequent class.
     factors  float64 [trees], factors of the values, so that their mean is that of the forest, where votes have
              weights; None if all votes have the same weight.
+    stage    boosted stage that predictions include; None without one, and where trees are explained one by one.
     """
 
     trees: Trees
     soft: bool
     factors: NDArray[np.float64] | None = None
+    stage: WalkedStage | None = None
 
     @property
     def width(self) -> int:
@@ -67,9 +73,17 @@ class TreeStock(NamedTuple):
         """Return the bytes of each tree."""
         return self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
 
+    @property
+    def walked_nodes(self) -> NDArray[np.float64]:
+        """Number of nodes of each tree that rows are routed through, with the trees of the boosted stage."""
+        own = self.trees.nodes.astype(np.float64)
+        if self.stage is None:
+            return own
+        return np.append(own, np.diff(self.stage.trees.starts).astype(np.float64))
+
     def depths(self) -> NDArray[np.float64]:
         """Estimate the length of the path of a row in each tree."""
-        return 1.5 * np.log2(self.trees.nodes + 1.0)
+        return 1.5 * np.log2(self.walked_nodes + 1.0)
 
     def load_nanoseconds(self) -> float:
         """Estimate the time of loading all trees on one thread."""
@@ -128,6 +142,35 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
     return found
 
 
+def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
+    """Return the trees of a boosted stage, to route the rows of `table`. Their numbers are those of their sequences.
+
+    Answers are divided by the number of sequences, so the sum over all trees is what the stage adds to the scores.
+    """
+    from bigforest.kernels.explain.step import WalkedTrees, node_answers
+
+    trees = stage.trees
+    starts, size = trees.starts, trees.feature.size
+    node = (np.arange(size) - np.repeat(trees.roots, np.diff(starts))).astype(np.uint32)
+    columns: list[NDArray[Any]] = [node, trees.right, trees.threshold, trees.weight, np.zeros((size, 0), np.uint32)]
+    node, right, threshold, weight, counts = map(read_only, columns)
+    shared = (node, trees.feature, right, threshold, trees.default_left, weight, counts)
+    nodes = Nodes(0, trees.roots, *shared, np.zeros(size), trees.levels)
+    packed = pack([[nodes]], stage.spec, used=np.array(table.used, np.int64))
+    walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
+    values = trees.value[trees.feature == LEAF] / SEQUENCES
+    outputs = [np.ascontiguousarray(column[:, None]) for column in values.T]
+    found = []
+    for tree, (begin, end) in enumerate(pairwise(starts.tolist())):
+        rows, own = weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
+        answer = np.empty((end - begin, len(outputs)))
+        for place, mixed in enumerate(outputs):
+            node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, rows, own)
+            answer[:, place] = own[:, 0]
+        found.append(LoadedTree(tree // trees.rounds, walked, begin, end, rows, answer))
+    return found
+
+
 def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
     """Yield the bag weight in each node."""
     for span in trees.spans(entries):
@@ -157,6 +200,10 @@ class Sweep(NamedTuple):
         """
         for tree in chain.from_iterable(map(self._group, self.groups)):
             yield tree, np.ascontiguousarray(tree.answer[:, list(self.classes)])
+
+    def stage_trees(self) -> list[LoadedTree]:
+        """Return the trees of the boosted stage, see `load_stage`; none without one."""
+        return [] if self.stock.stage is None else load_stage(self.stock.stage, self.table)
 
     def _group(self, entries: range) -> list[LoadedTree]:
         if len(self.groups) > 1:

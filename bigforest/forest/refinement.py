@@ -37,6 +37,7 @@ class BoostedTrees(NamedTuple):
     rounds   trees of each sequence
     roots    int64 [trees], positions of the roots
     feature, right, threshold, default_left, levels  as in Nodes (parts.py)
+    weight   uint64 [nodes], rows of the sequence in each
     value    float64 [nodes, outputs], what a leaf adds to each score; inner nodes have the values of their rows
     """
 
@@ -47,7 +48,13 @@ class BoostedTrees(NamedTuple):
     threshold: NDArray[np.float64]
     default_left: NDArray[np.bool_]
     levels: LevelLists | None
+    weight: NDArray[np.uint64]
     value: NDArray[np.float64]
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Starts of the trees, and the end of the last, int64 [trees + 1]."""
+        return np.append(self.roots, self.feature.size)
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -110,6 +117,7 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> BoostedTree
         nodes.threshold,
         nodes.default_left,
         nodes.levels,
+        nodes.weight,
         np.ascontiguousarray(value),
     )
 

@@ -226,7 +226,7 @@ def _boosted(
         pieces.append(trees.rows(0, size))
         values.append(np.concatenate([one.value for one in sequence])[:size])
     trees, value = join_trees(pieces), np.concatenate(values)
-    shared = (trees.feature, trees.right, trees.threshold, trees.default_left, trees.levels)
+    shared = (trees.feature, trees.right, trees.threshold, trees.default_left, trees.levels, trees.weight)
     return BoostedTrees(rounds, trees.starts[:-1], *shared, value), trees, value
 
 

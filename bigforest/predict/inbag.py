@@ -80,9 +80,9 @@ class TreeBags:
     """
 
     def __init__(self, config: TrainConfig, merged: Sequence[MergedForest], inputs: BagInputs) -> None:
-        self._config = config
+        self.config = config
         self._merged = merged
-        self._inputs = inputs
+        self.inputs = inputs
         self._samplers: dict[int, Sampler] = {}
 
     @classmethod
@@ -95,7 +95,7 @@ class TreeBags:
         return cls(files.config, () if files.origin is None else files.origin.merged, inputs)
 
     def __reduce__(self) -> tuple[type[TreeBags], tuple[TrainConfig, Sequence[MergedForest], BagInputs]]:
-        return TreeBags, (self._config, self._merged, self._inputs)  # without the samplers
+        return TreeBags, (self.config, self._merged, self.inputs)  # without the samplers
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
         """Draw the bag of a tree: how often each training row is in it, uint16 [rows]."""
@@ -103,8 +103,8 @@ class TreeBags:
 
         seed, number = self._origin(tree)
         if seed not in self._samplers:
-            inputs: Any = self._inputs
-            self._samplers[seed] = Sampler(inputs, replace(self._config, seed=seed))
+            inputs: Any = self.inputs
+            self._samplers[seed] = Sampler(inputs, replace(self.config, seed=seed))
         return self._samplers[seed].bag(number)
 
     def _origin(self, tree: int) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class TreeBags:
         for piece in self._merged:
             if piece.first_tree <= tree < piece.first_tree + piece.trees:
                 return piece.seed, tree - piece.first_tree
-        return self._config.seed, tree
+        return self.config.seed, tree
 
 
 def _row_numbers(files: ForestFiles) -> NDArray[np.uint64]:

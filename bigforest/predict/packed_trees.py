@@ -145,11 +145,18 @@ def load(
 
 
 def pack(
-    parts: Sequence[Sequence[Nodes]], spec: DataSpec, lambdas: Sequence[float] = (), workers: int = 1
+    parts: Sequence[Sequence[Nodes]],
+    spec: DataSpec,
+    lambdas: Sequence[float] = (),
+    workers: int = 1,
+    used: NDArray[np.int64] | None = None,
 ) -> PackedTrees:
-    """Pack all trees of a forest, in parts of pieces of whole trees, by `workers` threads; lambdas: see `load`."""
+    """Pack all trees of a forest, in parts of pieces of whole trees, by `workers` threads.
+
+    lambdas, used  see `load`
+    """
     sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
-    return _join(_pack_apart(sized, spec, lambdas, workers), None)
+    return _join(_pack_apart(sized, spec, lambdas, workers), used)
 
 
 def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:

@@ -121,7 +121,7 @@ def _small_trees(trees: BoostedTrees, places: NDArray[np.int64]) -> SmallTrees:
     """Pack the trees of a stage; places: see BoostedStage."""
     from bigforest.kernels.refine.apply import SmallTrees
 
-    ends = np.append(trees.roots, trees.feature.size)
+    ends = trees.starts
     size = np.diff(ends)
     tree = np.repeat(np.arange(size.size), size)
     inner = trees.feature >= 0

@@ -135,8 +135,6 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
         return [*pieces, page.text(f"{note}; other importances are not available for a boosted forest.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
-    if plot.forest.files.is_refined:
-        return [*pieces, page.text(f"{note}; permutation {_UNREFINED}")]
     found = plot.explain("permutation", data)["permutation"]
     rows = found.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
     drawn = importance_chart(found, "permutation")

@@ -158,7 +158,7 @@ def _as_written(grown: GrownRounds, category: list[bool]) -> list[list[Any]]:
 def _check_sums(store: Any, config: Any, grown: GrownRounds, trees: Any, cells: Any, category: list[bool]) -> None:
     """Every row of the table gets the values of its leaves, from float64 and float32 tiles where these are exact."""
     shared = (grown.trees.feature, grown.trees.right, grown.trees.threshold, grown.trees.default_left)
-    boosted = BoostedTrees(2, grown.trees.starts[:-1], *shared, grown.trees.levels, grown.value)
+    boosted = BoostedTrees(2, grown.trees.starts[:-1], *shared, grown.trees.levels, grown.trees.weight, grown.value)
     places = np.arange(len(category))
     stage = BoostedStage(Link(store.spec, config), boosted, places)
     tiles = row_tiles(store, np.arange(store.rows), places)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import Any
@@ -88,7 +88,7 @@ def loss_of(answer: Sequence[float], truth: Any, loss: str) -> float:
     if loss == "mse":
         return (answer[0] - truth) ** 2
     if loss == "poisson_deviance":
-        return 2.0 * (truth * math.log(truth / answer[0]) - truth + answer[0])
+        return 2.0 * ((truth * math.log(truth / answer[0]) if truth else 0.0) - truth + answer[0])
     if loss == "error":
         return float(answer.index(max(answer)) != truth)
     least = 2.0**-52
@@ -271,3 +271,28 @@ def proximities(
         for j in inside:
             found[j] += bags[tree][j] * weight[j] / total / len(trees)
     return found
+
+
+def refined_change(
+    predicted: Callable[[int, Row], Sequence[float] | None],
+    rows: Sequence[Row],
+    truth: Sequence[Any],
+    places: Iterable[int],
+    draws: tuple[int, int, int],
+    loss: str,
+) -> list[float | None]:
+    """By how much the loss of each row grows when the features `places` are permuted among all rows, a mean of orders.
+
+    predicted  the out-of-bag prediction of a row, by its number, with other values; None without one
+    draws      seed, number of orders, and stream
+    """
+    seed, orders, stream = draws
+    found: list[list[float]] = [[] for _ in rows]
+    for repetition in range(orders):
+        columns = {place: shuffled([row[place] for row in rows], seed, repetition, stream) for place in places}
+        for i, row in enumerate(rows):
+            other = [columns[place][i] if place in columns else cell for place, cell in enumerate(row)]
+            before, after = predicted(i, row), predicted(i, other)
+            if before is not None and after is not None:
+                found[i].append(loss_of(after, truth[i], loss) - loss_of(before, truth[i], loss))
+    return [math.fsum(own) / orders if own else None for own in found]
