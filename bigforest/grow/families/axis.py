@@ -36,6 +36,7 @@ from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_thresholds, read_ends, read_subtree
 from bigforest.grow.row_cache import RowCache
 from bigforest.grow.trees import Ends, TreeRows, drawn_of_trees, drawn_thresholds, tree_arrays
+from bigforest.kernels.columns.code_cache import FAR_PART, FAR_ROW, far_bytes
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.oblique.search import DirectionExtras
@@ -221,20 +222,22 @@ class AxisFamily(Family):
         return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        # The codes by rows, and the values if thresholds are drawn.
+        # The codes by rows, the far copy of a subtree, and the values if thresholds are drawn.
         values = 0 if config.splitter == "best" else 8 * shape.codes
-        return TreeMemory(shape.rows * shape.row_bytes, 0, code_bytes(shape) + values)
+        far = far_bytes(shape.row_bytes, shape.rows)
+        return TreeMemory(shape.rows * shape.row_bytes, far, code_bytes(shape) + values)
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         picked = BLOCK_ROWS * (shape.row_bytes + target)
         drawn_value = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        far = -(-(shape.row_bytes + FAR_ROW) // FAR_PART)
         return PassMemory(
             drawn=drawn,
             block=picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1)),
             picked=picked,
-            row=2 * shape.row_bytes + target + drawn_value,  # codes by columns and by rows
+            row=2 * shape.row_bytes + far + target + drawn_value,  # codes by columns, by rows and in the far copy
             spilled=shape.row_bytes,
             scored=64 if shape.extras.regression else 48,
         )

@@ -1,8 +1,15 @@
-"""A small table of the codes of one subtree's rows, which lie far apart in the table of all rows.
+"""Small tables of the codes of one subtree's rows, which lie far apart in the table of all rows.
 
 In a small node nearly every code read misses the cache, and so in all nodes below it. So the first node on the way
 down that is small enough copies the codes of its rows; from then on its items, and those of the nodes below, number
 rows of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
+
+A large table has two copies: the far one for the cache that all cores share, and below it the near one for the core's
+own. Both are rows of one table, the near copy first, and both are made from the codes by rows:
+
+    rows of the table     0 .............................. 3,200,000
+    a subtree's items     7, 90, 95, ...     numbers of far rows      near + 0, near + 1, ...
+    and one below it      90, 1210, ...      numbers of near rows     0, 1, ...
 """
 
 from __future__ import annotations
@@ -19,8 +26,16 @@ from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
-# Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
+# Bytes of the near copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
 COPY_BYTES = 1_800_000
+# Bytes of the far copy, and its most rows as a part of the table: nodes of more read most cache lines of a column
+# anyway. Measured (benchmarks/profile.md).
+_FAR_BYTES = 24_000_000
+FAR_PART = 8
+# A far copy of fewer near copies does not pay.
+_FAR_LEAST = 4
+# Bytes of a row of the far copy in addition to its codes: its number in the table, and its target.
+FAR_ROW = 12
 # For fewer rows copying does not pay. At least SQUARE.
 FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
@@ -29,13 +44,15 @@ _LINE = np.uint64(64)
 
 
 class CodeCache(NamedTuple):
-    """The copy.
+    """Room for the near copy and, after it, the far one.
 
     codes        Codes of the copied rows; its matrices are read-only views of the next three
-    u8, u16, u32 [columns of that width, reach]
-    value        int64 [reach], regression targets of these rows: a read-only view of the next; None for classes
-    copied       int64 [reach]; None for classes
-    span         uint64 [2], begin and end of the items that number rows of the copy
+    u8, u16, u32 [columns of that width, near + far rows]
+    value        int64 [near + far], regression targets of these rows: a read-only view of the next; None for classes
+    copied       int64 [near + far]; None for classes
+    row          uint32 [near + far], numbers of these rows in the table
+    room         uint64 [2], most rows of the near and of the far copy, 0 if there is no far one
+    span         uint64 [2, 2], of each copy: begin and end of the items that number its rows
     """
 
     codes: Codes
@@ -44,12 +61,25 @@ class CodeCache(NamedTuple):
     u32: NDArray[np.uint32]
     value: NDArray[np.int64] | None
     copied: NDArray[np.int64] | None
+    row: NDArray[np.uint32]
+    room: NDArray[np.uint64]
     span: NDArray[np.uint64]
 
 
 def make_code_cache(codes: Codes, rows: int, regression: bool) -> CodeCache:
-    """Allocate room for the copy of a part with `rows` rows; regression: whether the target is one."""
-    return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), regression)
+    """Allocate room for the copies of a part with `rows` rows; regression: whether the target is one."""
+    width = row_bytes(codes)
+    near, far = min(COPY_BYTES // width, rows), min(_far_rows(width, codes.u8.shape[1]), rows)
+    return empty_code_cache(codes, near, regression, far if far > _FAR_LEAST * near else 0)
+
+
+def _far_rows(width: int, rows: int) -> int:
+    return min(_FAR_BYTES // (width + FAR_ROW), rows // FAR_PART)
+
+
+def far_bytes(width: int, rows: int) -> int:
+    """Return the most bytes of the far copy of a table of `rows` rows of `width` bytes."""
+    return (width + FAR_ROW) * _far_rows(width, rows)
 
 
 def row_bytes(codes: Codes) -> int:
@@ -57,34 +87,42 @@ def row_bytes(codes: Codes) -> int:
     return sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
 
 
-def empty_code_cache(codes: Codes, reach: int, regression: bool) -> CodeCache:
-    """Allocate room for the copy of `reach` rows."""
+def empty_code_cache(codes: Codes, near: int, regression: bool, far: int = 0) -> CodeCache:
+    """Allocate room for copies of this many rows."""
+    reach = near + far
     u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in codes[:3])
     views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
     copied = np.empty(reach, np.int64) if regression else None
     value = None if copied is None else copied.view()
     for view in views[:3] if value is None else (*views[:3], value):
         view.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-    return CodeCache(views, u8, u16, u32, value, copied, np.zeros(2, np.uint64))
+    row, room = np.empty(reach, np.uint32), np.array([near, far], np.uint64)
+    return CodeCache(views, u8, u16, u32, value, copied, row, room, np.zeros((2, 2), np.uint64))
+
+
+@inlined
+def is_copied(cache, copy, begin, end):
+    """Return whether the items begin..end number rows of a copy: 0 the near one, 1 the far one."""
+    return begin >= cache.span[copy, ZERO] and end <= cache.span[copy, ONE]
 
 
 @inlined
 def is_cached(cache, begin, end):
-    """Return whether the items begin..end number rows of the copy."""
-    return begin >= cache.span[ZERO] and end <= cache.span[ONE]
+    """Return whether the items begin..end number rows of any copy."""
+    return is_copied(cache, ZERO, begin, end) or is_copied(cache, ONE, begin, end)
 
 
 @inlined
-def copy_few_rows(table, items, at, out):
-    """out[column, i] = table[row of items[i], column] for SQUARE items from `at` on; tables as in transpose_square."""
+def copy_few_rows(table, items, out, at):
+    """out[column, at + i] = table[row of items[i], column] for i < SQUARE; tables as in transpose_square."""
     columns = np.uint64(table.shape[1])
     if columns >= _SIDE:
         for begin in range(ZERO, columns, _SIDE):
-            transpose_square(table, items[at:], min(begin, columns - _SIDE), out, at)
+            transpose_square(table, items, min(begin, columns - _SIDE), out, at)
         return
     for column in range(columns):
-        for i in range(at, at + _SIDE):
-            out[column, i] = table[items[i] >> SHIFT32, column]
+        for i in range(_SIDE):
+            out[column, at + i] = table[items[i] >> SHIFT32, column]
 
 
 @inlined
@@ -99,53 +137,68 @@ def prefetch_rows(table, items, begin, end):
 
 
 @inlined
-def copy_rows(table, items, out):
-    """Copy the rows of at least SQUARE items, and prefetch the next SQUARE meanwhile."""
+def copy_rows(table, items, out, first):
+    """Copy the rows of at least SQUARE items to out[:, first:], and prefetch the next SQUARE meanwhile."""
     n = np.uint64(items.size)
     if table.shape[1] == 0:
         return
     for start in range(ZERO, n, _SIDE):
         at = min(start, n - _SIDE)
         prefetch_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
-        copy_few_rows(table, items, at, out)
+        copy_few_rows(table, items[at:], out, first + at)
 
 
 @inlined
-def copy_codes(by_row, items, cache):
-    """Copy the codes of the rows of `items`, and renumber the items by rows of the copy."""
-    copy_rows(by_row.r8, items, cache.u8)
-    copy_rows(by_row.r16, items, cache.u16)
-    copy_rows(by_row.r32, items, cache.u32)
+def copy_codes(by_row, items, cache, first):
+    """Copy the codes of the rows of `items` to rows of the copy from `first` on, and renumber the items by these."""
+    copy_rows(by_row.r8, items, cache.u8, first)
+    copy_rows(by_row.r16, items, cache.u16, first)
+    copy_rows(by_row.r32, items, cache.u32, first)
     for i in range(np.uint64(items.size)):
-        items[i] = (i << SHIFT32) | (items[i] & BITS32)
+        cache.row[first + i] = np.uint32(items[i] >> SHIFT32)
+        items[i] = ((first + i) << SHIFT32) | (items[i] & BITS32)
 
 
 @inlined
-def note_column(column, n, feature, constant):
-    """Add a feature to `constant` if it is constant in the first n rows of its column."""
-    low, high = column[ZERO], column[ZERO]
-    for i in range(n):
-        low = min(low, column[i])
-        high = max(high, column[i])
-    constant[feature >> np.uint64(6)] |= np.uint64(low == high) << (feature & np.uint64(63))
+def number_in_table(items, cache):
+    """Renumber items that number rows of a copy by rows of the table."""
+    for i in range(np.uint64(items.size)):
+        items[i] = (np.uint64(cache.row[items[i] >> SHIFT32]) << SHIFT32) | (items[i] & BITS32)
+
+
+@inlined
+def note_column(column, begin, end, feature, constant):
+    """Add a feature to `constant` if it is constant in the rows begin..end of its column."""
+    low, high = column[begin], column[begin]
+    if low == column[end - ONE]:
+        for i in range(begin, end):
+            low = min(low, column[i])
+            high = max(high, column[i])
+        constant[feature >> np.uint64(6)] |= np.uint64(low == high) << (feature & np.uint64(63))
 
 
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
     """Return the codes that the items begin..end number rows of, and the regression targets of these rows, or None.
 
-    They are those of all rows, or of a copy, which is made if it pays. Features that are constant in the copy are added
-    to `constant` (scan/draw.py), so that not every path below reads them again.
+    They are those of all rows, or of the copies, which are made if it pays. Features that are constant in a copy are
+    added to `constant` (scan/draw.py), so that not every path below reads them again.
     """
-    if FEWEST_ROWS <= end - begin <= np.uint64(cache.u8.shape[1]) and not is_cached(cache, begin, end):
+    n, near = end - begin, cache.room[ZERO]
+    copy = np.uint64(n > near)
+    if FEWEST_ROWS <= n <= cache.room[copy] and not is_copied(cache, copy, begin, end):
+        rows, first = items[begin:end], copy * near
+        if is_copied(cache, ONE, begin, end):
+            number_in_table(rows, cache)
         if value is not None:
-            gather_column(value, items[begin:end], cache.copied)
-        copy_codes(by_row, items[begin:end], cache)
+            gather_column(value, rows, cache.copied[first:])
+        copy_codes(by_row, rows, cache, first)
         place = cache.codes.place
         for feature in range(np.uint64(place.shape[0])):
-            on_column((cache.u8, cache.u16, cache.u32), place, feature, note_column, (end - begin, feature, constant))
-        cache.span[ZERO] = begin
-        cache.span[ONE] = end
+            note = (first, first + n, feature, constant)
+            on_column((cache.u8, cache.u16, cache.u32), place, feature, note_column, note)
+        cache.span[copy, ZERO] = begin
+        cache.span[copy, ONE] = end
     if is_cached(cache, begin, end):
         return cache.codes, cache.value
     return codes, value

@@ -62,10 +62,10 @@ def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
             gather_column(value, rows, code_cache.copied)
         for pair in range(np.uint64(cache.mean.shape[0])):
             gather_column(means.value[pair], rows, cache.mean[pair])
-        copy_codes(by_row, rows, code_cache)
+        copy_codes(by_row, rows, code_cache, ZERO)
         look_up_narrow(code_cache, values, n, cache.value)
-        code_cache.span[ZERO] = begin
-        code_cache.span[ONE] = end
+        code_cache.span[ZERO, ZERO] = begin
+        code_cache.span[ZERO, ONE] = end
     return is_cached(code_cache, begin, end)
 
 
