@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 # Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
-# Of each thread, at most: the copy of a subtree's codes or values that stays in its cache
+# Of each thread, at most: the near copy of a subtree's codes or values that stays in its cache
 # (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
 # (kernels/scan/two_class.py).
 COPIED = 3_000_000
