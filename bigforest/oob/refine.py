@@ -253,7 +253,7 @@ def bucket_losses(
         here = np.flatnonzero(~in_bag)
         own, total = np.ascontiguousarray(tiles[:, :, here]), np.zeros((here.size, link.outputs))
         for place, (before, number) in enumerate(pairwise(tried), start=1):
-            total += boosted.sums(own, here.size, sequence, range(before, number))
+            boosted.add(own, total, range(sequence, sequence + 1), range(before, number))
             alone[place, seen[here], here] = total
         seen[here] += 1
     found = np.empty((2, rows.size, len(tried)))

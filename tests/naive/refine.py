@@ -317,8 +317,6 @@ def refined(
     scores = link(loss, prediction, least)
     total = [0.0] * len(scores)
     for trees in sequences:
-        own = [0.0] * len(scores)
         for tree in trees:
-            own = [a + v for a, v in zip(own, add(tree, row, category), strict=True)]
-        total = [t + o for t, o in zip(total, own, strict=True)]
+            total = [t + v for t, v in zip(total, add(tree, row, category), strict=True)]
     return inverse(loss, [score + t / len(sequences) for score, t in zip(scores, total, strict=True)])

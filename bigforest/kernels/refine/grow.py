@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.rng import GOLDEN, below, mix
-from bigforest.kernels.compiler.jit import helper, inlined, kernel
-from bigforest.kernels.refine.link import put_slopes
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.refine.link import POISSON, SOFTMAX, SQUARED, put_means
 
 # Most bins of a feature, and words of 64 bits that hold one bit for each.
 BINS = 256
@@ -48,8 +48,8 @@ _MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
 # Sums below it are as good as 0: their unit would not be a normal number.
 _LEAST_SUM = 1e-290
 # Columns of the table of nodes of a tree under construction.
-_BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _RIGHT, _SLOT = 0, 1, 2, 3, 4, 5, 6, 7
-NODE_FIELDS = 8
+_BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _SLOT = 0, 1, 2, 3, 4, 5, 6
+NODE_FIELDS = 7
 # Distances of the shell sort of bins.
 _GAPS = (132, 57, 23, 10, 4, 1)
 
@@ -214,15 +214,21 @@ def _find_slopes(rows, rules, scratch):
     The sums of absolute values are below 2**31 units, and a few for rounding.
     """
     outputs = np.uint64(rows.start.shape[1])
+    score = scratch.keys[: rows.start.shape[1]]
     slope_sum, curve_sum = 0.0, 0.0
     for i in range(np.uint64(rows.start.shape[0])):
         row = np.uint64(i)
-        score = scratch.keys[: rows.start.shape[1]]
         for k in range(outputs):
             score[np.uint64(k)] = rows.start[row, np.uint64(k)] + rows.added[row, np.uint64(k)]
-        put_slopes(rules.loss, score, rows.truth[row], rows.weight[row], scratch.floats[row])
+        put_means(rules.loss, score)
+        truth, weight = rows.truth[row], rows.weight[row]
         for k in range(outputs):
+            mean = score[np.uint64(k)]
+            wanted = truth if rules.loss != SOFTMAX else 1.0 if np.float64(k) == truth else 0.0
+            curve = 1.0 if rules.loss == SQUARED else mean if rules.loss == POISSON else mean * (1.0 - mean)
             at = np.uint64(k) + np.uint64(k)
+            scratch.floats[row, at] = weight * (mean - wanted)
+            scratch.floats[row, at + _ONE] = weight * curve
             slope_sum += abs(scratch.floats[row, at])
             curve_sum += scratch.floats[row, at + _ONE]
     slope_at = _exponent_above(max(slope_sum, _LEAST_SUM)) - _SUM_BITS
@@ -310,8 +316,8 @@ def _side(sums, units, penalty):
 
 
 @inlined
-def _scores(left, total, units, penalty):
-    """Return the score of a split: the sum over both sides and the outputs."""
+def _score(left, total, units, penalty):
+    """Return the score of a split: the sum over both sides and the outputs of gradient**2 / (curvature + penalty)."""
     found = 0.0
     for k in range(_ONE, np.uint64(total.size)):
         at = np.uint64(k)
@@ -322,7 +328,7 @@ def _scores(left, total, units, penalty):
 
 @inlined
 def node_score(total, units, penalty):
-    """Return the score of a node: the sum over the outputs of gradient**2 / (curvature + penalty)."""
+    """Return the score of a node, which is that of a split with no row on the right."""
     found = 0.0
     for k in range(_ONE, np.uint64(total.size)):
         found += _side(total[np.uint64(k)], units, penalty)
@@ -330,71 +336,29 @@ def node_score(total, units, penalty):
 
 
 @inlined
-def _move(left, counts, at):
-    """Add the sums of a bin to the left side."""
-    for k in range(np.uint64(left.size)):
-        left[np.uint64(k)] += counts[at, np.uint64(k)]
+def _order_bins(kind, size, counts, units, smooth, keys, ranked):
+    """Put the bins that have rows into `ranked`; return their number. Bin 0 of missing values is left out.
 
-
-@inlined
-def _scan_numbers(gaps, size, counts, total, rules, units, left, best):
-    """Return the best score, above `best`, its last bin on the left, and whether missing values go left; -1 for the
-    bin where there is none."""
-    rows = total[_ZERO]
-    cut, missing_left = np.int64(-1), False
-    missing = counts[_ZERO, _ZERO] if gaps else np.int64(0)
-    first = np.int64(1) if gaps else np.int64(0)
-    for side in range(2):  # missing values left, then right
-        if side == 1 and missing == 0:
-            break
-        _clear(left)
-        if side == 0 and missing > 0:
-            _move(left, counts, _ZERO)
-        on_left, sums = left[_ZERO], left[_ONE]
-        for b in range(first, np.int64(size)):
-            at = np.uint64(b)
-            if counts[at, _ZERO] == 0:
-                continue
-            if left.size == 2:  # without an array, which is slower
-                on_left += counts[at, _ZERO]
-                sums += counts[at, _ONE]
-            else:
-                _move(left, counts, at)
-                on_left = left[_ZERO]
-            if on_left < rules.least:
-                continue
-            if rows - on_left < rules.least:
-                break
-            if left.size == 2:
-                found = _side(sums, units, rules.penalty) + _side(total[_ONE] - sums, units, rules.penalty)
-            else:
-                found = _scores(left, total, units, rules.penalty)
-            if found > best:
-                best, cut = found, b
-                missing_left = side == 0 if missing > 0 else on_left + on_left >= rows
-    return best, cut, missing_left
-
-
-@inlined
-def _order_levels(size, counts, units, smooth, keys, ranked):
-    """Put the bins that have rows into `ranked`, by gradient over curvature; return their number.
-
-    Of several outputs the one whose bins differ most orders them. Ties go to the lowest bin.
+    The bins of a category are sorted by gradient over curvature, of several outputs by that of the one whose bins
+    differ most. Ties go to the lowest bin.
     """
+    here = np.int64(0)
+    for b in range(np.int64(1 if kind == GAPS else 0), np.int64(size)):
+        if counts[np.uint64(b), _ZERO] > 0:
+            ranked[here] = b
+            here += 1
+    if kind < LEVELS:
+        return here
     chosen, most = _ONE, -1.0
     for k in range(_ONE, np.uint64(counts.shape[1])):
         found = 0.0
-        for b in range(np.uint64(size)):
-            found += _side(counts[np.uint64(b), np.uint64(k)], units, smooth)
+        for i in range(here):
+            found += _side(counts[np.uint64(ranked[i]), np.uint64(k)], units, smooth)
         if found > most:
             chosen, most = np.uint64(k), found
-    here = np.int64(0)
-    for b in range(np.int64(size)):
-        at = np.uint64(b)
-        if counts[at, _ZERO] > 0:
-            keys[at] = _slope(counts[at, chosen], units) / (_curve(counts[at, chosen], units) + smooth)
-            ranked[here] = b
-            here += 1
+    for i in range(here):
+        at = np.uint64(ranked[i])
+        keys[at] = _slope(counts[at, chosen], units) / (_curve(counts[at, chosen], units) + smooth)
     for gap in _GAPS:
         for i in range(gap, here):
             own, j = ranked[i], i
@@ -408,92 +372,82 @@ def _order_levels(size, counts, units, smooth, keys, ranked):
 
 
 @inlined
-def _scan_levels(kind, size, counts, total, rules, units, scratch, best, listed):
-    """Return the best score, above `best`, the number of ordered bins on the left, and whether levels that are not
-    listed go left; -1 for the number where there is none. Sets `listed`, uint64 [WORDS], where there is one.
+def _scan(here, missing, counts, total, least, units, penalty, scratch, best):
+    """Return the best score, above `best`, the number of ordered bins on the left, the rows there, and whether missing
+    values go left; -1 for the number where there is none.
 
-    Rows of unlisted levels go to the side of the pooled levels, or to the larger one. The score of a node is higher
-    with the smaller penalty of numbers: splits on levels have to be better by that.
+    missing  number of rows in bin 0, which go to either side
     """
-    left, ranked, rows, penalty = scratch.left, scratch.ranked, total[_ZERO], rules.penalty + rules.smooth
-    here = _order_levels(size, counts, units, rules.smooth, scratch.keys, ranked)
-    _clear(left)
-    cut, rows_left = np.int64(-1), np.int64(0)
-    for i in range(here - 1):
-        _move(left, counts, np.uint64(ranked[i]))
-        if left[_ZERO] < rules.least or rows - left[_ZERO] < rules.least:
-            continue
-        found = _scores(left, total, units, penalty)
-        if found > best:
-            best, cut, rows_left = found, np.int64(i + 1), left[_ZERO]
-    default = rows_left + rows_left >= rows
-    if cut >= 0:
-        pooled = np.int64(size - 1) if kind == POOLED else np.int64(-1)
+    ranked, left, rows = scratch.ranked, scratch.left, total[_ZERO]
+    cut, rows_left, missing_left = np.int64(-1), np.int64(0), False
+    for side in range(2 if missing > 0 else 1):
+        with_missing = side == 0 and missing > 0
+        for k in range(np.uint64(left.size)):
+            left[np.uint64(k)] = counts[_ZERO, np.uint64(k)] if with_missing else np.int64(0)
+        on_left, sums = left[_ZERO], left[_ONE]
         for i in range(here):
-            if ranked[i] == pooled:
-                default = i < cut
-        for word in range(WORDS):
-            listed[word] = 0
-        for i in range(here):
-            if (i < cut) != default:
-                own = np.uint64(ranked[i])
-                listed[own >> np.uint64(6)] |= _ONE << (own & np.uint64(63))
-    return best, cut, default
+            at = np.uint64(ranked[i])
+            on_left += counts[at, _ZERO]
+            if left.size == 2:  # without an array, which is slower
+                sums += counts[at, _ONE]
+            else:
+                for k in range(_ONE, np.uint64(left.size)):
+                    left[np.uint64(k)] += counts[at, np.uint64(k)]
+            if on_left < least:
+                continue
+            if rows - on_left < least:
+                break
+            if left.size == 2:
+                found = _side(sums, units, penalty) + _side(total[_ONE] - sums, units, penalty)
+            else:
+                found = _score(left, total, units, penalty)
+            if found > best:
+                best, cut, rows_left, missing_left = found, i + 1, on_left, with_missing
+    return best, cut, rows_left, missing_left
 
 
-@helper
-def _count_node(node, rows, rules, scratch):
-    """Count the rows of a node in its slot."""
-    begin, end = scratch.nodes[node, _BEGIN], scratch.nodes[node, _END]
-    counts = scratch.counts[scratch.nodes[node, _SLOT]]
-    _count(rows.bins, scratch.order[begin:end], scratch.whole, scratch.features[: rules.drawn], counts)
+@inlined
+def _list_levels(here, cut, default, scratch, listed):
+    """Set `listed`, uint64 [WORDS], to the ordered bins on the side to which levels that are not listed do not go."""
+    for word in range(WORDS):
+        listed[word] = 0
+    for i in range(here):
+        if (i < cut) != default:
+            own = np.uint64(scratch.ranked[i])
+            listed[own >> np.uint64(6)] |= _ONE << (own & np.uint64(63))
 
 
-@helper
+@inlined
 def _search(node, rows, rules, units, scratch):
-    """Find the best split of a node, whose rows are counted; its gain is 0 where there is none."""
-    nodes, total = scratch.nodes, scratch.totals[node]
+    """Find the best split of a node, whose rows are counted; its gain is 0 where there is none.
+
+    Rows of levels that are not listed go to the side of the pooled levels, or to the larger one. The score of a node is
+    higher with the smaller penalty of numbers: splits on levels have to be better by that.
+    """
+    nodes, total, ranked = scratch.nodes, scratch.totals[node], scratch.ranked
     scratch.gain[node] = 0.0
-    if total[_ZERO] < rules.least + rules.least:
-        return
     own = node_score(total, units, rules.penalty)
     best = own
     for place in range(rules.drawn):
         feature, counts = np.uint64(scratch.features[place]), scratch.counts[nodes[node, _SLOT], place]
         kind, bins = rows.kinds[feature], rows.sizes[feature]
+        here = _order_bins(kind, bins, counts, units, rules.smooth, scratch.keys, ranked)
+        missing = counts[_ZERO, _ZERO] if kind == GAPS else np.int64(0)
+        penalty = rules.penalty + rules.smooth if kind >= LEVELS else rules.penalty
+        found, cut, rows_left, default = _scan(
+            here, missing, counts, total, rules.least, units, penalty, scratch, best
+        )
+        if cut < 0:
+            continue
+        default = default if missing > 0 else rows_left + rows_left >= total[_ZERO]
         if kind >= LEVELS:
-            found, cut, default = _scan_levels(
-                kind, bins, counts, total, rules, units, scratch, best, scratch.listed[node]
-            )
-        else:
-            found, cut, default = _scan_numbers(kind == GAPS, bins, counts, total, rules, units, scratch.left, best)
-        if cut >= 0:
-            best = found
-            nodes[node, _FEATURE], nodes[node, _CUT], nodes[node, _DEFAULT] = np.int64(feature), cut, np.int64(default)
-            scratch.gain[node] = found - own
-
-
-@inlined
-def _search_children(node, rows, rules, units, scratch):
-    """Find the best splits of the children of a node."""
-    nodes = scratch.nodes
-    small, large = nodes[node, _LEFT], nodes[node, _RIGHT]
-    if scratch.totals[small, _ZERO] > scratch.totals[large, _ZERO]:
-        small, large = large, small
-    scratch.gain[small], scratch.gain[large] = 0.0, 0.0
-    if scratch.totals[large, _ZERO] < rules.least + rules.least:
-        return
-    if scratch.counts.shape[0] == 1:
-        for child in (small, large):
-            nodes[child, _SLOT] = 0
-            _count_node(child, rows, rules, scratch)
-            _search(child, rows, rules, units, scratch)
-    else:
-        nodes[small, _SLOT], nodes[large, _SLOT] = (small + 1) >> 1, nodes[node, _SLOT]
-        _count_node(small, rows, rules, scratch)
-        _take_away(scratch.counts[nodes[large, _SLOT]], scratch.counts[nodes[small, _SLOT]])
-        _search(small, rows, rules, units, scratch)
-        _search(large, rows, rules, units, scratch)
+            for i in range(here):
+                if kind == POOLED and ranked[i] == np.int64(bins - 1):
+                    default = i < cut
+            _list_levels(here, cut, default, scratch, scratch.listed[node])
+        nodes[node, _FEATURE], nodes[node, _CUT] = np.int64(feature), ranked[cut - 1]
+        nodes[node, _DEFAULT] = np.int64(default)
+        best, scratch.gain[node] = found, found - own
 
 
 @inlined
@@ -507,7 +461,7 @@ def goes_left(kind, bin_of, cut, default, listed):
     return np.int64(bin_of) <= cut
 
 
-@helper
+@inlined
 def _split(node, left, rows, scratch):
     """Divide the rows of a node between its children, the nodes `left` and `left` + 1."""
     nodes, order, spare = scratch.nodes, scratch.order, scratch.spare
@@ -533,10 +487,19 @@ def _split(node, left, rows, scratch):
     totals[left, _ZERO] = kept - begin
     for k in range(totals.shape[1]):
         totals[left + 1, k] = totals[node, k] - totals[left, k]
-    nodes[node, _LEFT], nodes[node, _RIGHT] = left, left + 1
+    nodes[node, _LEFT] = left
     nodes[left, _BEGIN], nodes[left, _END] = begin, kept
     nodes[left + 1, _BEGIN], nodes[left + 1, _END] = kept, end
-    nodes[left, _LEFT], nodes[left + 1, _LEFT] = -1, -1
+
+
+@inlined
+def _best_leaf(made, scratch):
+    """Return the leaf with the largest gain, the first of equals; -1 if none can be split."""
+    best, gain = np.int64(-1), 0.0
+    for node in range(made):
+        if scratch.nodes[node, _LEFT] < 0 and scratch.gain[node] > gain:
+            best, gain = np.int64(node), scratch.gain[node]
+    return best
 
 
 @inlined
@@ -544,30 +507,43 @@ def _grow_tree(rows, rules, units, scratch):
     """Grow a tree into scratch.nodes; node 0 is the root, and a leaf has no left child (-1).
 
     The children of the node that is split as the n-th are the nodes 2 n + 1 and 2 n + 2, so there is a slot for the
-    counts of either.
+    counts of either: the smaller one is counted, and the rest of the parent is the other one. Each function is called
+    in one place only, so that it is compiled once.
     """
-    nodes, count = scratch.nodes, np.int64(rows.start.shape[0])
-    nodes[0, _BEGIN], nodes[0, _END], nodes[0, _LEFT], nodes[0, _SLOT] = 0, count, -1, 0
-    _clear(scratch.totals[0])
-    scratch.totals[0, _ZERO] = count
+    nodes, totals, count = scratch.nodes, scratch.totals, np.int64(rows.start.shape[0])
+    shared = scratch.counts.shape[0] == 1
+    nodes[0, _BEGIN], nodes[0, _END], nodes[0, _SLOT] = 0, count, 0
+    _clear(totals[0])
+    totals[0, _ZERO] = count
     for i in range(np.uint64(count)):
         scratch.order[np.uint64(i)] = np.uint32(i)
         for k in range(np.uint64(scratch.whole.shape[1])):
-            scratch.totals[0, np.uint64(k) + _ONE] += scratch.whole[np.uint64(i), np.uint64(k)]
-    _count_node(0, rows, rules, scratch)
-    _search(0, rows, rules, units, scratch)
-    made = np.int64(1)
-    while (made + 1) >> 1 < rules.leaves:
-        best, gain = np.int64(-1), 0.0
-        for node in range(made):
-            if nodes[node, _LEFT] < 0 and scratch.gain[node] > gain:
-                best, gain = np.int64(node), scratch.gain[node]
+            totals[0, np.uint64(k) + _ONE] += scratch.whole[np.uint64(i), np.uint64(k)]
+    made, small, large = np.int64(1), np.int64(0), np.int64(0)
+    while True:
+        nodes[small, _LEFT], nodes[large, _LEFT] = -1, -1
+        scratch.gain[small], scratch.gain[large] = 0.0, 0.0
+        searched = (made + 1) >> 1 < rules.leaves and totals[large, _ZERO] >= rules.least + rules.least
+        for child in range((1 if made == 1 else 2) if searched else 0):
+            node = small if child == 0 else large
+            counts = scratch.counts[nodes[node, _SLOT]]
+            if child == 0 or shared:
+                order = scratch.order[nodes[node, _BEGIN] : nodes[node, _END]]
+                _count(rows.bins, order, scratch.whole, scratch.features[: rules.drawn], counts)
+            else:
+                _take_away(counts, scratch.counts[nodes[small, _SLOT]])
+            if totals[node, _ZERO] >= rules.least + rules.least:
+                _search(node, rows, rules, units, scratch)
+        best = _best_leaf(made, scratch) if (made + 1) >> 1 < rules.leaves else np.int64(-1)
         if best < 0:
             break
         _split(best, made, rows, scratch)
+        small, large = made, made + 1
+        if totals[small, _ZERO] > totals[large, _ZERO]:
+            small, large = large, small
+        nodes[small, _SLOT] = 0 if shared else (made + 1) >> 1
+        nodes[large, _SLOT] = nodes[best, _SLOT]
         made += 2
-        if (made + 1) >> 1 < rules.leaves:
-            _search_children(best, rows, rules, units, scratch)
 
 
 @inlined
@@ -597,8 +573,9 @@ def _emit(first, rows, rules, units, scratch, out):
             sums = scratch.totals[node, np.uint64(k) + _ONE]
             out.value[at, np.uint64(k)] = -(rules.rate * (_slope(sums, units) / (_curve(sums, units) + rules.penalty)))
         if inner:
-            stack[waiting, 0], stack[waiting, 1], stack[waiting, 2] = nodes[node, _RIGHT], depth + 1, at
-            stack[waiting + 1, 0], stack[waiting + 1, 1], stack[waiting + 1, 2] = nodes[node, _LEFT], depth + 1, -1
+            left = nodes[node, _LEFT]
+            stack[waiting, 0], stack[waiting, 1], stack[waiting, 2] = left + 1, depth + 1, at
+            stack[waiting + 1, 0], stack[waiting + 1, 1], stack[waiting + 1, 2] = left, depth + 1, -1
             waiting += 2
         else:
             for i in range(begin, end):

@@ -48,22 +48,23 @@ def exponential(x):
 
 
 @inlined
-def logistic(score):
-    """Return the probability of the second class from its log odds."""
-    return 1.0 / (1.0 + exponential(-score))
-
-
-@inlined
-def put_softmax(score, found):
-    """Set found[k], float64 [classes], to the probability of class k from scores of the same shape."""
-    most, total = score[np.uint64(0)], 0.0
-    for k in range(np.uint64(1), np.uint64(score.size)):
-        most = max(most, score[np.uint64(k)])
-    for k in range(np.uint64(score.size)):
-        found[np.uint64(k)] = exponential(score[np.uint64(k)] - most)
-        total += found[np.uint64(k)]
-    for k in range(np.uint64(score.size)):
-        found[np.uint64(k)] /= total
+def put_means(loss, scores):
+    """Replace the scores of a row, float64 [outputs], by its prediction: log odds by the probability of each."""
+    if loss == SQUARED:
+        return
+    most, total = 0.0, 0.0
+    if loss == SOFTMAX:
+        most = scores[np.uint64(0)]
+        for k in range(np.uint64(1), np.uint64(scores.size)):
+            most = max(most, scores[np.uint64(k)])
+    for k in range(np.uint64(scores.size)):
+        own = scores[np.uint64(k)] - most
+        power = exponential(-own if loss == LOGISTIC else own)
+        total += power
+        scores[np.uint64(k)] = 1.0 / (1.0 + power) if loss == LOGISTIC else power
+    if loss == SOFTMAX:
+        for k in range(np.uint64(scores.size)):
+            scores[np.uint64(k)] /= total
 
 
 @kernel
@@ -92,36 +93,8 @@ def inverse_link(loss, scores, predictions):
     """Put the predictions of scores into `predictions`; see `link`."""
     for i in range(np.uint64(predictions.shape[0])):
         row = np.uint64(i)
-        if loss == SQUARED:
-            predictions[row, 0] = scores[row, 0]
-        elif loss == LOGISTIC:
-            predictions[row, 1] = logistic(scores[row, 0])
-            predictions[row, 0] = logistic(-scores[row, 0])
-        elif loss == SOFTMAX:
-            put_softmax(scores[row], predictions[row])
-        else:
-            predictions[row, 0] = exponential(scores[row, 0])
-
-
-@inlined
-def put_slopes(loss, score, truth, weight, slopes):
-    """Put gradient and curvature of the loss of a row into slopes, float64 [2 * outputs], output after output.
-
-    score  float64 [outputs]; truth: float64, number or class; weight: float64
-    """
-    if loss == SQUARED:
-        slopes[0], slopes[1] = weight * (score[0] - truth), weight
-    elif loss == LOGISTIC:
-        p = logistic(score[0])
-        slopes[0], slopes[1] = weight * (p - truth), weight * (p * (1.0 - p))
-    elif loss == POISSON:
-        mean = exponential(score[0])
-        slopes[0], slopes[1] = weight * (mean - truth), weight * mean
-    else:
-        outputs = np.uint64(score.size)
-        put_softmax(score, slopes[:outputs])
-        for back in range(outputs):  # from the last on: probability k is at place k until its slopes are written
-            k = outputs - np.uint64(1) - np.uint64(back)
-            p = slopes[k]
-            slopes[k + k] = weight * (p - (1.0 if np.float64(k) == truth else 0.0))
-            slopes[k + k + np.uint64(1)] = weight * (p * (1.0 - p))
+        for k in range(np.uint64(scores.shape[1])):
+            predictions[row, np.uint64(k)] = scores[row, np.uint64(k)]
+        if loss == LOGISTIC:
+            predictions[row, 0], predictions[row, 1] = -scores[row, 0], scores[row, 0]
+        put_means(loss, predictions[row])
