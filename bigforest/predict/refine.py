@@ -3,7 +3,8 @@
     scores = link(prediction of the forest) + mean over the sequences of (sum of the values of their trees)
     prediction = inverse link(scores)
 
-The trees are added in their order, sequence by sequence, so predictions do not depend on batches and threads. Out-of-bag predictions leave out the sequences that used the row.
+The trees are added in their order, sequence by sequence, so predictions do not depend on batches and threads.
+Out-of-bag predictions leave out the sequences that used the row.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class BoostedStage:
         narrow[too_large] = np.nextafter(narrow[too_large], np.float32(-np.inf))
         return self._trees._replace(limit=narrow)
 
-    def add(self, tiles: NDArray[Any], sums: NDArray[np.float64], sequences: range, rounds: range | None = None) -> None:
+    def add(
+        self, tiles: NDArray[Any], sums: NDArray[np.float64], sequences: range, rounds: range | None = None
+    ) -> None:
         """Add the values of the trees of some sequences to sums, float64 [rows, outputs], tree by tree.
 
         tiles  [tiles, features, rows of a tile], see kernels/predict/flat_tree.py
@@ -183,7 +186,9 @@ def _lookups(
     # A code that some node lists is in a group of its own, the others of its category are in group 0.
     begin, count = trees.levels.start[nodes], np.diff(trees.levels.start)[nodes]
     owner = np.repeat(np.arange(nodes.size), count)
-    code = trees.levels.code[np.repeat(begin - np.cumsum(count) + count, count) + np.arange(owner.size)].astype(np.int64)
+    code = trees.levels.code[np.repeat(begin - np.cumsum(count) + count, count) + np.arange(owner.size)].astype(
+        np.int64
+    )
     keys, key = np.unique(category[owner] << 32 | code, return_inverse=True)
     starts = np.searchsorted(keys >> 32, np.arange(features.size + 1))
     groups = np.diff(starts) + 1

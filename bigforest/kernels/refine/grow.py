@@ -434,9 +434,7 @@ def _search(node, rows, rules, units, scratch):
         here = _order_bins(kind, bins, counts, units, rules.smooth, scratch.keys, ranked)
         missing = counts[_ZERO, _ZERO] if kind == GAPS else np.int64(0)
         penalty = rules.penalty + rules.smooth if kind >= LEVELS else rules.penalty
-        found, cut, rows_left, default = _scan(
-            here, missing, counts, total, rules.least, units, penalty, scratch, best
-        )
+        found, cut, rows_left, default = _scan(here, missing, counts, total, rules.least, units, penalty, scratch, best)
         if cut < 0:
             continue
         default = default if missing > 0 else rows_left + rows_left >= total[_ZERO]
