@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from bigforest.errors import FormatError, reason
 from bigforest.storage.paths import is_remote, local_path
@@ -52,6 +52,17 @@ def open_regular(path: Path) -> IO[bytes]:
         what = "it is a link" if path.is_symlink() else reason(error)
         raise FormatError(f"{path} cannot be read: {what}; {_REMEDY}") from error
     raise FormatError(f"{path} cannot be read: it is not a regular file; {_REMEDY}")
+
+
+def read_at(file: IO[bytes], target: Any, place: int) -> int:
+    """Read an unbuffered file from a place on into writable bytes; return how many were read.
+
+    For a file of one thread: a system that cannot read at a place, as Windows cannot, moves the position of the file.
+    """
+    if hasattr(os, "preadv"):
+        return os.preadv(file.fileno(), [target], place)
+    file.seek(place)
+    return file.readinto(target)  # type: ignore[attr-defined]
 
 
 def is_own_folder(path: Path) -> bool:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_store
 from bigforest.kernels.common.layout import Codes
+from bigforest.storage.regular_files import read_at
 from bigforest.store.format import BLOCK_ROWS, CODE_TYPES, CODES, block_count
 
 # Alignment of places, sizes and addresses for reading past the page cache; enough for any disk.
@@ -133,47 +134,48 @@ class ColumnFile:
         self.matrix: NDArray[Any] = own.view(dtype).reshape(columns, stride) if columns else np.empty((0, most), dtype)
         self.matrix.flags.writeable = False
         self._stride = stride * self._size
-        self._file = os.open(path, os.O_RDONLY) if columns else -1
-        self._direct = -1
-        if again and columns and hasattr(os, "O_DIRECT"):
+        self._file = path.open("rb", buffering=0) if columns else None
+        self._direct: IO[bytes] | None = None
+        if again and self._file is not None and hasattr(os, "O_DIRECT"):
             with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries have none
-                self._cached = cached_pages(self._file)
-                self._direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
+                self._cached = cached_pages(self._file.fileno())
+                self._direct = os.fdopen(os.open(path, os.O_RDONLY | os.O_DIRECT), "rb", buffering=0)
 
     def close(self) -> None:
         """Close the file."""
         for file in (self._file, self._direct):
-            if file >= 0:
-                os.close(file)
+            if file is not None:
+                file.close()
 
     def read(self, slot: int, first: int, count: int) -> None:
         """Read the rows from `first` on of a column. Raises FormatError when the file is cut short."""
         place, size = (slot * self._rows + first) * self._size, count * self._size
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
-        if self._direct >= 0 and not self._is_cached(place, size) and self._read_past(at, place, size):
+        direct, file = self._direct, self._file
+        if direct is not None and not self._is_cached(place, size) and self._read_past(direct, at, place, size):
             return
-        if os.preadv(self._file, [target], place) != size:
+        if file is None or read_at(file, target, place) != size:
             raise FormatError(f"{self.path} is cut short; make it again")
 
     def announce(self, slot: int, first: int, count: int) -> None:
         """Tell the system what will be read next. A block is a piece of every column: without this, each column of a
         block would wait for the disk."""
-        if self._direct < 0 and hasattr(os, "posix_fadvise"):
+        if self._file is not None and self._direct is None and hasattr(os, "posix_fadvise"):
             place = (slot * self._rows + first) * self._size
-            os.posix_fadvise(self._file, place, count * self._size, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(self._file.fileno(), place, count * self._size, os.POSIX_FADV_WILLNEED)
 
     def _is_cached(self, place: int, size: int) -> bool:
         return bool(self._cached[place // _PAGE : -(-(place + size) // _PAGE)].all())
 
-    def _read_past(self, at: int, place: int, size: int) -> bool:
+    def _read_past(self, direct: IO[bytes], at: int, place: int, size: int) -> bool:
         """Read the whole units that contain the bytes past the page cache, so that the bytes are at the address `at`;
         returns whether it succeeded."""
         before = place % _UNIT
         units = -(-(before + size) // _UNIT)
         with suppress(OSError):
             whole = self._room[at - before : at - before + units * _UNIT]
-            return os.preadv(self._direct, [whole], place - before) >= before + size
+            return read_at(direct, whole, place - before) >= before + size
         return False
 
 

@@ -52,6 +52,7 @@ from bigforest.sampling.bags import Sampler
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import downloads, is_remote, uploads
+from bigforest.storage.regular_files import read_at
 from bigforest.store.format import BLOCK_ROWS
 
 # Bytes of a row in a file of the nodes of rows.
@@ -274,7 +275,7 @@ def _chunks(
 
 def _read(file: FileIO, place: int, words: NDArray[np.uint64]) -> None:
     left = words.view(np.uint8)
-    while left.size and place >= 0 and (count := os.preadv(file.fileno(), [left.data], place)):  # Linux: 2 GiB at most
+    while left.size and place >= 0 and (count := read_at(file, left.data, place)):  # Linux: 2 GiB at most
         left, place = left[count:], place + count
     if left.size:
         raise damaged(Path(file.name))
