@@ -27,18 +27,16 @@ def main() -> int:
         with Server(compiled(folder)) as server:
             trials = Trials(server, folder)
             for command in chosen.command or COMMANDS:
+                calls = trials.calls(command)
+                print(f"{command}: {calls} calls", file=sys.stderr, flush=True)
                 for error in chosen.error or ERRORS:
-                    call = chosen.first
-                    while True:
+                    for call in range(chosen.first, calls, chosen.every):
+                        tried += 1
                         try:
-                            if not trials.fail(command, call, error):
-                                break
+                            trials.fail(command, call, error)
                         except AssertionError as failure:
                             wrong += 1
                             print(f"{failure}\n", flush=True)
-                        tried += 1
-                        call += chosen.every
-                    print(f"{command}, {error}: {call} calls", file=sys.stderr, flush=True)
     print(f"{tried} failing calls, {wrong} wrong")
     return bool(wrong)
 

@@ -13,6 +13,8 @@ import polars as pl
 import bigforest
 from bigforest.events import Event, StageAdvanced
 
+_RESUME = ["train", "--resume", "out", "--threads", "1", "--quiet"]
+_INTERRUPTED = ("out.unfinished", "out.unfinished")
 _TRAIN = ["train", "HOME/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
 # Files with timings.
 TIMED = ("run.parquet", "candidates.parquet", "race.json", "explain.json")
@@ -22,17 +24,19 @@ TIMED = ("run.parquet", "candidates.parquet", "race.json", "explain.json")
 class Command:
     """A command line that writes an output in the current folder, where the tables and forests are in HOME.
 
-    again  the command that goes on once there is a forest, finished or not
-    out    the output
+    again   the command that goes on once there is a forest, finished or not
+    out     the output
+    before  what is in the current folder, copied from HOME: names there and here
     """
 
     line: list[str]
     again: list[str] | None = None
     out: str = "out"
+    before: tuple[str, str] | None = None
 
 
 def _train(*options: str) -> Command:
-    return Command([*_TRAIN, *options], ["train", "--resume", "out", "--threads", "1", "--quiet"])
+    return Command([*_TRAIN, *options], _RESUME)
 
 
 def _on_forest(*words: str, out: str = "out") -> Command:
@@ -44,7 +48,9 @@ COMMANDS = {
     "passes": _train("--memory", "SMALLEST"),
     "votes": _train("--keep-votes"),
     "regression": _train("--target", "x0", "--keep-targets"),
-    "resumed": Command(["train", "--resume", "out", "--threads", "1", "--quiet"]),
+    "resumed": Command(_RESUME, before=_INTERRUPTED),
+    "moved": Command([*_RESUME, "--scratch", "temporary"], _RESUME, before=_INTERRUPTED),
+    "more trees": Command([*_RESUME, "--trees", "5"], before=("a.forest", "out")),
     "predict": _on_forest("predict", "HOME/a.forest", "HOME/test.parquet", "--proba", "--threads", "1"),
     "encode": _on_forest("encode", "HOME/table.parquet", "--target", "y", "--threads", "1"),
     "compare": _on_forest(
@@ -95,11 +101,11 @@ def make_home(home: Path, place: Path) -> None:
 
 
 def lay(command: str, home: Path, place: Path) -> None:
-    """Make an empty folder for a command; that of "resumed" has the interrupted training."""
+    """Make a folder for a command, with a folder for temporary files and what the command begins with."""
     shutil.rmtree(place, ignore_errors=True)
     (place / "temporary").mkdir(parents=True)
-    if command == "resumed":
-        shutil.copytree(home / "out.unfinished", place / "out.unfinished")
+    if (before := COMMANDS[command].before) is not None:
+        shutil.copytree(home / before[0], place / before[1])
 
 
 def content(place: Path) -> dict[str, bytes]:

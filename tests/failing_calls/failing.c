@@ -32,6 +32,9 @@ void fail_at(const char *below, long call, int error) {
 /* The call that failed, "" if there was none. */
 const char *failed_call(void) { return hit; }
 
+/* The calls that there would have to be yet before one fails. */
+long calls_left(void) { return atomic_load(&left); }
+
 static int is_below(const char *path) {
     size_t length = strlen(folder);
     return length && strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == 0);

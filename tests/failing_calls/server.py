@@ -23,10 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 KILLED = -int(signal.SIGKILL)
 # Exit code of a child whose command raised something.
 _RAISED = 99
+# Number of a call that no command has.
+NONE = 1 << 40
 # Seconds after which a child is taken for hanging.
 _PATIENCE = 120
 
@@ -38,11 +42,13 @@ class Answer:
     code   its exit code, or the negative number of its signal
     error  standard error
     call   the call that failed, with the path in the folder, or "" if none did. Unknown of a killed child
+    calls  the calls that there were, if none failed
     """
 
     code: int
     error: str
     call: str
+    calls: int
 
 
 class Server:
@@ -67,8 +73,8 @@ class Server:
         self._server.stdin.close()
         self._server.wait()
 
-    def __call__(self, command: list[str], folder: Path, call: int = -1, error: int = 0) -> Answer:
-        """Run a command in `folder`, where call number `call` fails with an error; 0 kills, and -1 disturbs nothing."""
+    def __call__(self, command: list[str], folder: Path, call: int = NONE, error: int = 0) -> Answer:
+        """Run a command in `folder`, where call number `call` fails with an error; 0 kills."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         order = {"command": command, "folder": str(folder), "call": call, "error": error}
@@ -108,6 +114,7 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
     library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     library.failed_call.restype = ctypes.c_char_p
+    library.calls_left.restype = ctypes.c_long
     return library
 
 
@@ -126,23 +133,54 @@ def _answer(order: dict[str, object], home: Path) -> Answer:
         try:
             code = _run(**order)  # type: ignore[arg-type]
         finally:
-            call.write_bytes(_library().failed_call())
+            call.write_bytes(b"%d %s" % (_library().calls_left(), _library().failed_call()))
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return Answer(code, printed.read_text(), call.read_text())
+    left, _, failed = call.read_text().partition(" ")
+    return Answer(code, printed.read_text(), failed, NONE - int(left or 0))
+
+
+def _warm_up(folder: Path) -> None:
+    """Compile the kernels of a training, without Polars: the store is of numpy arrays, and has three classes, because
+    Polars sorts the scores of two."""
+    from bigforest.columns.dataspec import TargetSpec
+    from bigforest.events import silent
+    from bigforest.execution.resources import Resources
+    from bigforest.forest.files import write_levels, write_run
+    from bigforest.forest.origin import Origin
+    from bigforest.grow.forest import ForestJob
+    from bigforest.options.train_config import TrainConfig
+    from bigforest.store.store import Store
+    from bigforest.store.writer import PartWriter, StoreWriter
+    from bigforest.training.run import grow_forest, write_report
+
+    codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
+    with StoreWriter(folder / "s", max_bins="exact") as writer:
+        writer.add_rows(codes % 3, None)
+        with PartWriter(writer.parts, 0) as part:
+            part.values(values, None)
+            part.end_feature("x", "Float64", [codes])
+            writer.append(part.part())
+        writer.finish(TargetSpec("y", "Int64", (0, 1, 2)), 0)
+    store = Store.open(folder / "s")
+    (folder / "f").mkdir()
+    config = TrainConfig(trees=2).for_task("classification")
+    job = ForestJob(store, config, folder / "f", Resources(threads=1), silent)
+    write_levels(job.directory, job.header())
+    choices, _ = write_report(job, grow_forest(job, keep=True))
+    write_run(job.directory, {}, 1, job.header(), Origin(None, (), store.fingerprint), choices)
 
 
 def _load() -> None:
     """Load all modules, so that children do not, and the kernels that training needs."""
     import bigforest
-    from tests.killing import warm_up
 
     for module in pkgutil.walk_packages(bigforest.__path__, "bigforest."):
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # of an extra that is not installed
                 importlib.import_module(module.name)
     with tempfile.TemporaryDirectory() as folder:
-        warm_up(Path(folder))
+        _warm_up(Path(folder))
 
 
 def _serve() -> None:

@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 from tests.failing_calls.commands import COMMANDS, content, lay
-from tests.failing_calls.server import KILLED, Answer, Server
+from tests.failing_calls.server import KILLED, NONE, Answer, Server
 
 # Errors of a call; 0 is SIGKILL.
-ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO, "killed": 0}
+ERRORS = {"full": errno.ENOSPC, "broken": errno.EIO, "killed": 0, "too large": errno.EFBIG}
 
 
 class Trials:
@@ -18,24 +18,29 @@ class Trials:
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server
         self._home, self._place = folder / "home", folder / "place"
+        self._before: dict[str, dict[str, bytes]] = {}
         self._expected: dict[str, dict[str, bytes]] = {}
 
-    def fail(self, command: str, call: int, error: str) -> bool:
-        """Let a call of a command fail, let it go on, and check all; return False if it has no call of this number."""
-        if command not in self._expected:
-            for _ in range(2):  # the first compiles
-                lay(command, self._home, self._place)
-                answer = self._run(COMMANDS[command].line)
-                if answer.code != 0:
-                    raise ValueError(f"{command} does not run: {answer}")
-            self._expected[command] = content(self._place)
+    def calls(self, command: str) -> int:
+        """Run a command undisturbed, and keep what it makes for comparison; return the number of its calls."""
+        for _ in range(2):  # the first compiles
+            lay(command, self._home, self._place)
+            self._before[command] = content(self._place)
+            answer = self._run(COMMANDS[command].line)
+            if answer.code != 0:
+                raise ValueError(f"{command} does not run: {answer}")
+        self._expected[command] = content(self._place)
+        return answer.calls
+
+    def fail(self, command: str, call: int, error: str) -> None:
+        """Let a call of a command fail, let it go on, and check all. After `calls`."""
         lay(command, self._home, self._place)
         answer = self._run(COMMANDS[command].line, call, ERRORS[error])
         about = f"{command}, call {call} {error}: {answer}"
         assert answer.code in (0, 2, KILLED), about
-        if answer.code == 0:  # the call does not matter, or there is none of this number
+        if answer.code == 0:  # the call does not matter
             assert content(self._place) == self._expected[command], about
-            return bool(answer.call)
+            return
         assert (answer.code == KILLED) == (error == "killed"), about
         if answer.code == 2:
             assert answer.call, about
@@ -44,17 +49,16 @@ class Trials:
             assert lines[0].startswith("error: "), about
         self._check_output(command, about)
         self._go_on(command, about)
-        return True
 
     def _check_output(self, command: str, about: str) -> None:
-        """What has the name of the output is all of it."""
+        """What has the name of the output is all of it, or still the output from before."""
         if command in ("compare", "explain"):  # folders that a repeated command goes on with
             return
-        there, expected = (
+        there, expected, before = (
             {name: bytes for name, bytes in found.items() if name.split("/")[0] == COMMANDS[command].out}
-            for found in (content(self._place), self._expected[command])
+            for found in (content(self._place), self._expected[command], self._before[command])
         )
-        assert not there or there == expected, about
+        assert there in ({}, expected, before), about
 
     def _go_on(self, command: str, about: str) -> None:
         trial = COMMANDS[command]
@@ -66,7 +70,7 @@ class Trials:
         differ = sorted(name for name in made | expected if made.get(name) != expected.get(name))
         assert not differ, (about, differ)
 
-    def _run(self, line: list[str], call: int = -1, error: int = 0) -> Answer:
+    def _run(self, line: list[str], call: int = NONE, error: int = 0) -> Answer:
         memory = (self._home / "memory").read_text()
         words = [word.replace("SMALLEST", memory).replace("HOME", str(self._home)) for word in line]
         return self._server(words, self._place, call, error)

@@ -1,4 +1,5 @@
-"""Runs that are killed, disks that are full, bytes that flip, two runs for one output: nothing is lost, nothing wrong.
+"""Bytes that flip, disks that are full, two runs for one output: nothing is lost, nothing wrong. Runs that are killed
+are in tests/failing_calls/.
 
 "Equal" is equality of all files of a forest byte by byte, but for run.parquet, which holds timings.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,9 @@ import pytest
 
 import bigforest
 from bigforest.events import Event, StageAdvanced
-from tests.killing import Killing
 from tests.thorough import cases
 
 TREES = 12
-PARTS = 4
-STAGES = [
-    *[("encode", number) for number in (0, 1)],
-    ("compile", 0),
-    *[("grow", number) for number in (0, 1, 3, PARTS)],
-    *[("oob", number) for number in (0, 1)],
-]
-# Renames and flushes of an undisturbed run, at the least: a test fails when they are fewer.
-CALLS = 41
 
 
 def frame(rows: int = 700) -> pl.DataFrame:
@@ -48,12 +40,6 @@ def files(forest: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def killing() -> Iterator[Killing]:
-    with Killing() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with table.parquet and the forests of 12 and of 5 trees that undisturbed runs make of it."""
     folder = tmp_path_factory.mktemp("original")
@@ -67,108 +53,42 @@ def start(original: Path, out: Path, **options: Any) -> dict[str, Any]:
     return {"data": str(original / "table.parquet"), "out": str(out), "trees": TREES, "threads": 2, **options}
 
 
-def finish(killing: Killing, original: Path, out: Path) -> None:
-    """Let the run for `out` go on to its end, or start it again if it was killed before there was anything."""
-    if not out.exists():
-        unfinished = out.with_name(out.name + ".unfinished").exists()
-        killing.train({"resume": str(out)} if unfinished and alive(out) else start(original, out))
-
-
-def alive(out: Path) -> bool:
-    return out.with_name(out.name + ".unfinished").joinpath("forest").exists()
-
-
 def assert_equal(original: Path, out: Path) -> None:
-    """The forest is there, equal, and alone in its folder but for an empty folder `scratch`."""
+    """The forest is there, equal, and alone in its folder."""
     assert files(out) == files(original / "12.forest")
-    assert {path.name for path in out.parent.iterdir()} <= {out.name, "scratch"}
-    assert not list(out.parent.glob("scratch/*"))
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-@pytest.mark.parametrize(("stage", "number"), STAGES)
-def test_killed__in_every_stage(killing: Killing, original: Path, tmp_path: Path, stage: str, number: int) -> None:
-    out = tmp_path / "f"
-    assert killing.train(start(original, out), event=[stage, number])
-    assert not out.exists()
-    finish(killing, original, out)
-    assert_equal(original, out)
+def answers(*orders: dict[str, Any]) -> list[str]:
+    """Train at the same time; return the error of each in words, "" where there was none."""
+
+    def answer(order: dict[str, Any]) -> str:
+        try:
+            bigforest.train(**order)
+        except bigforest.BigForestError as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    with ThreadPoolExecutor(len(orders)) as pool:
+        return sorted(pool.map(answer, orders))
 
 
-@pytest.mark.parametrize("call", cases(range(0, CALLS, 8), quick=2))
-def test_killed__at_a_write_and_again_when_resumed(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
-    out = tmp_path / "f"
-    (tmp_path / "scratch").mkdir()
-    assert killing.train(start(original, out, scratch=str(tmp_path / "scratch")), call=call)
-    if alive(out):
-        killing.train({"resume": str(out)}, call=CALLS - call)
-    finish(killing, original, out)
-    assert killing.train({"resume": str(out)}) is False  # which removes what a kill after the end left behind
-    assert_equal(original, out)
-
-
-@pytest.mark.parametrize("call", cases(range(1, 25, 2), quick=3))
-def test_killed__while_the_work_moves(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
-    out, scratch = tmp_path / "f", tmp_path / "scratch"
-    for name in ("a", "b", "c"):
-        (scratch / name).mkdir(parents=True)
-    assert killing.train(start(original, out, scratch=str(scratch / "a")), event=["grow", 0])
-    assert killing.train({"resume": str(out), "scratch": str(scratch / "b")}, call=call)
-    killing.train({"resume": str(out), "scratch": str(scratch / "c")}, event=["grow", 0])
-    assert len(list(scratch.glob("*/*"))) == 1
-    finish(killing, original, out)
-    assert files(out) == files(original / "12.forest")
-    assert not list(scratch.glob("*/*"))
-
-
-@pytest.mark.parametrize("seed", cases(range(4), quick=1))
-def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path, seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    out = tmp_path / "f"
-    killing.train(start(original, out), delay=draw.uniform(0.02, 0.6))
-    for _ in range(2):
-        if alive(out):
-            killing.train({"resume": str(out)}, delay=draw.uniform(0.02, 0.6))
-    finish(killing, original, out)
-    killing.train({"resume": str(out)})
-    assert_equal(original, out)
-
-
-SLOW_MOMENTS = [
-    pytest.param(moment, marks=pytest.mark.slow)
-    for moment in (("call", 40), *(("end", n) for n in (0, 1, 9, 20, 24, 25)))
-]
-
-
-@pytest.mark.parametrize("moment", [("call", 3), ("end", 2), *SLOW_MOMENTS])
-def test_killed__while_trees_are_added(
-    killing: Killing, original: Path, tmp_path: Path, moment: tuple[str, int]
-) -> None:
-    """At the end the old forest gives way to the new one: one of them is there, or is about to be put there."""
-    out = tmp_path / "f"
-    shutil.copytree(original / "5.forest", out)
-    assert killing.train({"resume": str(out), "trees": TREES}, **dict([moment]))
-    assert alive(out) or files(out) in (files(original / "5.forest"), files(original / "12.forest"))
-    killing.train({"resume": str(out), "trees": TREES})
-    assert_equal(original, out)
-
-
-def test_two_runs__into_one_output(killing: Killing, original: Path, tmp_path: Path) -> None:
+def test_two_runs__into_one_output(original: Path, tmp_path: Path) -> None:
     for attempt in range(4):
         out = tmp_path / str(attempt) / "f"
         out.parent.mkdir()
-        first, second = sorted(killing(*[{"train": start(original, out)}] * 2), key=lambda answer: answer[1])
-        assert first == (0, "")
-        assert second[1].startswith(("BusyError: another run is writing", "OutputExistsError"))
+        first, second = answers(*[start(original, out)] * 2)
+        assert first == ""
+        assert second.startswith(("BusyError: another run is writing", "OutputExistsError"))
         assert_equal(original, out)
 
 
-def test_two_runs__of_which_one_resumes(killing: Killing, original: Path, tmp_path: Path) -> None:
+def test_two_runs__of_which_one_resumes(original: Path, tmp_path: Path) -> None:
     out = tmp_path / "f"
-    assert killing.train(start(original, out), event=["grow", 1])
-    orders = [{"resume": str(out)}, {"resume": str(out)}, start(original, out, overwrite=True)]
-    answers = killing(*({"train": order} for order in orders))
-    assert [error for _, error in answers].count("") >= 1
-    assert all(error == "" or error.startswith(("BusyError", "OutputExists")) for _, error in answers)
+    interrupted(original, out)
+    found = answers({"resume": out}, {"resume": out}, start(original, out, overwrite=True))
+    assert found[0] == ""
+    assert all(error == "" or error.startswith(("BusyError", "OutputExists")) for error in found)
     assert_equal(original, out)
 
 
@@ -279,14 +199,3 @@ def test_full_disk__names_the_folder_and_can_go_on(original: Path, tmp_path: Pat
         bigforest.train(resume=out)
         assert files(out) == files(original / "12.forest")
         assert not list(scratch.iterdir()) or full == "out"
-
-
-@pytest.mark.parametrize("fsize", cases([4_000, 2_000, 20_000], quick=1))
-def test_full_disk__of_a_file_that_may_not_grow(killing: Killing, original: Path, tmp_path: Path, fsize: int) -> None:
-    out = tmp_path / "f"
-    [(died, error)] = killing({"train": start(original, out), "fsize": fsize})
-    assert died == 0
-    assert error.startswith("DiskFullError")
-    assert str(tmp_path) in error
-    finish(killing, original, out)
-    assert_equal(original, out)
