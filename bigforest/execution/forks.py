@@ -1,27 +1,17 @@
-"""A check for forked processes, which lack the threads of Polars and would wait for them without end.
-
-Importing bigforest imports this module, so that a fork is seen whoever has used Polars before it.
-"""
+"""A check for forked processes, which lack the threads of Polars and would wait for them without end."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from pathlib import Path
 
 from bigforest.errors import ConfigError
-
-# The threads of this process on Linux. Other systems name none, and only bigforest's own use of Polars is known there.
-_THREADS = Path("/proc/self/task")
-# Names of the threads of Polars that queries run on; others exist from its import and are not waited for.
-_POOL = ("polars-0\n", "async-executor-")
 
 _used_polars = False
 _lacks_threads = False
 
 
 def check_polars_threads() -> None:
-    """Raise ConfigError in a process that was forked after Polars had been used. Call this before using it."""
+    """Raise ConfigError in a process that was forked after bigforest had used Polars. Call this before using it."""
     global _used_polars
     if _lacks_threads:
         raise ConfigError(
@@ -32,27 +22,10 @@ def check_polars_threads() -> None:
     _used_polars = True
 
 
-def _before_fork() -> None:
-    global _used_polars
-    _used_polars = _used_polars or any(_has_pool_name(thread) for thread in _threads())
-
-
 def _after_fork() -> None:
     global _lacks_threads
     _lacks_threads = _used_polars
 
 
-def _threads() -> list[Path]:
-    with contextlib.suppress(OSError):
-        return list(_THREADS.iterdir())
-    return []
-
-
-def _has_pool_name(thread: Path) -> bool:
-    with contextlib.suppress(OSError):  # the thread has ended
-        return (thread / "comm").read_text(encoding="utf-8", errors="replace").startswith(_POOL)
-    return False
-
-
 if hasattr(os, "register_at_fork"):  # POSIX
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_after_fork)
