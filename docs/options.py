@@ -78,7 +78,6 @@ class Target:
 
 TARGETS = (
     Target("bigforest/training/train.py", "train", documents=True),
-    Target("bigforest/training/train.py", "plan_training"),
     Target("bigforest/encode/encode_store.py", "encode_store", _STORE),
     Target(
         "bigforest/sklearn/classifier.py",

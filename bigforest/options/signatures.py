@@ -70,15 +70,41 @@ def explicit_options(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        for name in (name for name in keywords if name not in names):
-            own = SKLEARN_NAMES.get(name, name)
-            if "options" in names and own in OPTIONS:
-                value = shown(keywords[name])
-                raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {value}}}")
-            raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
+        _check_names(keywords, names)
         return function(*arguments, **{**ungiven, **keywords})
 
     return call  # type: ignore[return-value]
+
+
+def with_options_of(other: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Wrap a function that takes `**options`: its signature has the options of `other`, and an unknown keyword raises
+    ConfigError as in `explicit_options`."""
+    options = [parameter for name, parameter in inspect.signature(other).parameters.items() if name in OPTIONS]
+
+    def wrapped(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        names = [parameter.name for parameter in [*own, *options]]
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            _check_names(keywords, names)
+            return function(*arguments, **keywords)
+
+        call.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return wrapped
+
+
+def _check_names(keywords: Mapping[str, Any], names: list[str]) -> None:
+    """Raise ConfigError for a keyword that is none of the names of a function's parameters."""
+    for name in (name for name in keywords if name not in names):
+        own = SKLEARN_NAMES.get(name, name)
+        if "options" in names and own in OPTIONS:
+            value = shown(keywords[name])
+            raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {value}}}")
+        raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:

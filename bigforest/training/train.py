@@ -14,7 +14,7 @@ from bigforest.errors import ConfigError, api
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
-from bigforest.options.signatures import explicit_options, given
+from bigforest.options.signatures import explicit_options, given, with_options_of
 from bigforest.predict.forest import Forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
@@ -390,69 +390,17 @@ def train(
         return train_forest(Run.of(arguments), output, resources, listener, validate=validate, overwrite=overwrite)
 
 
-@explicit_options
+@with_options_of(train)
 def plan_training(
     data: Any,
     target: str | ArrayLike | None = None,
     *,
-    # Options, written by docs/options.py.
-    trees: int = 100,
-    seed: int = 0,
-    family: Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"] = "axis",
-    mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
-    feature_fraction: float | None = None,
-    splitter: Literal["best", "random"] = "best",
-    impurity: Literal["gini", "entropy", "error", "variance", "poisson"] | None = None,
-    max_depth: int | None = None,
-    min_split: int = 2,
-    min_leaf: int | None = None,
-    max_leaf_nodes: int | None = None,
-    min_impurity_decrease: float = 0.0,
-    ccp_alpha: float = 0.0,
-    max_bins: Literal["exact"] | int = "exact",
-    ranks: bool = False,
-    constants: Literal["redraw", "count"] = "redraw",
-    vote: Literal["soft", "hard"] = "soft",
-    shrink: Literal["auto", "off"] | float = "auto",
-    power: Literal["auto", "off"] | float = "auto",
-    refine: Literal["auto", "off"] | int = "off",
-    stop_oob: float | None = None,
-    bootstrap: bool = True,
-    sample_fraction: float = 1.0,
-    replace: bool = True,
-    calibration: float | None = None,
-    sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
-    group: str | ArrayLike | None = None,
-    weight: str | ArrayLike | None = None,
-    class_weight: Mapping[Any, float] | str | Path | None = None,
-    task: Literal["classification", "regression"] | None = None,
-    categories: str | Sequence[str] = (),
-    missing: str | Sequence[str] = (),
-    min_level: str | int | None = None,
-    keep_targets: bool = False,
-    keep_votes: bool = False,
-    projections: str | int | None = None,
-    projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
-    density: float | None = None,
-    mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",
-    mean_difference_scope: Literal["tree", "node"] = "tree",
-    normalize: Literal["none", "zscore", "minmax"] = "none",
-    axes: int | None = None,
-    orthogonal: bool = True,
-    rotation: Literal["random", "pca", "pca-classes"] = "random",
-    axis_features: int | None = None,
-    axes_from: str | Sequence[str] = (),
-    subspace: str | int | None = None,
-    subspace_per: Literal["tree", "node"] = "tree",
-    steps: int = 50,
-    max_epochs: int = 100,
-    ties: Literal["lowest", "reject", "random"] | None = None,
-    # End of the options.
     exclude: Sequence[str] = (),
     out: str | Path | None = None,
     memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
+    **options: Any,
 ) -> bigforest.Plan:
     """Estimate what `train` with the same arguments needs, and whether it fits: see `Plan`.
 
@@ -485,7 +433,7 @@ def plan_training(
     """
     from bigforest.training.plan import open_table, resolve
 
-    run = Run.of(column_arguments(data, target, exclude, given(locals())))
+    run = Run.of(column_arguments(data, target, exclude, options))
     resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):
