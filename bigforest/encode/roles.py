@@ -25,9 +25,9 @@ from bigforest.source import Source
 
 USUAL_NAMES = ("target", "label", "class", "y")
 
-# What pandas calls an index without a name in Parquet and Arrow. The index of a frame is no feature either.
+# Names that pandas writes for an index without a name to Parquet and Arrow. The index of a frame is no feature either.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-# What is left of an index without a name in files of text, and once they were read by pandas and written again.
+# Names of an index without a name in files of text: empty, or Unnamed once pandas has read and written them again.
 _INDEX_IN_TEXT = re.compile(r"|Unnamed: 0(\.\d+)*")
 
 

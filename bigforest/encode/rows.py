@@ -49,11 +49,10 @@ def encode_target(
     listener: Listener,
     values: DistinctValues | None,
 ) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
-    """Read the target twice: for what it is, unless its values are known, and to write it. Raises DataError where it
-    cannot be learned.
+    """Describe the target, in a first reading unless its values are known, and write it in a second.
 
-    Returns what it is, and how many rows there are of each class, int64 [classes]; none of a regression. Gives Notice
-    of numbers of which digits are lost that matter.
+    Returns the description, and the number of rows of each class, int64 [classes], empty for regression. Sends a notice
+    if digits of the numbers are lost. Raises DataError for a target that cannot be learned.
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
@@ -115,11 +114,11 @@ def encode_row_weights(
     writer: StoreWriter,
     listener: Listener,
 ) -> WeightSpec | None:
-    """Write the weights of the kept rows, where there are any. Raises ConfigError where they are of no class.
+    """Write the weights of the kept rows, if rows are weighted. Raises ConfigError for a weight of an unknown class.
 
     counts  rows of each class.
 
-    Gives Notice of rows whose weight is not counted as it is.
+    Sends a notice about rows whose weights are rounded.
     """
     classes = class_weights(spec, config.class_weight, counts)
     if config.weight is None and not classes:
@@ -161,7 +160,7 @@ def encode_row_weights(
 
 
 def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
-    """Return the weights of the kept rows by themselves, slice by slice."""
+    """Yield the weights of the kept rows, not multiplied by those of their classes, slice by slice."""
     if name is not None:
         yield from (weights_in_slice(series, name) for series in job.column(name))
         return
@@ -207,7 +206,7 @@ _BLOCKS = 4
 
 
 def notice_repeats(store: Store) -> str | None:
-    """Task: a message about rows that repeat, if a twentieth do."""
+    """Task: return a message about repeated rows, if they are a twentieth of all; else None."""
     possible = sum(math.log2(feature.codes) for feature in store.spec.features)
     if possible < math.log2(store.rows / (2 * _REPEATED)):  # as many equal another by chance, if all were as frequent
         return None

@@ -43,8 +43,8 @@ def shape_of(
     data   what the table was opened from: the statistics of Parquet files bound the values of integer columns.
     roles  result of `column_roles` for these arguments, if known.
 
-    Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table, and
-    ConfigError for options that are not for what is learned of the target.
+    Reads metadata, and the target if they do not bound its classes. Raises DataError for an unusable table, and
+    ConfigError for options of another task.
     """
     if isinstance(table, Store):
         return table.shape

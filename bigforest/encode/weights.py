@@ -154,7 +154,7 @@ def encode_weights(
 ) -> Encoded:
     """Write the whole number of each row's weight; returns their description.
 
-    weights  gives the weights of all rows, above 0, from the first, slice by slice. It is called two to four times.
+    weights  yields the weights of all rows, above 0, slice by slice. It is called two to four times.
     divisor  a common divisor of them all; 0 where none is known.
 
     Raises DataError where there are too many rows to be weighed.

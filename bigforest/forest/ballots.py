@@ -42,11 +42,11 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
     """
     leaves = nodes // 2 + 1
     loaded: NDArray[np.int64] = 4 * nodes + 8 * leaves + 16 * classes * mixed
-    if classes == 1:  # what numbers are as grown, less their offset
+    if classes == 1:  # the unshrunk numbers, minus the offset of the target
         loaded = loaded + 8 * mixed
     if not lambdas:
         return loaded
-    times = 1 if lambdas > 1 else 2  # by one alone votes may be hard, or of trees that have weights
+    times = 1 if lambdas > 1 else 2  # for a single lambda, hard votes and weights of trees need a copy
     return loaded + 12 * nodes + 8 * classes * nodes + 8 * times * classes * lambdas * leaves
 
 

@@ -76,8 +76,9 @@ class LeafTargets(NamedTuple):
 
         mean  float64 [leaves]; step: of the targets, see TargetSpec
         """
-        # By the range of all targets, as forests that are merged may have other steps, and wide weights are kept in
-        # proportion; from its middle, beside which it may be as small as the last digits of the targets.
+        # Targets are scaled to -1 to 1. The tolerance is a share of this range: forests that are merged may have
+        # different steps, and wide weights are stored rounded. It includes the rounding of targets that are large
+        # compared with their range.
         low, high = float(self.value[0]), float(self.value[-1])
         middle, scale = low / 2 + high / 2, (high / 2 - low / 2) or 1.0
         value = (self.value - middle) / scale

@@ -256,7 +256,7 @@ def _refuse(options: dict[str, object], what: str) -> None:
 
 
 class _Conversion:
-    """Images on their way to a table, and what there is to tell about them."""
+    """Images on their way to a table, and the notices about them."""
 
     def __init__(self, images: ImageSet, config: ImageConfig, names: bool, on_corrupt: str, listener: Listener) -> None:
         self.rows = self.shrunk = self.skipped = 0

@@ -39,7 +39,7 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
 
     try:
         with warnings.catch_warnings():
-            # Its sizes are checked below, and what it thinks of odd metadata does not matter here.
+            # Sizes are checked below, and Pillow's warnings about odd metadata do not matter here.
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, formats=_FORMATS) as image:
                 check_shape(image.height, image.width)

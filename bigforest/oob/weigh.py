@@ -58,7 +58,7 @@ from bigforest.store.store import Store
 # Bytes of a node while its part is written (_Described), and of each of its classes.
 _NODE = 64
 _CLASS = 8
-# Bytes of the batches in which a part is read and written, some of which wait for a row group.
+# Bytes of the batches in which a part is read and written. Some batches wait until a row group is full.
 _PIECES = 48 << 20
 # Nodes whose ballots are written at a time.
 _STRETCH = 1 << 16

@@ -39,7 +39,7 @@ ENTRY_BYTES = 72
 # Bytes of a shrunk value of a leaf: it comes in pieces, which are put together.
 SHRUNK_BYTES = 16
 
-# What reading takes per thread: a piece, what it is checked with, and what Arrow decodes it from and keeps. Measured.
+# Memory of reading per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
 LOADING_BYTES = 32 << 20
 # Copies of a node in it.
 _COPIES = 6

@@ -154,7 +154,7 @@ class TreeLoader:
                 kept.clear()
                 with self.files.same_run():
                     packed = trees.load(entries, resources.workers)
-                pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+                pa.default_memory_pool().release_unused()  # Arrow keeps the memory of its buffers
                 own, numbers = None, trees.numbers(entries)
                 grown = packed.counts[:, 0] - self.files.spec.target.offset if rule.by_spread else None
                 if targets is not None:

@@ -67,8 +67,8 @@ class PredictionPasses(NamedTuple):
     ) -> Iterator[tuple[Batch, Predictions]]:
         """Yield the batches of the rows from `first` to before `rows`, with their predictions.
 
-        batches  gives the batches of rows from its first to before its second argument; the third says whether they
-                 are for the last group, so that they come back with the predictions.
+        batches  yields the batches of rows from its first to before its second argument. The third is True for the last
+                 group, whose batches are yielded with the predictions.
         """
         for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)

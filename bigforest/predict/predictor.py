@@ -226,7 +226,7 @@ class Predictor(NamedTuple):
     def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
         """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
 
-        Otherwise as `answer`.
+        See `predict` for the other arguments and the error.
         """
         from bigforest.execution.executor import on_each_thread
         from bigforest.kernels.predict.accumulate import Places, place_leaves
@@ -285,7 +285,7 @@ class Predictor(NamedTuple):
             cast = accumulate.Votes(self.leaf_votes, here)
             if known is not None:
                 accumulate.note_leaves(inputs, roots, self._noted(cast, known), scratch)
-                cast = accumulate.Votes(self.leaf_votes, np.zeros_like(here))  # the spread is another look
+                cast = accumulate.Votes(self.leaf_votes, np.zeros_like(here))  # the votes are counted already
             if self.grown is not None:
                 assert spread is not None
                 spreading = accumulate.SpreadVotes(cast, self.grown, spread)

@@ -157,7 +157,7 @@ class RowBatch:
         """Put the rows into the first tiles; return False if there is a NaN among them.
 
         Of t rows to a tile row r becomes column r % t of tile r // t, [tiles, features, t], or its row where tiles are
-        by_rows, [tiles, t, features or more]. What there is beyond is left as it is.
+        by_rows, [tiles, t, features or more]. Other cells keep their values.
         """
         for block in self._blocks:
             block.put(tiles.swapaxes(1, 2) if by_rows else tiles)
@@ -299,7 +299,7 @@ def open_rows(
 def with_features(frame: pl.DataFrame, spec: DataSpec) -> tuple[pl.DataFrame, FeatureMap]:
     """Return a table in memory and its features. Raises DataError as `check_schema` does.
 
-    A column without values goes with any type of training: pandas has NaN in it, whatever it was.
+    A column without values may have any type: pandas fills it with NaN, whatever its type was.
     """
     try:
         return frame, check_schema(frame.schema, spec)
@@ -503,7 +503,7 @@ class Reader:
         if series.dtype == pl.Null or feature.dtype == "Null":
             return np.full(len(series), np.nan, np.float32)
         found = numbers(series, feature.dtype)
-        # Where some are missing they come as float64, which only wide nodes would answer.
+        # Polars converts a column with missing values to float64; as float32 it keeps tiles narrow.
         return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
 
     def _codes(

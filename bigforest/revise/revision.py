@@ -46,7 +46,7 @@ class Revision(NamedTuple):
     """Changes of a revision.
 
     stage   its name in run.parquet; rows, use: the name of its rows, and of the operation, in messages.
-    table   gives the new table from a part, its table, and the rows of each class that reach its nodes (int64 [nodes,
+    table   makes the new table from a part, its table, and the rows of each class that reach its nodes (int64 [nodes,
             classes]).
     """
 

@@ -41,8 +41,8 @@ class FittedArrays(NamedTuple):
     weighted_n_node_samples  float64, weight of the bag rows; without weights their number, repeats counted
     n_node_samples  int64, the same, rounded
     max_depth       level of the deepest leaf, the root having 0
-    apply           function that gives the number of the leaf of each row of X
-    compute_feature_importances  function that gives feature_importances_; with normalize=False, in units of impurity
+    apply           function that returns the number of the leaf of each row of X
+    compute_feature_importances  function that returns feature_importances_; with normalize=False, in units of impurity
     """
 
     children_left: NDArray[np.int64]

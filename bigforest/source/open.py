@@ -59,7 +59,7 @@ def open_source(
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).
-    reading  what is known about the columns.
+    reading  how columns are read.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
     when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked

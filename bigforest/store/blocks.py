@@ -88,7 +88,7 @@ class MatrixReader(ABC):
 
 
 class BlockReader(MatrixReader):
-    """The codes of a store. Reads what it is asked for and no more."""
+    """The codes of a store, read on request."""
 
     _cells = Codes
 

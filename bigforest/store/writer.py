@@ -56,7 +56,7 @@ from bigforest.store.format import (
 from bigforest.store.levels import LEVELS as LEVEL_SCHEMA
 from bigforest.store.levels import LevelsFile, level_tables
 
-# Bytes of a range, and of what is copied at once.
+# Bytes of a range, and bytes that are copied at once.
 RANGE_BYTES = 1 << 26
 COPY_BYTES = 1 << 20
 

@@ -237,11 +237,11 @@ _FEWEST = 20
 # are more features than rows: the first rule is then rarely the better one.
 _FEW = 250
 _TREES_OF_FEW = 64
-# Classification of more features than rows has as many trees, and two standard errors: the root of many features rarely
-# has one that matters, so a larger number is rarely worse, and on few rows its gain is rarely above three errors. By
-# its time half of very many features would hardly ever be chosen.
-# Other classification: trees of the root and of the first larger rule after which it may be given up, which are a task
-# each, as a task takes some milliseconds by itself; and trees of each rule.
+# Classification of more features than rows has as many trees, and two standard errors: a node that draws the root of
+# many features rarely gets one that matters, so a larger number is rarely worse, and on few rows its gain is rarely
+# above three errors. Rules are not compared at equal time there, or half of very many features would never be chosen.
+# Other classification: trees of the root and of the first larger rule, after which that rule may be given up; these are
+# a task each, because a task takes some milliseconds by itself. Then the trees of each rule.
 _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the forest that a larger rule is compared with at equal time.

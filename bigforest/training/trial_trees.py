@@ -41,9 +41,9 @@ T = TypeVar("T")
 # Trees of each setting, and of a task, unless said otherwise.
 TREES = 16
 TASK_TREES = 4
-# Rows that they are grown and evaluated on: this many, fewer for wide tables, or a share of a large table, within
-# limits. Axis trees of classification have a smaller share, as the choice must be cheap beside fast trees, but no fewer
-# than `_WIDE_ROWS` of a wide table, as have those of regression where there are more features than rows.
+# Rows that trial trees are grown and evaluated on: this many, fewer for wide tables, or a share of a large table,
+# within limits. Axis trees of classification grow fast, so their share is smaller. Of a wide table they have at least
+# `_WIDE_ROWS`; so have axis trees of regression if there are more features than rows.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
@@ -52,8 +52,8 @@ _WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell: its code by columns and by rows; of a number of an error in a task, and of the sums of all tasks: of
-# some settings, of one that is added, and what is compared of two.
+# Bytes of a cell, whose code is kept by columns and by rows; of an error in a task; of the sum of the errors of a
+# setting; and of two settings while they are compared.
 _CELL_BYTES = 8
 _ERROR_BYTES = 24
 _KEPT_BYTES = 8
@@ -190,7 +190,7 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTre
 
 
 def summed(errors: Errors, following: Errors) -> Errors:
-    """Return the errors of trees and of those that follow them: sums of floats depend on the order of the trees."""
+    """Add the errors of trees and of the following trees. Sums of floats depend on the order of the trees."""
     return Errors(
         errors.total + following.total,
         errors.squares + following.squares,
