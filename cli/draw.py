@@ -17,9 +17,9 @@ PLOT = {
     "what": option(
         str,
         "NAME,...",
-        "error, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
-        "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time. Default: all "
-        "that can be drawn, except surface and interactions.",
+        "error, rounds, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
+        "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time. Default: all that can "
+        "be drawn, except surface and interactions.",
         read=lambda text: text.split(","),
     ),
     "out": option(str, "DIR", "Folder of the files. Default: <stem of FOREST>.pictures."),

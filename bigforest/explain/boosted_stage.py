@@ -6,6 +6,7 @@ inner node is the mean of its leaves over the rows of the sequence, as in trees 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,23 @@ from bigforest.predict.vote_rule import as_probabilities
 
 # Bytes of a node of the stage while its trees are loaded, and of each of its values.
 _NODE_BYTES, _VALUE_BYTES = 200, 24
+
+# Differences of values, by their size, up to which a slope is a derivative, and the step of that. A derivative by steps
+# is right to about the square of the step.
+_NEAR, _STEP = 1e-8, 1e-6
+
+
+class Contributions(NamedTuple):
+    """Contributions of features to predictions of rows, by class, or by output of a boosted stage.
+
+    base        float64 [rows, classes], prediction without features
+    prediction  float64 [rows, classes], base plus all contributions
+    parts       float64 [rows, columns, classes], contributions; [rows, columns, columns, classes] of pairs
+    """
+
+    base: NDArray[np.float64]
+    prediction: NDArray[np.float64]
+    parts: NDArray[np.float64]
 
 
 class WalkedStage(NamedTuple):
@@ -66,6 +84,59 @@ class WalkedStage(NamedTuple):
         self.link.put_predictions(self.link.scores(found) + added, found)
         return found
 
+    def on_scores(self, own: Contributions, added: Contributions, chosen: Sequence[int]) -> Contributions:
+        """Return the contributions to the scores of predictions with the stage, for these classes.
+
+        own    means over the trees of the forest, of `classes`
+        added  sums over the trees of the stage, of all outputs
+
+        The link is not additive in trees, so contributions to what the forest predicts are carried through it by the
+        rescale rule (Chen, Lundberg and Lee 2022): all of a class are multiplied by the slope of the link between the
+        base and the prediction. The result adds up again. For numbers the slope is 1, and nothing changes.
+        """
+        floor = self._floor(own.prediction)
+        base, score = self._scores(own.base, floor), self._scores(own.prediction, floor)
+        slope = self._slope(own.base, own.prediction, base, score, floor)
+        slope = slope.reshape(len(slope), *(1 for _ in own.parts.shape[2:]), slope.shape[1])
+        found = Contributions(base + added.base, score + added.prediction, own.parts * slope + added.parts)
+        if self.spec.target.answer_width == 2:  # the first class has the log odds with the other sign
+            signs = np.array([1.0 if code == 1 else -1.0 for code in chosen])
+            return Contributions._make(part * signs for part in found)
+        return Contributions._make(part[..., list(chosen)] for part in found)
+
+    def _floor(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the share up to which each row's shares of votes have the least score, float64 [rows, 1]."""
+        if self.power == 1.0:
+            return np.full((len(values), 1), self.link.least)
+        total = (values**self.power).sum(axis=1, keepdims=True)
+        return np.asarray((self.link.least * total) ** (1.0 / self.power))
+
+    def _scores(self, values: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scores without the stage, which follow from the share of their class alone. With three classes or more
+        they lack the logarithm of the sum of all powers, which is the same for all classes of a row."""
+        if self.link.outputs == 1:
+            return self.link.scores(self.plain(values))
+        return self.power * np.log(np.maximum(values, floor))
+
+    def _slope(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        low_score: NDArray[np.float64],
+        high_score: NDArray[np.float64],
+        floor: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return the slope of the scores between values, or their derivative where they hardly differ."""
+        from bigforest.kernels.refine.link import SQUARED
+
+        if self.link.loss == SQUARED:
+            return np.ones(high.shape)
+        gap, unit = high - low, np.maximum(np.abs(low), self.link.least)
+        step = _STEP * unit
+        near = np.abs(gap) < _NEAR * unit
+        there = (self._scores(low + step, floor) - self._scores(low - step, floor)) / (2.0 * step)
+        return np.where(near, there, (high_score - low_score) / np.where(near, 1.0, gap))
+
 
 def walked_stage(forest: Forest) -> WalkedStage | None:
     """Return the boosted stage of a forest; None without one. Raises FormatError."""
@@ -73,3 +144,12 @@ def walked_stage(forest: Forest) -> WalkedStage | None:
         return None
     trees = forest.files.read_refinement()
     return WalkedStage(trees, Link(forest.spec, forest.config), forest.power.amount, forest.spec)
+
+
+def scale_of(forest: Forest) -> str:
+    """Return the name of the scale of contributions to the predictions of a forest, which the link decides."""
+    if forest.files.is_refined:
+        if forest.is_regression:
+            return "logarithm of the prediction" if forest.config.criterion == "poisson" else "prediction"
+        return "log odds" if len(forest.classes) == 2 else "log probability before scaling"
+    return "prediction" if forest.is_regression else "probability"

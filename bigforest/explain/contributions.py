@@ -10,6 +10,8 @@ All tasks iterate over all trees in their order, for a range of rows each.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,25 +20,19 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.labels import label_series
-from bigforest.errors import ConfigError, counted
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Notice, stage
+from bigforest.explain.boosted_stage import Contributions
+from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
+from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, TreeStock, plan_sweep
 from bigforest.planning.sizes import row_ranges
-
-if TYPE_CHECKING:
-    from bigforest.kernels.explain.contributions import Points, ShapleyScratch, TreeEdges
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from bigforest.errors import DataError, api
-from bigforest.explain.importance import leaf_positions
-from bigforest.explain.row_table import sampled
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
+    from bigforest.kernels.explain.contributions import Points, ShapleyScratch, TreeEdges
     from bigforest.kernels.explain.interactions import PairScratch
 
 # The part whose contributions are exact.
@@ -70,14 +66,13 @@ class Contributed(NamedTuple):
 
 def plan_contributions(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `contributions`, or `shap`. Raises ConfigError for Shapley values of projections."""
-    job.forest.files.check_unrefined(name)
     stock, rows = job.voting, job.described.rows
     how = Contributed(name == SHAP, chosen_classes(job))
     if how.exact:
         check_exact(stock)
     width, step = _file_shape(job, how)
     own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
-    return plan_sweep(name, stock, job.resources, 32 * step * (width + 8), work=rows * own)
+    return plan_sweep(name, stock, job.resources, 32 * step * (width + 8) * _sums(job), work=rows * own)
 
 
 def check_exact(stock: TreeStock) -> None:
@@ -89,9 +84,14 @@ def check_exact(stock: TreeStock) -> None:
         )
 
 
+def _sums(job: ExplainJob) -> int:
+    """Return how many sums of contributions a task holds: of the forest, and of a boosted stage."""
+    return 1 if job.stage is None else 3
+
+
 def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
     """Return the number of contributions to a row, and of rows in a file."""
-    width = len(job.forest.spec.features) * len(how.chosen)
+    width = len(job.forest.spec.features) * len(job.swept_classes(how.chosen))
     own = row_nanoseconds(job.voting, how, len(job.described.used))
     return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
 
@@ -102,6 +102,8 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
 
     base        the prediction without features: the mean over the trees of the value of the root.
     prediction  the prediction: the sum of base and all contributions.
+
+    With a boosted stage they are on the scale of the link: boosted_stage.py `on_scores`.
     """
     table = job.table
     how = Contributed(name == SHAP, chosen_classes(job))
@@ -115,7 +117,7 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
         job.listener(Notice(f"exact contributions of {counted(left, 'row')} take about {seconds} s"))
     with stage(name, table.rows, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         progress.advance(table.rows - left)
-        shared = (Sweep(job.voting, table, plan.groups, how.chosen), how, job.folder, name, settings)
+        shared = (job.sweep(plan, how.chosen), how, job.folder, name, settings)
         executor.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared)
 
 
@@ -145,29 +147,39 @@ def explain_rows(
     sweep: Sweep, how: Contributed, folder: ExplanationFolder, name: str, settings: str, begin: int, end: int
 ) -> int:
     """Task: write the contributions of the rows from `begin` to before `end`; returns their number."""
-    found = contributions(sweep, begin, end, exact=how.exact)
+    found = contributions(sweep, how, begin, end)
     folder.write(part_name(name, begin), _table(sweep, how, found, begin), settings)
     return end - begin
 
 
-def contributions(
-    sweep: Sweep, begin: int, end: int, *, exact: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return base, float64 [classes], predictions [rows, classes] and contributions [rows, columns, classes] of some
-    rows."""
+def contributions(sweep: Sweep, how: Contributed, begin: int, end: int) -> Contributions:
+    """Return the contributions to the predictions of some rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
-    values, classes = sweep.table.values(), len(sweep.classes)
-    base, votes = np.zeros(classes), np.zeros((end - begin, classes))
-    found = np.zeros((end - begin, len(sweep.table.used) + 1, classes))
-    spare = np.zeros_like(found) if exact else found
-    for tree, answer in sweep.trees():
-        base += answer[0]
-        path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
-        if exact:
-            _add_shapley(tree, answer, values, begin, found)
-    trees = sweep.stock.tree_count
-    return base / trees, votes / trees, found[:, :-1] / trees
+    values = sweep.table.values()
+
+    def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
+        base, votes = np.zeros(classes), np.zeros((end - begin, classes))
+        found = np.zeros((end - begin, len(sweep.table.used) + 1, classes))
+        spare = np.zeros_like(found) if how.exact else found
+        for tree, answer in trees:
+            base += answer[0]
+            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
+            if how.exact:
+                _add_shapley(tree, answer, values, begin, found)
+        return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1])
+
+    return _of_predictions(sweep, how, summed)
+
+
+def _of_predictions(sweep: Sweep, how: Contributed, summed: Callable[..., Contributions]) -> Contributions:
+    """Return contributions from sums over some trees, each with the values of its nodes of as many classes."""
+    own = Contributions._make(part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes)))
+    stage = sweep.stock.stage
+    if stage is None:
+        return own
+    added = summed(((tree, tree.answer) for tree in sweep.stage_trees()), stage.link.outputs)
+    return stage.on_scores(own, added, how.chosen)
 
 
 def _add_shapley(
@@ -215,12 +227,7 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
     return edges, Points((t + 1.0) / 2.0, weight / 2.0)
 
 
-def _table(
-    sweep: Sweep,
-    how: Contributed,
-    parts: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-    begin: int,
-) -> pl.DataFrame:
+def _table(sweep: Sweep, how: Contributed, parts: Contributions, begin: int) -> pl.DataFrame:
     base, votes, found = parts
     rows, classes = votes.shape
     spec = sweep.stock.trees.header.spec
@@ -228,7 +235,7 @@ def _table(
     labels = how.labels(spec.target)
     if labels is not None:
         columns["class"] = labels.gather(np.tile(np.arange(classes), rows))
-    columns["base"] = np.tile(base, rows)
+    columns["base"] = base.reshape(-1)
     place_of = {place: at for at, place in enumerate(sweep.table.used)}
     for place, feature in enumerate(spec.features):
         own = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
@@ -250,18 +257,21 @@ _PAIR_NS = 1.0
 
 def plan_interactions(job: ExplainJob) -> SectionPlan:
     """Plan `interactions`. Raises ConfigError for projections."""
-    job.forest.files.check_unrefined("interactions")
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
     how = Contributed(True, chosen_classes(job))
     cells, step = _pair_piece(job, how)
-    work, own, scratch = rows * pair_nanoseconds(stock, how, columns), _PAIR_BYTES * step * cells, 8 * rows * cells
+    work, own, scratch = (
+        rows * pair_nanoseconds(stock, how, columns),
+        _PAIR_BYTES * step * cells * _sums(job),
+        8 * rows * cells,
+    )
     return plan_sweep("interactions", stock, job.resources, own, work=work, scratch=scratch)
 
 
 def _pair_piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:
     """Return the number of interactions of a row, and of rows in a task."""
-    cells = (len(job.described.used) + 1) ** 2 * len(how.chosen)
+    cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes(how.chosen))
     return cells, max(1, min(_PAIR_ROWS, _PAIR_CELLS // cells))
 
 
@@ -282,7 +292,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     job.listener(Notice(f"interactions in {counted(rows.size, 'row')} take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("interactions", rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        shared = (Sweep(job.voting, table, plan.groups, how.chosen),)
+        shared = (job.sweep(plan, how.chosen), how)
         executor.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared)
     size = len(table.used)
     total = np.zeros((size, size, len(how.chosen)))
@@ -310,38 +320,39 @@ def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
 
 
-def explain_pairs(sweep: Sweep, rows: NDArray[np.uint32], path: Path) -> int:
-    """Task: write base, interactions and predictions of some rows into a file; how many rows there are."""
-    write_arrays(path, _PAIR_TYPES, *pair_values(sweep, rows))
+def explain_pairs(sweep: Sweep, how: Contributed, rows: NDArray[np.uint32], path: Path) -> int:
+    """Task: write base, predictions and interactions of some rows into a file; how many rows there are."""
+    write_arrays(path, _PAIR_TYPES, *pair_values(sweep, how, rows))
     return rows.size
 
 
-def pair_values(
-    sweep: Sweep, rows: NDArray[np.uint32]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return base, float64 [classes], predictions [rows, classes] and interactions [rows, columns, columns, classes].
+def pair_values(sweep: Sweep, how: Contributed, rows: NDArray[np.uint32]) -> Contributions:
+    """Return the interactions of pairs in the predictions of some rows.
 
-    Interactions are set for i <= j; main effects are at i = j.
+    They are set for i <= j; main effects are at i = j.
     """
     from bigforest.kernels.explain.interactions import interactions
 
-    values, classes, columns = sweep.table.values(), len(sweep.classes), len(sweep.table.used) + 1
-    base, votes = np.zeros(classes), np.zeros((rows.size, classes))
-    found = np.zeros((rows.size, columns, columns, classes))
-    for tree, answer in sweep.trees():
-        base += answer[0]
-        votes += answer[leaf_positions(tree, values, rows).astype(np.int64) - tree.begin]
-        edges, points = edges_and_points(tree)
-        scratch = _pair_scratch(int(edges.depth.max()) + 1, points.t.size, classes)
-        interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)
-    trees = sweep.stock.tree_count
-    found = found[:, :-1, :-1] / trees
+    values, columns = sweep.table.values(), len(sweep.table.used) + 1
+
+    def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
+        base, votes = np.zeros(classes), np.zeros((rows.size, classes))
+        found = np.zeros((rows.size, columns, columns, classes))
+        for tree, answer in trees:
+            base += answer[0]
+            votes += answer[leaf_positions(tree, values, rows).astype(np.int64) - tree.begin]
+            edges, points = edges_and_points(tree)
+            scratch = _pair_scratch(int(edges.depth.max()) + 1, points.t.size, classes)
+            interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)
+        return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1, :-1])
+
+    base, votes, found = _of_predictions(sweep, how, summed)
     whole = found + found.transpose(0, 2, 1, 3)
     places = np.arange(columns - 1)
     alone = found[:, places, places].copy()
     whole[:, places, places] = 0.0
     whole[:, places, places] = alone - whole.sum(axis=2) / 2.0
-    return base / trees, votes / trees, whole * (places[:, None] <= places)[None, :, :, None]
+    return Contributions(base, votes, whole * (places[:, None] <= places)[None, :, :, None])
 
 
 def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
@@ -374,7 +385,7 @@ def _interaction_tables(
         columns: dict[str, Any] = {"row": rows[row].astype(np.uint64)}
         columns |= _pair_names(job, how, first, second, label)
         columns["interaction"] = found[row, first, second, label]
-        columns["base"], columns["prediction"] = base[label], votes[row, label]
+        columns["base"], columns["prediction"] = base[row, label], votes[row, label]
         yield pl.DataFrame(columns)
 
 

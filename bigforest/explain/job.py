@@ -190,10 +190,14 @@ class ExplainJob:
 
             self.resources.executor(plan.at_once).run(function, [(group,) for group in groups], finished, shared)
 
+    def swept_classes(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the classes whose values are summed over the trees to explain these: with a boosted stage all classes
+        that decide a prediction."""
+        return chosen if self.stage is None else self.stage.classes
+
     def sweep(self, plan: SectionPlan, chosen: tuple[int, ...]) -> Sweep:
-        """Return all trees with the values of these classes; with a boosted stage of all classes that it needs."""
-        classes = chosen if self.stage is None else self.stage.classes
-        return Sweep(self.voting, self.table, plan.groups, classes)
+        """Return all trees, with the values that explain these classes."""
+        return Sweep(self.voting, self.table, plan.groups, self.swept_classes(chosen))
 
     @contextmanager
     def sweeping(self, at_once: int) -> Iterator[Executor]:

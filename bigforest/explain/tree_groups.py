@@ -274,6 +274,7 @@ def plan_sweep(
     own, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
     """
     sizes, first, time = stock.sizes(), stock.trees.first, stock.load_nanoseconds() + work
+    own += 0 if stock.stage is None else stock.stage.nbytes
     whole, largest = int(sizes.sum()), int(sizes.max())
     base = BASE_BYTES + LOADING_BYTES
     smallest = base + own + largest

@@ -1,6 +1,7 @@
 """Accuracy by out-of-bag rows, from the report of a forest to tables, and to charts.
 
 error             by number of trees
+rounds            loss by number of rounds of the boosted stage
 confusion         rows by true and predicted class
 rejection         error of the rows that are predicted where the least sure ones are not
 reliability, ROC, precision-recall  of the probability of a class against the rest
@@ -99,6 +100,31 @@ def error_chart(forest: Forest) -> Any:
     caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
     captions = [caption, *(["trees alone, without the boosted stage"] if forest.rounds.amount else [])]
     return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", captions)
+
+
+def rounds_table(forest: Forest) -> pl.DataFrame:
+    """Return columns rounds, loss and chosen, a row for each number of rounds that was tried, 0 for the trees alone."""
+    rounds = forest.rounds
+    table = pl.DataFrame(
+        {"rounds": rounds.tried, "loss": rounds.losses}, schema={"rounds": pl.Float64, "loss": pl.Float64}
+    )
+    return table.with_columns(pl.col("rounds").cast(pl.Int64), chosen=pl.col("rounds") == rounds.amount)
+
+
+def rounds_chart(forest: Forest) -> Any:
+    """Draw a line, with a point for the number of rounds that was chosen."""
+    alt = altair()
+    table = rounds_table(forest)
+    numbers = "mean Poisson deviance" if forest.config.criterion == "poisson" else "mean squared error"
+    measure = numbers if forest.is_regression else "log loss"
+    x = alt.X("rounds:Q", title="rounds of the boosted stage")
+    y = alt.Y("loss:Q", title=f"out-of-bag {measure}", scale=alt.Scale(zero=False))
+    base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
+    point = base.mark_point(filled=True, size=80, color=COLORS[4], opacity=1).encode(x=x, y=y)
+    point.data = chart_of(table.filter(pl.col("chosen"))).data
+    captions = [f"the point is the number of rounds of the forest, {int(forest.rounds.amount)}; 0 are the trees alone"]
+    line = base.mark_line(color=COLORS[0]).encode(x=x, y=y)
+    return finish_chart(alt.layer(line, point), "Out-of-bag loss by rounds of the boosted stage", captions)
 
 
 # Classes that are shown by themselves.

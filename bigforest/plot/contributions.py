@@ -49,8 +49,8 @@ def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _ST
     return pl.DataFrame({"step": texts, "begin": ends - changed, "end": ends, "change": changed})
 
 
-def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> Any:
-    """Draw bars from the base to the prediction."""
+def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int, scale_name: str) -> Any:
+    """Draw bars from the base to the prediction; scale_name: see explain/boosted_stage.py."""
     alt = altair()
     table = waterfall_table(found, values)
     first = found.row(0, named=True)
@@ -59,7 +59,7 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     room = (max(ends) - min(ends)) * 0.12 or 0.1
     scale = alt.Scale(domain=[min(ends) - room, max(ends) + room], zero=False, nice=False)
     bars = base.mark_bar().encode(
-        x=alt.X("begin:Q", title=_predicted(first), scale=scale),
+        x=alt.X("begin:Q", title=scale_name, scale=scale),
         x2=alt.X2("end"),
         color=alt.condition("datum.change > 0", alt.value(COLORS[0]), alt.value(COLORS[4])),
     )
@@ -73,13 +73,9 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     text.data = chart_of(table.with_columns(labels, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
     base_text, prediction = (number_text(first[name]) for name in ("base", "prediction"))
-    caption = [f"from {base_text}, the prediction without any feature, to {prediction}{whose}"]
+    caption = [f"from {base_text}, the {scale_name} without any feature, to {prediction}{whose}"]
     chart = alt.layer(bars, text).properties(width=WIDTH)
     return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
-
-
-def _predicted(row: dict[str, Any]) -> str:
-    return "prediction" if row.get("class") is None else "probability"
 
 
 def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -123,8 +119,9 @@ def _beside(bins: Any) -> Any:
     return offset / max(largest, 6)
 
 
-def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
-    """Draw a point per row and feature. `of`: rows of the table they were drawn from."""
+def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: str) -> Any:
+    """Draw a point per row and feature. `of`: rows of the table they were drawn from; scale_name: see
+    explain/boosted_stage.py."""
     alt = altair()
     table = swarm_table(found, rows)
     order = table["feature"].unique(maintain_order=True).to_list()
@@ -135,7 +132,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
         scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
         legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
     )
-    adds = f"contribution of the feature to the {_predicted(found.row(0, named=True))}"
+    adds = f"contribution of the feature to the {scale_name}"
 
     def points(own: pl.DataFrame, color: Any) -> Any:
         return (

@@ -11,6 +11,7 @@ import polars as pl
 
 from bigforest.errors import ConfigError, api, shown
 from bigforest.execution.arguments import resources_of
+from bigforest.explain.boosted_stage import scale_of
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import sampled
@@ -24,6 +25,7 @@ from bigforest.plot.accuracy import (
     rejection_chart,
     reliability_chart,
     roc_chart,
+    rounds_chart,
 )
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart, interactions_chart, surface_chart
@@ -82,6 +84,19 @@ class Pictures:
         """
         self._check_oob()
         return error_chart(self.forest)
+
+    def rounds(self) -> Any:
+        """Out-of-bag loss against the number of rounds of the boosted stage, from none to all that were tried.
+
+        Examples
+        --------
+        >>> refined = bf.train(table, "kind", trees=10, refine=2)
+        >>> refined.plot.rounds().save("rounds.html")
+        """
+        altair()
+        if not self.forest.rounds.tried:
+            raise ConfigError(f"no boosted stage was tried for this forest; train it with {api('refine')}")
+        return rounds_chart(self.forest)
 
     def confusion(self) -> Any:
         """Out-of-bag rows by true and predicted class.
@@ -217,7 +232,7 @@ class Pictures:
             if not is_integer(row, 0, source.rows - 1):
                 raise ConfigError(f"{api('row')} must be a number from 0 to {source.rows - 1}, not {shown(row)}")
             rows = pl.concat(list(source.batches([*source.schema], 1, row, row + 1)))
-        return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row)
+        return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row, scale_of(self.forest))
 
     def swarm(self, data: Any, label: Any = None) -> Any:
         """Contributions of features to the predictions of rows, at most 1,000 of them.
@@ -235,7 +250,7 @@ class Pictures:
         """
         altair()
         rows, of = self._drawn(data)
-        return swarm_chart(self._contributions(rows, label), rows, of)
+        return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
 
     def depth(self) -> Any:
         """Leaves by level, and the depth of the trees.

@@ -22,6 +22,7 @@ from bigforest.storage.paths import as_path
 # The plots, in their order: what has to be there for one to be drawn unasked, "" for never, and the arguments it takes.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "error": ("out of bag", ()),
+    "rounds": ("rounds", ()),
     **dict.fromkeys(("confusion", "reliability", "roc", "precision-recall"), ("classes out of bag", ())),
     "rejection": ("rejection", ()),
     "importance": ("forest", ()),
@@ -143,6 +144,7 @@ def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
     if forest.has_oob and forest.oob.rows_used:
         there |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
         there |= {"rejection"} if has_rejection(forest) else set()
+    there |= {"rounds"} if forest.rounds.tried else set()
     if data is not None:
         with plot.opened(data) as source:
             there |= {"rows", "training rows"} if is_training(forest, source) else {"rows"}

@@ -23,11 +23,6 @@ _SUFFIX = ".html"
 _RULES = 10
 # Features in the table of importance.
 _SHOWN = 30
-# End of the sentences in place of sections that do not include the boosted stage.
-_UNREFINED = (
-    "does not include the boosted stage of this forest; a report of the forest without the stage, forest.unrefined(), "
-    "has it."
-)
 
 
 def report_forest(
@@ -53,8 +48,7 @@ def report_forest(
         A Forest, or its path.
     data : path or table, optional
         The training table, for slices, permutation importance, dependence and contributions. For a forest without an
-        out-of-bag report, any rows with its features, for the last two. With a boosted stage (`refine`), for
-        slices and the map of rows.
+        out-of-bag report, any rows with its features, for the last two.
     out : str or Path, default="report.html"
         Output file; its name ends in .html.
     trees : int, default=3
@@ -149,8 +143,6 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
 def _dependence(plot: Pictures, data: Any) -> list[str]:
     if data is None:
         return [page.text("Pass the training table to the report to see how predictions depend on features.")]
-    if plot.forest.files.is_refined:
-        return [page.text(f"Dependence {_UNREFINED}")]
     return [
         page.picture(plot.dependence(data), "Partial dependence", wide=True),
         page.picture(plot.swarm(data), "Contributions of features to predictions"),

@@ -249,6 +249,7 @@ def quality(plot: Pictures) -> list[str]:
     else:
         pieces = [page.text(_error(forest)), *([page.text(_BIASED)] if forest.config.boosts else [])]
         pieces += [page.picture(plot.error(), "Error by number of trees")]
+        pieces += [page.picture(plot.rounds(), "Loss by rounds of the boosted stage")] if forest.rounds.tried else []
         pieces += [page.heading("Metrics out of bag"), _metrics(forest)]
         if not forest.is_regression:
             pieces += [

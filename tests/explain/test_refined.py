@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +18,9 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.sampling.bags import are_held_out
 from tests.explain.made import trees_of as forest_trees
 from tests.naive import refine as naive
-from tests.naive.explain import answers, refined_change
+from tests.naive.explain import answers, features_at, path, refined_change
 from tests.naive.power import raised
-from tests.naive.predict import find_leaf
+from tests.naive.predict import find_leaf, goes_left
 from tests.training.test_refine import CASES, LOSSES, ROWS, cells, of_case, predictions, trees_of
 
 USED = 60  # rows that are explained
@@ -37,6 +38,10 @@ class Refined(NamedTuple):
     votes: list[list[list[float]]]
     sequences: list[list[naive.Tree]]
     names: dict[int, list[str | None]]
+
+    @property
+    def both(self) -> list[tuple[TreeArrays, list[list[float]]]]:
+        return list(zip(self.trees, self.votes, strict=True))
 
     @property
     def loss(self) -> str:
@@ -184,9 +189,134 @@ def test_dependence__is_of_predictions(name: str) -> None:
                 assert effect[step + 1] - effect[step] == pytest.approx(change, rel=1e-7, abs=1e-9)
 
 
+def explained(case: Refined, part: str, row: Sequence[Any], subsets: Any) -> tuple[Any, Any, Any]:
+    """Base, contributions [features][outputs] and score of a row: by subsets of features, or along its path."""
+    size, loss, power = len(case.forest.spec.features), case.loss, case.forest.power.amount
+    place = {"logistic": slice(1, 2)}.get(loss, slice(None))
+    if part == "shap":
+        own = [subsets(lambda known, t=tree, v=votes: _expected(case, t, v, row, known)) for tree, votes in case.both]
+    else:
+        own = [_along_path(case, tree, votes, row) for tree, votes in case.both]
+    forest, base = np.mean(own, axis=0)[:, place], np.mean([votes[0] for votes in case.votes], axis=0)
+    shares = case.shares(row, range(len(case.trees)))
+    sums = 1.0 if power == 1.0 else float((np.array(shares) ** power).sum())
+    low, high = (np.array(naive.scores(loss, own, case.least, power, sums)) for own in (base.tolist(), shares))
+    gap = np.array(shares)[place] - base[place]
+    added = np.zeros((size, len(low)))
+    start = np.zeros(len(low))
+    for trees in case.sequences:
+        for tree in trees:
+            start += np.array(naive.expectation(tree, row, (), case.category)) / 6
+            if part == "shap":
+                found = subsets(lambda known, t=tree: naive.expectation(t, row, known, case.category))
+            else:
+                found = naive.path_contributions(tree, row, size, case.category)
+            added += np.array(found) / 6
+    parts = forest * ((high - low) / gap) + added
+    return low + start, parts, low + start + parts.sum(axis=0)
+
+
+def _expected(case: Refined, tree: TreeArrays, votes: list[list[float]], row: Sequence[Any], known: set[int]) -> Any:
+    """What a tree answers where only the features `known` are."""
+
+    def at(node: int) -> Any:
+        if tree.feature[node] < 0:
+            return np.array(votes[node])
+        left, right = int(tree.left[node]), int(tree.right[node])
+        if int(tree.feature[node]) in known:
+            return at(left if goes_left(tree, node, row, case.names) else right)
+        return (tree.weight[left] * at(left) + tree.weight[right] * at(right)) / float(tree.weight[node])
+
+    return at(0)
+
+
+def _along_path(case: Refined, tree: TreeArrays, votes: list[list[float]], row: Sequence[Any]) -> Any:
+    found = np.zeros((len(case.forest.spec.features), len(votes[0])))
+    for node, child in pairwise(path(tree, row, case.names)):
+        looked = features_at(tree, node)
+        for place in looked:
+            found[place] += (np.array(votes[child]) - np.array(votes[node])) / len(looked)
+    return found
+
+
+def _shapley(size: int) -> Any:
+    """Shapley values of a game over this many features by their definition."""
+
+    def of(game: Callable[[set[int]], Any]) -> Any:
+        known = {
+            frozenset(own): np.array(game(set(own))) for n in range(size + 1) for own in combinations(range(size), n)
+        }
+        found = []
+        for place in range(size):
+            share = [
+                math.factorial(len(own)) * math.factorial(size - 1 - len(own)) * (known[own | {place}] - value)
+                for own, value in known.items()
+                if place not in own
+            ]
+            found.append(np.sum(share, axis=0) / math.factorial(size))
+        return np.array(found)
+
+    return of
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("part", ["contributions", "shap"])
+def test_contributions__add_up_to_scores(name: str, part: str) -> None:
+    case = made(name)
+    forest, data = case.forest, case.data.drop(case.target)[:12]
+    names = [f"c_{feature}" for feature in forest.spec.feature_names]
+    if part == "shap" and "family" in CASES[name]:
+        with pytest.raises(ConfigError, match="splits on projections"):
+            forest.explain(data, parts=part)
+        return
+    found = forest.explain(data, parts=part, classes=forest.classes or None, threads=1)[part]
+    width = max(1, len(forest.classes))
+    total = found.select(pl.sum_horizontal("base", *names)).to_series().to_numpy()
+    np.testing.assert_allclose(total, found["prediction"].to_numpy(), rtol=1e-9, atol=1e-9)
+    scores = found["prediction"].to_numpy().reshape(-1, width)
+    given = predictions(forest, data)
+    inverse = {"squared": lambda s: s, "poisson": np.exp, "logistic": lambda s: 1.0 / (1.0 + np.exp(-s))}
+    softmax = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(softmax if case.loss == "softmax" else inverse[case.loss](scores), given, rtol=1e-8)
+    table = found.select(names).to_numpy().reshape(len(data), width, len(names))
+    for number in range(6 if part == "shap" else len(data)):
+        base, parts, score = explained(case, part, case.rows[number], _shapley(len(names)))
+        signs = np.array([-1.0, 1.0]) if case.loss == "logistic" else 1.0
+        np.testing.assert_allclose(table[number].T, parts * signs, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(scores[number], score * signs, rtol=1e-8, atol=1e-9)
+        shown = found["base"].to_numpy().reshape(-1, width)[number]
+        np.testing.assert_allclose(shown, base * signs, rtol=1e-8, atol=1e-9)
+    if not forest.is_regression:  # a class alone is as among all
+        for label in forest.classes:
+            alone = forest.explain(data, parts=part, classes=[label], threads=1)[part]
+            assert alone.equals(found.filter(pl.col("class") == label))
+
+
+@pytest.mark.parametrize("name", ["numbers, poisson, groups", "two classes, weights", "three classes, hard votes"])
+def test_interactions__add_up_to_contributions(name: str) -> None:
+    case = made(name)
+    data = case.data.drop(case.target)[:8]
+    options: dict[str, Any] = {"classes": case.forest.classes or None, "threads": 1}
+    found = case.forest.explain(data, parts=["interactions", "shap"], rows=range(8), **options)
+    pairs = found["interactions"]
+    keys = ["row", *(["class"] if case.forest.classes else [])]
+    sums = pairs.group_by(keys, maintain_order=True).agg(
+        pl.col("base").first() + pl.col("interaction").sum(), pl.col("prediction").first()
+    )
+    np.testing.assert_allclose(sums["base"].to_numpy(), sums["prediction"].to_numpy(), rtol=1e-9)
+    for feature in case.forest.spec.feature_names:
+        half = pl.when(pl.col("feature") == pl.col("other")).then(1.0).otherwise(0.5) * pl.col("interaction")
+        own = pairs.with_columns(half.alias("half")).filter(
+            (pl.col("feature") == feature) | (pl.col("other") == feature)
+        )
+        whole = own.group_by(keys).agg(pl.col("half").sum())
+        joined = found["shap"].join(whole, on=keys, how="left").fill_null(0.0)
+        np.testing.assert_allclose(joined["half"].to_numpy(), joined[f"c_{feature}"].to_numpy(), rtol=1e-6, atol=1e-9)
+
+
 def test_explanations__are_the_same_by_threads_and_memory(tmp_path: Any) -> None:
     case = made("three classes, hard votes")
-    parts = ["permutation", "local", "dependence", "effects"]
+    parts = ["permutation", "local", "contributions", "shap", "interactions", "dependence", "effects"]
     options: dict[str, Any] = {"parts": parts, "individual": 2, "sample": 30}
     memory = bf.plan_explanation(case.forest, case.data, parts=parts, individual=2, sample=30).smallest
     one = case.forest.explain(case.data, threads=1, **options)

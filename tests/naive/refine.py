@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -320,3 +320,40 @@ def refined(
         for tree in trees:
             total = [t + v for t, v in zip(total, add(tree, row, category), strict=True)]
     return inverse(loss, [score + t / len(sequences) for score, t in zip(scores, total, strict=True)])
+
+
+def expectation(tree: Tree, row: Row, known: Collection[int], category: Sequence[bool]) -> list[float]:
+    """What a tree adds where only the features `known` of a row are: other nodes go both ways, by their rows."""
+    if tree.feature is None:
+        return tree.value
+    assert tree.left is not None
+    assert tree.right is not None
+    if tree.feature in known:
+        side = tree.left if tree.goes_left(row[tree.feature], category[tree.feature]) else tree.right
+        return expectation(side, row, known, category)
+    sides = [(side.rows / tree.rows, expectation(side, row, known, category)) for side in (tree.left, tree.right)]
+    return [math.fsum(share * own[k] for share, own in sides) for k in range(len(tree.value))]
+
+
+def path_contributions(tree: Tree, row: Row, features: int, category: Sequence[bool]) -> list[list[float]]:
+    """By how much each feature changes what the tree adds along the path, [features][outputs]."""
+    found = [[0.0] * len(tree.value) for _ in range(features)]
+    while tree.feature is not None:
+        assert tree.left is not None
+        assert tree.right is not None
+        child = tree.left if tree.goes_left(row[tree.feature], category[tree.feature]) else tree.right
+        pair = expectation(child, row, (), category), expectation(tree, row, (), category)
+        found[tree.feature] = [old + a - b for old, a, b in zip(found[tree.feature], *pair, strict=True)]
+        tree = child
+    return found
+
+
+def scores(loss: str, prediction: Sequence[float], least: float, power: float, sums: float) -> list[float]:
+    """Scores by shares of votes, each a function of the share of its class; sums: of the powers of all shares of the
+    row. With three classes or more, the logarithm of the sum is left out."""
+    if loss == "softmax":
+        return [power * math.log(max(share, (least * sums) ** (1.0 / power))) for share in prediction]
+    if loss == "logistic":
+        total = math.fsum(share**power for share in prediction)
+        return link(loss, [share**power / total for share in prediction], least)
+    return link(loss, prediction, least)

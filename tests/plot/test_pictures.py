@@ -26,6 +26,7 @@ from bigforest.plot.accuracy import (
     ranking_table,
     rejection_table,
     reliability_table,
+    rounds_table,
 )
 from bigforest.plot.contributions import swarm_table, waterfall_table
 from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_table, pairs_table, surface_table
@@ -102,6 +103,29 @@ def test_scores__are_those_of_the_rows_out_of_bag(grown: Any) -> None:
             assert row["precision"] == pytest.approx(hit[chosen].mean())
             assert row["found"] == pytest.approx((hit & chosen).sum() / hit.sum())
             assert row["false_alarms"] == pytest.approx((~hit & chosen).sum() / (~hit).sum())
+
+
+@pytest.mark.parametrize("refine", ["auto", 3, "off"])
+def test_rounds__are_those_that_were_tried(refine: Any) -> None:
+    forest = bf.train(table(), target="y", trees=6, threads=1, refine=refine)
+    if refine == "off":
+        with pytest.raises(ConfigError, match="train it with refine"):
+            forest.plot.rounds()
+        return
+    rows = rounds_table(forest).rows()
+    assert [row[:2] for row in rows] == list(zip(forest.rounds.tried, forest.rounds.losses, strict=True))
+    assert [row[0] for row in rows if row[2]] == [forest.rounds.amount]
+    assert len(forest.plot.rounds().to_dict()["layer"]) == 2
+
+
+def test_waterfall__of_a_boosted_stage_is_of_scores() -> None:
+    frame = table(classes=2)
+    forest = bf.train(frame, target="y", trees=6, threads=1, refine=3)
+    drawn = forest.plot.waterfall(frame, row=3).to_dict()
+    assert drawn["layer"][0]["encoding"]["x"]["title"] == "log odds"
+    share = forest.predict_proba(frame)[3, 1]
+    end = drawn["layer"][0]["data"]["values"][-1]["end"]
+    assert end == pytest.approx(np.log(share / (1 - share)), abs=1e-9)
 
 
 def test_rejection__is_the_error_of_the_rows_that_are_predicted(grown: Any) -> None:
@@ -353,7 +377,7 @@ def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str)
     files = bf.plot_forest(forest, frame, out=tmp_path / "out", format=kind, threads=1)
     asked = bf.plot_forest(forest, frame, out=tmp_path / "out", what=UNASKED, format=kind, threads=1)
     files = sorted([*files, *asked], key=lambda file: PICTURES.index(file.stem))
-    assert [file.stem for file in files] == list(PICTURES)
+    assert [file.stem for file in files] == [name for name in PICTURES if name != "rounds" or forest.rounds.tried]
     assert sorted(files) == sorted((tmp_path / "out").iterdir())  # and nothing half made
     begins = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE"}[kind]
     for file in files:
@@ -369,7 +393,8 @@ def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path:
         with pytest.raises(ConfigError, match="label does not apply to this forest"):
             draw(frame, label="a")
     names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", threads=1)}
-    assert names == set(PICTURES) - {*UNASKED, "confusion", "reliability", "roc", "precision-recall", "rejection"}
+    classes = {"confusion", "reliability", "roc", "precision-recall", "rejection"}
+    assert names == set(PICTURES) - {*UNASKED, *classes, *([] if forest.rounds.tried else ["rounds"])}
     for family in ("sparse-oblique", "tree"):
         clean = frame.drop("c") if family == "sparse-oblique" else frame
         target = clean.with_columns(y=pl.col("y") > 0)

@@ -70,12 +70,17 @@ def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
 
 
-def test_page__of_a_boosted_stage_says_what_does_not_include_it(tmp_path: Path) -> None:
+def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
     forest = bf.train(table(), target="y", trees=5, threads=1, refine=2)
     read(forest.report(table(), tmp_path / "a.html", threads=1))
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "Importance by permutation" in text
-    assert "Dependence does not include the boosted stage" in text
+    for title in (
+        "Loss by rounds of the boosted stage",
+        "Importance by permutation",
+        "Partial dependence",
+        "before scaling",
+    ):
+        assert title in text
     read(forest.unrefined().report(table().drop("y"), tmp_path / "b.html", threads=1))
     assert "Partial dependence" in (tmp_path / "b.html").read_text(encoding="utf-8")
 

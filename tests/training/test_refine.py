@@ -240,7 +240,6 @@ def test_refined__refuses_by_name(tmp_path: Path) -> None:
         lambda: bf.calibrate_forest(forest, data, tmp_path / "m"),
         lambda: forest.to_sql(),
         lambda: forest.to_treelite(),
-        *(lambda part=part: forest.explain(data, parts=part) for part in ("contributions", "shap", "interactions")),
     ]
     for use in uses:
         with pytest.raises(ConfigError, match=r"forest\.unrefined\(\)"):
