@@ -20,7 +20,7 @@ from bigforest.events import Listener, stage
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.metrics.numbers import LARGEST
 from bigforest.predict.forest import Forest
-from bigforest.predict.passes import naming_rows
+from bigforest.predict.passes import RowsNamed
 from bigforest.predict.rows import check_schema
 from bigforest.source import Source
 from bigforest.storage.atomic import write_whole
@@ -135,7 +135,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
     with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
         files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
-            with naming_rows(begin, batch.height):
+            with RowsNamed(begin, batch.height):
                 rows = reader.frame(batch, found, used)
                 rows = rows if forest.ranks is None else rows.ranked(forest.ranks, used)
                 values = np.zeros((1, batch.height, used.size + 1), np.float32 if table.narrow else np.float64)
@@ -176,7 +176,7 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
     used = np.array([place])
     pieces, begin = [], 0
     for batch in source.batches(found.columns(used), _BATCH_ROWS):
-        with naming_rows(begin, batch.height):
+        with RowsNamed(begin, batch.height):
             cells = reader.frame(batch, found, used)
         own = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
         cells = cells if forest.ranks is None else cells.ranked(forest.ranks, used)

@@ -23,10 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, read_only
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, compute, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, loaded_bytes, shifted
@@ -357,7 +356,7 @@ def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
     """Yield the leaves in a file with tree numbers raised by `offset`."""
     for batch in row_batches(path):
         tree = batch.column("tree")
-        if batch.num_rows and pc.max(tree).as_py() >= trees:
+        if batch.num_rows and compute().max(tree).as_py() >= trees:
             raise damaged_forest(f"{path} has votes of a tree that does not exist")
         moved = arrow_array(as_numpy(tree) + np.uint32(offset))
         yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES)

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap, compute
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.files import Header, write_tables
 from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
@@ -134,7 +133,7 @@ def check_levels(
                 "a node lists a missing level of a category that is never missing",
             )
         own = levels.words[levels.offsets[number] : levels.offsets[number + 1]]
-        found = pc.index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=own)
+        found = compute().index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=own)
         require(found.null_count == 0, "a node has a level that its category does not")
         code[begin:end] = as_numpy(found) + int(spec.features[number].missing)
     code = code[place]
@@ -158,7 +157,7 @@ def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], No
     terms = column.flatten()
     names, weights = terms.flatten()
     require(names.null_count == 0 and weights.null_count == 0, "a term of an oblique node lacks its feature or weight")
-    place = pc.index_in(names, arrow_array(spec.feature_names, pa.string()))
+    place = compute().index_in(names, arrow_array(spec.feature_names, pa.string()))
     require(place.null_count == 0, "an oblique node has a feature that the dataspec does not have")
     feature, weight = as_numpy(place).astype(np.int32), as_numpy(weights)
     require(_ascend(start, feature), "the terms of an oblique node are not in the order of the features, each once")
@@ -168,7 +167,7 @@ def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], No
 
 def _starts(column: Any, require: Callable[[object, str], None], problem: str) -> NDArray[np.int64]:
     """Return where the entries of each list begin, and the end of the last; `require` raises for an empty list."""
-    length = as_numpy(pc.list_value_length(column), 0)
+    length = as_numpy(compute().list_value_length(column), 0)
     require((length[as_numpy(column.is_valid())] > 0).all(), problem)
     return np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
 
@@ -179,13 +178,13 @@ def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int6
     names, terms  the columns `feature` and `terms` of inner nodes, trusted.
     """
     known = arrow_array(spec.feature_names, pa.string())
-    place = as_numpy(pc.index_in(names.dictionary.cast(pa.string()), known))
+    place = as_numpy(compute().index_in(names.dictionary.cast(pa.string()), known))
     axis = as_numpy(names.is_valid())
-    count = np.where(axis, 1, as_numpy(pc.list_value_length(terms), 0))
+    count = np.where(axis, 1, as_numpy(compute().list_value_length(terms), 0))
     feature = np.empty(count.sum(), np.int64)
     of_axis = np.repeat(axis, count)
     feature[of_axis] = place[as_numpy(names.indices.drop_null())]
-    feature[~of_axis] = as_numpy(pc.index_in(terms.flatten().field("feature"), known))
+    feature[~of_axis] = as_numpy(compute().index_in(terms.flatten().field("feature"), known))
     return feature, count
 
 

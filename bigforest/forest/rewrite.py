@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, compute
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, counted, damaged_forest
 from bigforest.forest.files import Header, write_tables
@@ -129,7 +128,7 @@ def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
     """Return nodes with the dictionaries that all files are written with, in place of those of the file."""
     columns = {name: table[name].combine_chunks() for name in NODES.names}
     for name, values in (("kind", arrow_array(KINDS)), ("feature", arrow_array(names, pa.string()))):
-        places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
+        places = compute().index_in(columns[name].cast(pa.string()), value_set=values)
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = arrow_array(as_numpy(columns["tree"]) + np.uint32(offset))
     return arrow_table(columns, pa.schema([table.schema.field(name) for name in NODES.names]))
@@ -143,5 +142,5 @@ def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:
     """Return where the terms and levels of each node begin, and the end of the last."""
-    lengths = [as_numpy(pc.list_value_length(table[name]), 0) for name in ("terms", "levels")]
+    lengths = [as_numpy(compute().list_value_length(table[name]), 0) for name in ("terms", "levels")]
     return np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0), dtype=np.int64)])

@@ -189,9 +189,11 @@ def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
 
 def check_flag(value: object, name: str) -> None:
     """Raise ConfigError unless the argument of this name is True or False."""
+    if isinstance(value, bool):
+        return
     import numpy as np  # here, as importing bigforest does not load it
 
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, np.bool_):
         raise ConfigError(f"{api(name)} must be True or False, not {shown(value)}")
 
 
@@ -202,5 +204,7 @@ def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard
 
 def several(given: Any) -> tuple[Any, ...]:
     """Return the argument as a tuple. A string counts as one item; scalars of Arrow become values of Python."""
+    if isinstance(given, tuple):
+        return given
     given = given.to_pylist() if hasattr(given, "to_pylist") else given
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, as_numpy
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
 from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.columns.types import is_text_type, type_name
 from bigforest.columns.values import level_text, places_of
@@ -181,9 +180,9 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
     for batch in oob_row_batches(files.directory, names):
         places = arrow_array(np.arange(begin, begin + batch.num_rows))
         begin += batch.num_rows
-        used = batch.append_column("place", places).filter(pc.is_valid(batch.column("prediction")))
+        used = batch.append_column("place", places).filter(compute().is_valid(batch.column("prediction")))
         if files.config.calibration is not None:
-            used = used.filter(pc.equal(used.column("trees"), files.trees))
+            used = used.filter(compute().equal(used.column("trees"), files.trees))
         try:
             read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(files.spec.target))
         except ValueError as error:
@@ -249,7 +248,7 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
 def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
     """Convert a batch of a classification forest. Raises ValueError for labels that are not classes and shares outside
     0 to 1."""
-    truth, prediction = (pc.index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
+    truth, prediction = (compute().index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
     if truth.null_count or prediction.null_count:
         raise ValueError("a truth or prediction is none of the classes")
     codes, predictions = (as_numpy(found).astype(np.int64) for found in (truth, prediction))

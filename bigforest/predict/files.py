@@ -35,7 +35,7 @@ from bigforest.predict.columns import (
     prediction_table,
 )
 from bigforest.predict.forest import Forest, opened_forest
-from bigforest.predict.passes import naming_rows
+from bigforest.predict.passes import RowsNamed
 from bigforest.predict.rows import RowBatch, check_schema, open_rows
 from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.unseen_levels import UnseenLevels
@@ -319,7 +319,7 @@ class _Job:
 
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
             for batch in source.batches(columns(passes.used, last), passes.batch, begin, end):
-                with naming_rows(begin, batch.height):
+                with RowsNamed(begin, batch.height):
                     rows = reader.frame(batch, found, passes.used, tally)
                 yield begin, rows, batch
                 begin += batch.height

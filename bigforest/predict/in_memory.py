@@ -23,7 +23,7 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.passes import Batch, naming_rows
+from bigforest.predict.passes import Batch, RowsNamed
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import Reader, RowBatch, reading_of
 from bigforest.predict.unseen_levels import FEWEST_ROWS, UnseenLevels
@@ -59,6 +59,10 @@ def predict(
         return answer
     if type(data).__module__.partition(".")[0] != "pandas":
         return answer.to_arrow()
+    import pandas as pd
+
+    if set(answer.dtypes) == {pl.Float64} and not any(answer.null_count().row(0)):  # Arrow's threads take longer
+        return pd.DataFrame(answer.to_numpy(), data.index, answer.columns)
     answered = answer.to_pandas()
     answered.index = data.index
     return answered
@@ -101,7 +105,7 @@ def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.Dat
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     """Return an array or a sparse matrix whose slices are arrays of numbers or objects. Raises DataError."""
     # An array without dimensions has no rows to slice; with one dimension it is refused for its shape.
-    return SparseRows(data) if is_sparse(data) else np.atleast_1d(plain_array(data))
+    return np.atleast_1d(plain_array(data)) if is_matrix(data) else SparseRows(data)
 
 
 def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
@@ -185,7 +189,7 @@ def _in_batches(
     if resources.memory is None and count <= at_once:
         predictor = loader.predictor(rule)
         rows, batch = read(0, count, predictor.packed.used)
-        with naming_rows(0, count):
+        with RowsNamed(0, count):
             return [(batch, predictor.predict(rows, 0, proba=proba, workers=workers))]
     passes = loader.passes(rule, shape, resources, held)
     step = at_once if resources.memory is None else min(at_once, passes.batch)

@@ -68,7 +68,7 @@ class TreeLoader:
         Raises ConfigError if all trees together take more than `memory`, and FormatError for damaged nodes.
         """
         last, plain = self._last, rule.conformal is None and not rule.quantiles
-        if memory is None and plain and last is not None and last.rule == rule:
+        if memory is None and plain and last is not None and (last.rule is rule or last.rule == rule):
             return last
         resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
         targets = self._leaf_targets(rule, resources)

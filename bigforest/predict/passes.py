@@ -6,7 +6,6 @@ Votes are added in the order of the trees, so that groups and ranges change no b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -81,7 +80,7 @@ class PredictionPasses(NamedTuple):
                 for start, found, batch in batches(begin, end, last):
                     at = start - begin
                     own = None if kept is None else kept.part(at, at + found.rows)
-                    with naming_rows(start, found.rows):
+                    with RowsNamed(start, found.rows):
                         if last:
                             yield batch, predictor.predict(found, start, proba=proba, workers=workers, before=own)
                         else:
@@ -90,13 +89,19 @@ class PredictionPasses(NamedTuple):
                 del predictor
 
 
-@contextmanager
-def naming_rows(start: int, rows: int) -> Iterator[None]:
-    """Name the rows in a DataError of the block."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"rows {start} to {start + rows - 1}: {error}") from error
+class RowsNamed(NamedTuple):
+    """A block whose DataErrors name the rows from `start` on. As a class it takes half the time of a generator."""
+
+    start: int
+    rows: int
+
+    def __enter__(self) -> None:
+        """See the class."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Name the rows in a DataError."""
+        if isinstance(error, DataError):
+            raise DataError(f"rows {self.start} to {self.start + self.rows - 1}: {error}") from error
 
 
 def default_batch(columns: int, limits: Limits) -> int:

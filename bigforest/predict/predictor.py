@@ -280,18 +280,17 @@ class Predictor(NamedTuple):
         for first in starts:
             last = min(first + chunk, rows.rows)
             inputs = router.inputs(rows, first, last)
-            scratch = router.scratch(inputs)
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
-            cast = accumulate.Votes(self.leaf_votes, here)
             if known is not None:
-                accumulate.note_leaves(inputs, roots, self._noted(cast, known), scratch)
-                cast = accumulate.Votes(self.leaf_votes, np.zeros_like(here))  # the votes are counted already
+                noted = self._noted(accumulate.Votes(self.leaf_votes, here), known)
+                accumulate.note_leaves(inputs, roots, noted, router.scratch(inputs))
             if self.grown is not None:
                 assert spread is not None
-                spreading = accumulate.SpreadVotes(cast, self.grown, spread)
-                accumulate.vote_spread(inputs, roots, spreading, scratch)
+                counted = here if known is None else np.zeros_like(here)  # else they are counted already
+                spreading = accumulate.SpreadVotes(accumulate.Votes(self.leaf_votes, counted), self.grown, spread)
+                accumulate.vote_spread(inputs, roots, spreading, router.scratch(inputs))
             elif known is None:
-                accumulate.vote(inputs, roots, cast, scratch)
+                router.vote(inputs, roots, self.leaf_votes, here)
             if predictions is None:
                 continue
             if predictions.value is not None:

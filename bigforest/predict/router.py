@@ -82,10 +82,15 @@ class RowRouter:
             self._scratch, self._scratched = prediction_kernels()[2].new_scratch(inputs), inputs.tiles
         return self._scratch
 
+    def vote(self, inputs: RouteInputs, roots: NDArray[np.uint64], mixed: NDArray[Any], votes: NDArray[Any]) -> None:
+        """Add the ballots of the trees with these roots to votes; mixed, votes: see accumulate.py Votes."""
+        scratch = self.scratch(inputs)
+        prediction_kernels()[0].vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, mixed, votes, *scratch)
+
     def _are_few(self, rows: int) -> bool:
-        """Return whether so few rows descend faster level by level than node by node."""
+        """Return whether so few rows descend faster level by level than node by node. One row always does."""
         least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS
-        return rows * least < self.packed.nodes / self.packed.roots.size
+        return rows == 1 or rows * least < self.packed.nodes / self.packed.roots.size
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
         """Return tiles for this many rows."""
@@ -96,7 +101,8 @@ class RowRouter:
             width = rows.features + 1 if by_rows else rows.features
             tallest = min(_TILE_ROWS, max(tile, _TILE_BYTES // (width * kind.itemsize)))
             count = max(1, -(-rows.rows // (tile if by_level else tallest)))
-            height = tile if by_level else max(1, -(-rows.rows // count))
+            height = max(1, -(-rows.rows // count))
+            height = 1 << (height - 1).bit_length() if by_level else height
             shape = (height, width) if by_rows else (width, height)
             tiles = self._tiles[kind, by_level] = np.empty((count, *shape), kind)
             if by_rows:

@@ -115,9 +115,14 @@ class RowBatch:
     def __init__(self, blocks: Sequence[FeatureBlock]) -> None:
         self._blocks = blocks
         self.rows = len(blocks[0].values)
-        self.features: int = sum([block.values.shape[1] for block in blocks])
-        self._types = {block.dtype for block in blocks}
-        self._in_arrays = not any(isinstance(block.values, pl.DataFrame) for block in blocks)
+        self.features = 0
+        self._types: set[np.dtype[Any]] = set()
+        self._in_arrays, self._has_floats = True, False
+        for block in blocks:  # once: a single row is predicted in about the time of ten such loops
+            self.features += block.values.shape[1]
+            self._types.add(block.dtype)
+            self._in_arrays &= not isinstance(block.values, pl.DataFrame)
+            self._has_floats |= block.dtype.kind == "f"
 
     @classmethod
     def of(cls, columns: Sequence[NDArray[Any]]) -> RowBatch:
@@ -161,7 +166,7 @@ class RowBatch:
         """
         for block in self._blocks:
             block.put(tiles.swapaxes(1, 2) if by_rows else tiles)
-        if "f" not in [dtype.kind for dtype in self._types]:
+        if not self._has_floats:
             return True
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
         whole, last = _tiles_of(self.rows, columns.shape[2])

@@ -107,7 +107,7 @@ class VoteRule:
         """True if predictions depend on the numbers of the rows."""
         return self.vote == "stochastic" or self.ties == "random"
 
-    def decide(self, votes: NDArray[np.float64], numbers: NDArray[np.uint64] | None) -> NDArray[np.int32]:
+    def decide(self, votes: NDArray[np.float64], numbers: NDArray[np.uint64] | None) -> NDArray[np.intp]:
         """Return the class of every row, or REJECTED, from sums of votes [rows, classes].
 
         numbers [rows] are the numbers of the rows, needed if `draws`. Oracle: tests/naive/predict.py decide.
@@ -118,7 +118,7 @@ class VoteRule:
             # The product may round up to the total, which no class would exceed.
             point = np.minimum(self._draws(numbers) * total, np.nextafter(total, 0.0))
             return _first(reached > point[:, None])
-        answer: NDArray[np.int32] = votes.argmax(axis=1).astype(np.int32)
+        answer = votes.argmax(axis=1)
         if self.ties == "lowest":
             return answer
         equal = votes == votes.max(axis=1, keepdims=True)
@@ -152,9 +152,9 @@ def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.fl
     return shares
 
 
-def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:
+def _first(true: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Return the column of the first True of each row."""
-    return true.argmax(axis=1).astype(np.int32)
+    return true.argmax(axis=1)
 
 
 def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:

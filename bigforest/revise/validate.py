@@ -27,7 +27,7 @@ from bigforest.forest.tables import to_frame
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import prediction_shape
 from bigforest.predict.forest import Forest, opened_forest
-from bigforest.predict.passes import naming_rows
+from bigforest.predict.passes import RowsNamed
 from bigforest.predict.predictor import Predictor
 from bigforest.predict.router import RowRouter, chunk_rows
 from bigforest.predict.rows import FeatureMap, RowBatch, check_schema, open_rows
@@ -146,7 +146,7 @@ def measure(
                     truth = known_codes(cells(batch, spec.target.name), spec.target, _WHERE)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
-                    with naming_rows(start, batch.height):
+                    with RowsNamed(start, batch.height):
                         rows = reader.frame(batch, found, passes.used, tally)
                         counts[:, own] += _count_errors(predictor, rows, start, truth, here, resources.workers)
                     start += batch.height
@@ -194,17 +194,14 @@ def _count_in_piece(
     votes: NDArray[np.float64],
 ) -> NDArray[np.int64]:
     """Count as `_count_errors`, for some of the rows."""
-    from bigforest.kernels.predict.accumulate import Votes, vote
-    from bigforest.kernels.predict.route import new_scratch
-
     packed = predictor.packed
     router = RowRouter(packed, predictor.spec)
     inputs = router.inputs(rows, piece.start, piece.stop)
     own, known = votes[piece.start : piece.stop], truth[piece.start : piece.stop]
     numbers = np.arange(first + piece.start, first + piece.stop, dtype=np.uint64)
-    counts, scratch = np.zeros((2, packed.roots.size), np.int64), new_scratch(inputs)
+    counts = np.zeros((2, packed.roots.size), np.int64)
     for tree in range(packed.roots.size):
-        vote(inputs, packed.roots[tree : tree + 1], Votes(predictor.leaf_votes, own), scratch)
+        router.vote(inputs, packed.roots[tree : tree + 1], predictor.leaf_votes, own)
         codes = predictor.rule.decide(own, numbers)
         counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
         counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))

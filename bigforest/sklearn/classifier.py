@@ -267,7 +267,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return of_all
 
     def _set_oob_score_and_attributes(self, codes: Sequence[NDArray[np.intp]]) -> None:
-        found = self._out_of_bag(len(codes[0]), lambda forest: proba_names(forest.spec.target))
+        found = self._out_of_bag(len(codes[0]), lambda forest: [*proba_names(forest.spec.target)])
         votes = [self._of_all_classes(number, own) for number, own in enumerate(found)]
         for own in votes:
             own[np.isnan(own).any(axis=1)] = np.nan  # also of classes that are not in the forest

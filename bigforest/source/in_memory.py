@@ -69,6 +69,8 @@ def masked_cells(array: NDArray[Any]) -> NDArray[np.bool_] | None:
 
 def plain_array(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array of numbers or objects, of any subclass, as a plain one; masked cells become NaN."""
+    if type(array) is np.ndarray:
+        return array
     masked, plain = masked_cells(array), np.asarray(array)
     return plain if masked is None else np.where(masked, np.nan, plain)
 
@@ -93,12 +95,19 @@ def arrow_stream(data: Any) -> Any:
     return None
 
 
+# Types of numpy that have the same values in Polars.
+_PLAIN = {np.dtype(code) for code in "?bhilqBHILQfd"}
+
+
 def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
     """Return the frame of a pandas DataFrame, without its index. Raises DataError for values of mixed types."""
     if not hasattr(frame, "columns"):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
     names = [str(name) for name in frame.columns]
     check_names(names, "the pandas frame")
+    if names and all(dtype in _PLAIN for dtype in frame.dtypes):  # ten times as fast for a single row
+        arrays = [column.to_numpy() for _, column in frame.items()]
+        return pl.DataFrame([pl.Series(*pair, nan_to_null=True) for pair in zip(names, arrays, strict=True)])
     # Polars would make up a name for an empty one.
     numbered = frame.set_axis(range(len(names)), axis=1)
     sparse = {place: dtype.subtype for place, dtype in numbered.dtypes.items() if type(dtype).__name__ == "SparseDtype"}

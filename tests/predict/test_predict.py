@@ -291,7 +291,7 @@ def test_predict__no_rows(forest: Forest) -> None:
 
 
 @pytest.mark.parametrize("nodes", [0, 1 << 40], ids=["by level", "by node"])
-@pytest.mark.parametrize("rows", [1, TILE // 2, TILE // 2 + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
+@pytest.mark.parametrize("rows", [1, 3, TILE // 2, TILE // 2 + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
 def test_predict__any_number_of_rows_threads_and_chunks(
     rows: int, nodes: int, forest: Forest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from polars.testing import assert_frame_equal
 from bigforest.errors import DataError
 from bigforest.source import Source, open_source, spool
 from bigforest.source import source as sources
-from bigforest.source.in_memory import frame_from_numpy
+from bigforest.source.in_memory import frame_from_numpy, frame_in_memory
 from tests.strategies import cuts, frames
 from tests.thorough import examples
 
@@ -106,6 +106,16 @@ class Exporter:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.frame.__arrow_c_stream__(requested_schema)
+
+
+def test_frame_in_memory__plain_columns_of_pandas_are_as_polars_reads_them() -> None:
+    kinds = "?bhilqBHILQfd"
+    frame = pd.DataFrame({f"x{kind}": np.array([0, 1, 1], kind) for kind in kinds})
+    frame.loc[1, ["xf", "xd"]] = np.nan
+    for rows in (frame, frame[:1], frame[:0], frame[["xd"]], frame.iloc[::-1]):
+        found = frame_in_memory(rows)
+        assert found is not None
+        assert_frame_equal(found, pl.from_pandas(rows))
 
 
 @pytest.mark.parametrize("kind", IN_MEMORY)

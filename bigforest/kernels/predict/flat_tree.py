@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.compiler.jit import inlined
 
-# Rows of a tile that goes level by level (route_levels.py).
+# Most rows of a tile that goes level by level (route_levels.py).
 TILE = 512
 # Terms of a block of a direction, and the bit set in the last of them if the next block continues the direction.
 TERMS = 4
@@ -105,7 +105,8 @@ class RouteInputs(NamedTuple):
                 [tiles, used features, rows of a tile] where directions are None, else
                 [tiles, rows of a tile, used features + 1]
     rows        their number
-    by_level    whether they are few beside the nodes, so that going level by level is faster; tiles have TILE rows then
+    by_level    whether they are few beside the nodes, so that going level by level is faster. The rows of a tile are a
+                power of two then, up to TILE
     directions  None where no node is oblique; sets: None where none is on a category
     missing     None where no value is NaN, else True
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.partition import is_up_to
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.predict.flat_tree import MORE, TERMS, RouteInputs, is_listed
+from bigforest.kernels.predict.flat_tree import MORE, TERMS, TILE, RouteInputs, is_listed
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -206,7 +206,7 @@ def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value
 class RouteScratch(NamedTuple):
     """Scratch of one call of a kernel that routes rows.
 
-    numbers  uint32 [5, rows of a tile]
+    numbers  uint32 [5, rows of a tile]; by level [5, TILE]
     value    float64 [rows of a tile]
     """
 
@@ -217,7 +217,7 @@ class RouteScratch(NamedTuple):
 def new_scratch(way: RouteInputs) -> RouteScratch:
     """Return the scratch for RouteInputs."""
     rows = way.tiles.shape[2 if way.directions is None else 1]
-    return RouteScratch(np.empty((5, rows), np.uint32), np.empty(rows))
+    return RouteScratch(np.empty((5, TILE if way.by_level else rows), np.uint32), np.empty(rows))
 
 
 @inlined

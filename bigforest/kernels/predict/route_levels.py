@@ -2,8 +2,8 @@
 
 Rows advance together, each at its own node, so that many independent loads are in flight, and a node can be prefetched
 a level ahead. A row that reached its leaf is dropped from the list without a branch: a branch on data is mispredicted
-at every other step, which costs more than the step. As many trees are walked at once as make up for rows that a tile
-has room for. Where there are more rows beside the nodes, lists of the rows at a node are faster (`route.py`).
+at every other step, which costs more than the step. The fewer rows a tile has, the more trees are walked at once. Where
+there are more rows beside the nodes, lists of the rows at a node are faster (`route.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from bigforest.kernels.predict.flat_tree import TILE, is_listed
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
-# TILE is 1 << _TILE_SHIFT.
-_TILE_SHIFT = np.uint64(9)
 
 
 class TreeLanes(NamedTuple):
@@ -27,7 +25,7 @@ class TreeLanes(NamedTuple):
 
     trees  uint64, their number
     mask   uint64
-    shift  uint64
+    shift  uint64; a tile has 1 << shift rows
     """
 
     trees: np.uint64
@@ -36,22 +34,22 @@ class TreeLanes(NamedTuple):
 
 
 @inlined
-def lanes_of(rows):
-    """Return the TreeLanes of so few rows: as many trees at once as fill the rows of a tile."""
+def lanes_of(height):
+    """Return the TreeLanes of tiles with this many rows: TILE items at once."""
     shift = _ZERO
-    while shift < _TILE_SHIFT and _ONE << shift < np.uint64(rows):
+    while _ONE << shift < np.uint64(height):
         shift += _ONE
-    return TreeLanes(_ONE << (_TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
+    return TreeLanes(np.uint64(TILE) >> shift, (_ONE << shift) - _ONE, shift)
 
 
 @inlined
-def _axis_goes_left(tile, layout, missing, node, row):
+def _axis_goes_left(tile, layout, missing, shift, node, row):
     """Return whether a row goes left at an axis node.
 
     missing None, where no value is NaN, is compiled separately: complete tables do not pay for the check.
     """
     link = np.uint64(layout.links[node + node + _ONE])
-    value = tile[row + ((link >> layout.shift) << _TILE_SHIFT)]
+    value = tile[row + ((link >> layout.shift) << shift)]
     threshold = layout.thresholds[node + node]
     if missing is None:
         return value <= threshold
@@ -60,13 +58,13 @@ def _axis_goes_left(tile, layout, missing, node, row):
 
 
 @inlined
-def _goes_left(tile, layout, sets, missing, node, row):
-    """Return whether a row of a flat tile goes left at an inner node that is not oblique.
+def _goes_left(tile, layout, sets, missing, shift, node, row):
+    """Return whether a row of a flat tile goes left at an inner node that is not oblique; shift is that of TreeLanes.
 
     sets None, where no node is on a category, is a separate compilation.
     """
     if sets is None:
-        return _axis_goes_left(tile, layout, missing, node, row)
+        return _axis_goes_left(tile, layout, missing, shift, node, row)
     else:  # noqa: RET505, only this form is dropped when sets is None
         link = np.uint64(layout.links[node + node + _ONE])
         column = link >> layout.shift
@@ -74,7 +72,7 @@ def _goes_left(tile, layout, sets, missing, node, row):
         category = np.uint64(column >= sets.features)
         number = np.uint64(layout.links[node + node]) & (_ZERO - category)
         mask = sets.mask[number]
-        value = tile[row + ((column - (sets.features & (_ZERO - category))) << _TILE_SHIFT)]
+        value = tile[row + ((column - (sets.features & (_ZERO - category))) << shift)]
         code = np.uint64(np.int64(value if category else tile.dtype.type(0)))
         listed = (mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))
         if mask | (category ^ _ONE) == _ZERO:
@@ -87,12 +85,13 @@ def _goes_left(tile, layout, sets, missing, node, row):
 
 
 @inlined
-def step(tile, layout, sets, missing, place, item, row):
-    """Move one row of the flat `tile` one level down from the node place[item]; False if that node is a leaf."""
+def step(tile, way, lanes, place, item):
+    """Move one item on the flat `tile` one level down from the node place[item]; False if that node is a leaf."""
+    layout = way.layout
     node = np.uint64(place[item])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
-    left = _goes_left(tile, layout, sets, missing, node, row)
+    left = _goes_left(tile, layout, way.sets, way.missing, lanes.shift, node, item & lanes.mask)
     child = node + _ONE if left else node + (link & (layout.default - _ONE))
     prefetch(layout.links, child + child)
     place[item] = child
@@ -112,7 +111,7 @@ def descend_levels(tile, way, lanes, listed, scratch):
         for i in range(going):
             item = np.uint64(active[np.uint64(i)])
             active[kept] = item
-            kept += np.uint64(step(tile, way.layout, way.sets, way.missing, place, item, item & lanes.mask))
+            kept += np.uint64(step(tile, way, lanes, place, item))
         going = kept
 
 
@@ -120,14 +119,15 @@ def descend_levels(tile, way, lanes, listed, scratch):
 def route_levels(way, roots, arrive, state, scratch):
     """Route all rows of RouteInputs by_level, as `route`."""
     active, place = scratch.numbers[0], scratch.numbers[1]
-    lanes, trees = lanes_of(way.rows), np.uint64(roots.size)
-    tiles = (np.uint64(way.rows) + np.uint64(TILE) - _ONE) // np.uint64(TILE)
+    height, trees = np.uint64(way.tiles.shape[2]), np.uint64(roots.size)
+    lanes = lanes_of(height)
+    tiles = (np.uint64(way.rows) + height - _ONE) // height
     for t in range(_ZERO, trees, lanes.trees):
         tree = np.uint64(t)
         for n in range(tiles):
             number = np.uint64(n)
-            first = number * np.uint64(TILE)
-            rows = min(np.uint64(TILE), np.uint64(way.rows) - first)
+            first = number * height
+            rows = min(height, np.uint64(way.rows) - first)
             listed = _ZERO
             for k in range(min(lanes.trees, trees - tree)):
                 lane = np.uint64(k)
