@@ -96,14 +96,12 @@ class Cluster:
                 if wrong:
                     raise ClusterError(
                         f"the worker {address} cannot use the folder {folder} ({wrong}); give as {api(option)} a "
-                        "folder on "
-                        "a disk that all machines share under the same path"
+                        "folder on a disk that all machines share under the same path"
                     )
             if len(list(here.glob(f"{answer}-*"))) < len(found):
                 raise ClusterError(
                     f"what workers write to {folder} is not visible here; give as {api(option)} a folder on a disk "
-                    "that "
-                    "all machines share under the same path"
+                    "that all machines share under the same path"
                 )
 
     def on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:

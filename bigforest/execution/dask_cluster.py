@@ -222,9 +222,8 @@ class _Tasks:
         if isinstance(error, KilledWorker):
             found = ClusterError(
                 f"the task {name} has lost {error.allowed_failures + 1} workers, the last of them "
-                f"{error.last_worker.address}; look for the reason in its log (often too little memory): "
-                f"lower {api('memory')}, "
-                "or give the workers more"
+                f"{error.last_worker.address}; look for the reason in its log (often too little memory): lower "
+                f"{api('memory')}, or give the workers more"
             )
         else:
             found = ClusterError(f"the task {name} failed {_RETRIES + 1} times ({type(error).__name__}: {error})")

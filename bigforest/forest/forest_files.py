@@ -347,8 +347,8 @@ class ForestFiles:
         """The out-of-bag report. Raises ConfigError without one (`has_oob`), and FormatError."""
         if not self.config.bootstrap:
             raise ConfigError(
-                "the forest was grown without bootstrap, so no row is out of bag; "
-                f"evaluate it on a test set, or train with {api('bootstrap')}"
+                "the forest was grown without bootstrap, so no row is out of bag; evaluate it on a test set, or train "
+                f"with {api('bootstrap')}"
             )
         if self.origin and self.origin.merged:
             raise ConfigError(

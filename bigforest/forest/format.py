@@ -245,9 +245,8 @@ FILES: dict[str, tuple[Column, ...]] = {
             "mse",
             pa.float64(),
             "weighted mean squared error, without a boosted stage; null while `rows` is 0. With the impurity poisson "
-            "the column is "
-            f"`{POISSON}`, the weighted mean Poisson deviance, for which predictions below 2**-52 times the largest "
-            "target count as that",
+            f"the column is `{POISSON}`, the weighted mean Poisson deviance, for which predictions below 2**-52 times "
+            "the largest target count as that",
             null=True,
         ),
         _REACHED,

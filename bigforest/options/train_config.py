@@ -397,8 +397,7 @@ def _check_bag(config: TrainOptions) -> None:
     if config.sample_fraction > 1.0 and not config.replace:
         raise ConfigError(
             f"{api('sample_fraction')} {config.sample_fraction} draws rows more than once, which needs "
-            f"{api('replace')}; make it at most "
-            "1, or draw with replacement"
+            f"{api('replace')}; make it at most 1, or draw with replacement"
         )
 
 
@@ -413,8 +412,7 @@ def _check_calibration(config: TrainOptions) -> None:
     if config.boosts:
         raise ConfigError(
             f"{api('calibration')} does not support {api('sampling')} {config.sampling!r}, which draws by the errors "
-            "of all rows; "
-            f"drop {api('calibration')}, or use another sampling"
+            f"of all rows; drop {api('calibration')}, or use another sampling"
         )
     if config.stop_oob is not None:
         raise ConfigError(f"{api('stop_oob')} uses the rows that {api('calibration')} holds out; drop one of them")

@@ -117,9 +117,8 @@ def weights_of(given: Any) -> ClassWeight:
     for label, weight in pairs:
         if not is_number(weight) or not 0.0 < weight <= sys.float_info.max:
             raise ConfigError(
-                f"{api('class_weight')} must be above 0 and finite, not {weight!r} of {label!r}; to leave a class "
-                "out, drop its "
-                "rows"
+                f"{api('class_weight')} must be above 0 and finite, not {weight!r} of {label!r}; to leave a class out, "
+                "drop its rows"
             )
     return tuple((label, float(weight)) for label, weight in pairs) or None
 

@@ -291,6 +291,5 @@ def check_category(name: str, dtype: pl.DataType) -> None:
     if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype == pl.Date):
         raise DataError(
             f"{api('coverage_by')}: column {name!r} is {dtype}, and must have categories: text, booleans, whole "
-            "numbers or "
-            "dates; cut numbers into ranges first"
+            "numbers or dates; cut numbers into ranges first"
         )

@@ -189,8 +189,7 @@ def _column(files: ForestFiles, by: Any) -> pl.Series:
     if len(column) != rows:
         raise DataError(
             f"{api('coverage_by')}: column {column.name!r} has {counted(len(column), 'row')}, and the forest was "
-            "trained on "
-            f"{rows:,}; give that table's column"
+            f"trained on {rows:,}; give that table's column"
         )
     check_category(column.name, column.dtype)
     return column
@@ -200,9 +199,8 @@ def _given_column(by: Any) -> pl.Series:
     name = getattr(by, "name", None)
     if not isinstance(name, str) or not name:
         raise ConfigError(
-            f"{api('coverage_by')} must be the name of a column, or that column of the training table as a Series "
-            "with a "
-            f"name, not {type(by).__name__}"
+            f"{api('coverage_by')} must be the name of a column, or that column of the training table as a Series with "
+            f"a name, not {type(by).__name__}"
         )
     return by if isinstance(by, pl.Series) else pl.Series(name, by)
 

@@ -326,8 +326,8 @@ def _error(forest: Forest) -> str:
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
         sure = (
-            f", standard error {page.known_number(spread, 2)}, 95% interval "
-            f"{page.known_number(low)} to {page.known_number(high)}"
+            f", standard error {page.known_number(spread, 2)}, 95% interval {page.known_number(low)} to "
+            f"{page.known_number(high)}"
         )
     return f"The out-of-bag {forest.oob.measure} is {page.known_number(error)} on {counted(last['rows'], 'row')}{sure}."
 

@@ -79,6 +79,5 @@ def check_rows(rows: int, config: TrainConfig) -> None:
         most = math.isqrt(math.isqrt((_MAX_SUM - 1) // rows - 1))
         raise ConfigError(
             f"the weights of arc-x4 on {rows} rows are exact for at most {most} trees, and {api('trees')} is "
-            f"{config.trees}; "
-            "ask for fewer trees"
+            f"{config.trees}; ask for fewer trees"
         )
