@@ -51,9 +51,9 @@ _DEFAULT_THRESHOLD = 128
 class ImageConfig:
     """Options of a conversion; see `bigforest.images_to_features`. Raises ConfigError.
 
-    size       rows and columns, "20x20" being read as (20, 20); None for the images' own.
-    threshold  128 where neighbours were requested without one.
-    ink        where it was not given, the threshold, or 1 if there is none.
+    size       rows and columns; "20x20" becomes (20, 20); None for the size of the images.
+    threshold  if not given, 128 with neighbours, else None.
+    ink        if not given, the threshold, or 1 without one.
     """
 
     features: str = "pixels"
@@ -106,9 +106,9 @@ class ImageFeatures:
     features  columns of features.
     size      rows and columns of pixels of the canvas.
     labelled  whether the table has the column target.
-    shrunk    images that had to be scaled down to fit.
+    shrunk    number of images that were scaled down to fit.
     skipped   images left out because they are damaged.
-    damaged   names of the first 1,000 of these, and the fault of each.
+    damaged   names of the first 1,000 damaged images, each with its fault.
 
     Examples
     --------
@@ -228,7 +228,7 @@ def images_to_features(
 
 
 def open_images(source: Any, *, labels: Any, column: str | None, target: str | None, scratch: Path) -> ImageSet:
-    """Open the images that a user passes; arguments and errors as in `bigforest.images_to_features`."""
+    """Open the images of `bigforest.images_to_features`, which documents arguments and errors."""
     if isinstance(source, str | Path):
         path = Path(source)
         if path.is_dir() and not _has_tables(path):
@@ -324,7 +324,7 @@ class _Conversion:
         return feature_values(np.concatenate(fitted), config.features, config.stride, config.threshold)
 
     def _table(self, chunk: Chunk) -> pa.Table:
-        """Return the rows of a chunk: image where wanted, the features, target where there are labels."""
+        """Return the rows of a chunk: the image if requested, the features, and the target if images have labels."""
         import pyarrow as pa
 
         from bigforest.columns.arrow_arrays import arrow_array

@@ -32,8 +32,8 @@ def check_pillow() -> None:
 def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     """Decode the first frame of an image to grey values, uint8 [rows, columns], turned upright as its EXIF data says.
 
-    Colours are weighed as in ITU-R BT.601, transparency is ignored, of 16 bits the upper 8 are taken. Raises
-    DamagedImage for everything that is not such an image.
+    Colours are weighed as in ITU-R BT.601, transparency is ignored, and 16 bits are cut to the upper 8. Raises
+    DamagedImage for other files.
     """
     from PIL import Image, ImageOps
 
@@ -50,7 +50,7 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
                 return _grey(upright)
     except (DamagedImage, MemoryError):
         raise
-    except Exception as error:  # the decoders raise whatever they trip over on bytes from anywhere
+    except Exception as error:  # decoders raise any error for damaged bytes
         detail = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DamagedImage(f"it cannot be decoded ({detail})") from error
 

@@ -1,4 +1,4 @@
-"""The feature sets of Ho, Random Decision Forests, ICDAR 1995: pixels (f1), and directional neighbours with them (f2).
+"""Feature sets of Ho, Random Decision Forests, ICDAR 1995: pixels (f1), and pixels with directional neighbours (f2).
 
 Oracle: tests/naive/images.py.
 """
@@ -16,11 +16,11 @@ RUN = 4
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Neighbour features of one direction: one of RUN pairs of set pixels, side by side, is there.
+    """Neighbour features of one direction: True if both pixels are set in one of RUN pairs, which lie side by side.
 
-    pair    from the first pixel of a pair to the second, in rows and columns.
-    run     from one pair to the next.
-    paper   every how many rows and columns the paper takes the feature.
+    pair    offset from the first pixel of a pair to the second, in rows and columns.
+    run     offset from one pair to the next.
+    paper   steps in rows and columns at which the paper takes the feature.
     """
 
     letter: str
@@ -38,7 +38,7 @@ class Neighbour:
         return ranges[0], ranges[1]
 
 
-# The paper says 852 features for 20 x 20 pixels; these are the regular steps that give them.
+# The paper has 852 features for 20 x 20 pixels, which follow from these steps.
 DIRECTIONS = (
     Neighbour("h", (0, 2), (1, 0), (2, 1)),
     Neighbour("v", (2, 0), (0, 1), (1, 2)),
@@ -51,7 +51,7 @@ SMALLEST = RUN + 2
 
 
 def feature_names(size: tuple[int, int], features: str, stride: str) -> list[str]:
-    """p_<row>_<column> of every pixel; with features "neighbours" then h_, v_, n_ and s_ of every place of each."""
+    """Return p_<row>_<column> for each pixel and, with features "neighbours", h_, v_, n_ and s_ for each place."""
     grids = [("p", (range(size[0]), range(size[1])))]
     if features == "neighbours":
         grids += [(direction.letter, direction.grid(size, stride)) for direction in DIRECTIONS]

@@ -1,4 +1,4 @@
-"""Images of any shape onto a canvas of one size. Oracle: tests/naive/images.py."""
+"""Fitting images of any shape to a canvas of one size. Oracle: tests/naive/images.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
 
     images  uint8 [images, rows, columns].
     size    rows and columns of the canvas.
-    crop    take only the smallest box that holds all pixels of at least `ink`, of which a blank image has none.
-    returns uint8 [images, *size], and how many had to be scaled down to fit: by one factor for both sides, averaging
-            over areas. What is left over goes half to each side, an odd row or column below or to the right.
+    crop    cut each image to the smallest box with all pixels of at least `ink`; a blank image has no such box.
+
+    Returns uint8 [images, *size], and the number of images that were scaled down, by one factor for both sides and
+    averaging over areas. Margins are equal on both sides; an odd row or column is below or to the right.
     """
     if not crop and images.shape[1:] == size:
         return images, 0
@@ -53,9 +54,9 @@ def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.
 
 
 def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
-    """Sums of the values of each line over `new` stretches of equal length, times `new`: int64 [lines, new].
+    """Return the sums of each line over `new` stretches of equal length, times `new`, int64 [lines, new].
 
-    What lies on the edge of two stretches counts for each with its share.
+    A value on the edge of two stretches counts for each with its share.
     """
     old = lines.shape[1]
     whole, part = np.divmod(np.arange(new + 1) * old, new)
@@ -66,7 +67,7 @@ def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
 
 
 def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """First row, one past the last, first column, one past the last of the ink of each image: int64 [images, 4]."""
+    """Return the box of the ink of each image, int64 [images, 4]: first row, row past the last, the same of columns."""
     boxes = np.zeros((len(ink), 4), dtype=np.int64)
     for axis, at in ((2, 0), (1, 2)):
         some = np.asarray(ink.any(axis=axis))

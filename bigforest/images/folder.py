@@ -15,15 +15,15 @@ from bigforest.errors import DataError
 from bigforest.images.decode import SUFFIXES, check_pillow, decode_image
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, runs
 
-# Name, label, and a function that gives the image or raises DamagedImage.
+# Name, label, and a function that returns the image or raises DamagedImage.
 Entry = tuple[str, object, Callable[[], NDArray[np.uint8]]]
 
 
 def folder_images(folder: Path) -> ImageSet:
-    """PNG, JPEG and TIFF files below `folder`, sorted by class and then by path; the class is the subfolder's name.
+    """Return the PNG, JPEG and TIFF files below `folder`, sorted by class, the name of the subfolder, and then by path.
 
-    Files directly in the folder have no class, and then there must be no subfolders with images. Hidden files and
-    those of other kinds are passed over; links to folders are not followed. Raises DataError when there is no image.
+    Files directly in the folder have no class; then subfolders may have no images. Hidden files and other kinds of
+    files are skipped; links to folders are not followed. Raises DataError if there is no image.
     """
     check_pillow()
     classes = sorted(
@@ -53,7 +53,7 @@ def folder_images(folder: Path) -> ImageSet:
 
 
 def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixels: int) -> Iterator[Chunk]:
-    """Chunks of images that come one by one; `label` is the type of their labels, None where they have none."""
+    """Yield chunks of images that come one by one; label: type of their labels, None without labels."""
     images: list[NDArray[np.uint8]] = []
     names: list[str] = []
     labels: list[object] = []

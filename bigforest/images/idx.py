@@ -1,4 +1,4 @@
-"""Images in the IDX format of the MNIST digits, plain or compressed with gzip.
+"""Reader of the IDX format of the MNIST digits, plain or compressed with gzip.
 
 Two zero bytes, the type of a value (8 for unsigned bytes), the number of dimensions, each dimension as a big-endian
 uint32, then the values. Images have three dimensions (images, rows, columns), labels one.
@@ -27,12 +27,12 @@ _WHAT = {IMAGES: "images", LABELS: "labels"}
 _UNSIGNED_BYTE = 8
 _GZIP = b"\x1f\x8b"
 
-# Deflate cannot compress better, so a header that promises more than this is refused before anything is unpacked.
+# Deflate cannot compress better, so a header of a larger size is refused before anything is unpacked.
 _MOST_COMPRESSION = 1032
 
 
 class Idx(NamedTuple):
-    """An open IDX file, at its first value; shape is what its header promises."""
+    """An open IDX file at its first value, and the shape in its header."""
 
     path: Path
     stream: IO[bytes]
@@ -40,10 +40,10 @@ class Idx(NamedTuple):
 
 
 def idx_images(path: Path, labels: Path | None) -> ImageSet:
-    """Images in the IDX file `path`, with the labels in the IDX file `labels` if there are any.
+    """Return the images in the IDX file `path`, with the labels in the IDX file `labels`, if any.
 
-    Raises DataError when a header is wrong or the two files do not fit; reading them, when one is damaged, because
-    then no image after that place can be found.
+    Raises DataError if a header is wrong or the two files do not fit. Reading raises it for a damaged file, in which
+    no later image can be found.
     """
     with _open(path, IMAGES) as images:
         shape = images.shape

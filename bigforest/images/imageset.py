@@ -1,4 +1,4 @@
-"""Set of grey images, read in order in chunks of bounded size."""
+"""Sets of grey images, read in order in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import DataError
 
-# Larger images are refused before they are decoded: a file of a few kilobytes may claim to hold any number of pixels.
+# Larger images are refused before they are decoded: a small file may claim any number of pixels.
 MAX_PIXELS = 1 << 26
 
 # Images of a chunk, however small they are: their labels and names take memory too.
@@ -27,11 +27,10 @@ class DamagedImage(DataError):
 class Chunk(NamedTuple):
     """Consecutive images.
 
-    images   sound images in order, each array uint8 [images, rows, columns] holding those of one shape that follow
-             each other.
+    images   sound images in order, uint8 [images, rows, columns]; one array for consecutive images of one shape.
     names    of the sound images: number in the set from 0, or path below the folder.
     labels   of the sound images; None in a set without labels.
-    damaged  name of each other image and what is wrong with it.
+    damaged  name of each other image, and its fault.
     """
 
     images: list[NDArray[np.uint8]]
@@ -47,7 +46,7 @@ class ImageSet:
     name      for messages.
     count     number of images, sound or not.
     labelled  whether chunks have labels.
-    chunks    given a number of images and one of pixels, yields chunks that exceed neither by more than an image.
+    chunks    function of a number of images and one of pixels; yields chunks within both, except for their last image.
     """
 
     name: str
@@ -70,12 +69,13 @@ def check_shape(rows: int, columns: int) -> None:
 
 
 def grey_levels(pixels: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Grey images of an array of images, and which of them are sound.
+    """Convert an array of images to grey images, and find the sound ones.
 
     pixels  [images, rows, columns] or [images, rows, columns, 1, 3 or 4 channels]: whole numbers from 0 to 255,
             or booleans, which become 0 and 255. A fourth channel is ignored.
-    returns uint8 [images, rows, columns]; bool [images], false where a pixel is none of these. Colours are weighed
-            as in ITU-R BT.601.
+
+    Returns uint8 [images, rows, columns] and bool [images], False for an image with other pixels. Colours are weighed
+    as in ITU-R BT.601.
     """
     if pixels.dtype == np.bool_:
         pixels = pixels.view(np.uint8) * np.uint8(255)

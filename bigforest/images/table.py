@@ -19,19 +19,19 @@ from bigforest.images.folder import Entry, decoded
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape, grey_levels
 from bigforest.source import Source
 
-# Encoded images are read this many at a time, because how large they are is not known before.
+# Encoded images are read this many at a time, because their sizes are not known before.
 ENCODED_ROWS = 256
 
 
 def table_images(source: Source, column: str | None, target: str | None) -> ImageSet:
-    """Images in a table.
+    """Return the images in a table.
 
     column  the column of images: binary (encoded images), a struct with a binary field `bytes` (as Hugging Face
             writes them), or arrays of whole numbers from 0 to 255 or booleans. An array has shape (rows, columns),
-            (rows, columns, channels) or, for square images, (pixels,). None for the one column of such a type.
-    target  the column of labels; None for the one with a usual name, if there is one.
+            (rows, columns, channels) or, for square images, (pixels,). None for the only column of these types.
+    target  the column of labels; None for a column with a usual name, if any.
 
-    Raises DataError when there are no such columns.
+    Raises DataError if there is no such column.
     """
     column = _image_column(source, column)
     if target is not None:
@@ -50,7 +50,10 @@ def table_images(source: Source, column: str | None, target: str | None) -> Imag
 
 
 def array_images(images: Any, labels: Any) -> ImageSet:
-    """Images in a numpy array [images, rows, columns] or with channels after; `labels` [images] or None."""
+    """Return the images of a numpy array [images, rows, columns] or [images, rows, columns, channels].
+
+    labels  [images], or None.
+    """
     where = "the array of images"
     if images.ndim not in (3, 4) or images.dtype.kind not in "biuf":
         shape = "(images, rows, columns) or (images, rows, columns, channels)"
@@ -156,7 +159,7 @@ def _array_chunks(source: Source, column: str, target: str | None, most: int, pi
         rows = there.arg_true().to_numpy().astype(np.int64)
         labels = None if target is None else text_of_categories(cells(batch, target))
         damaged = [(str(start + place), why) for place, why in wrong]
-        # Missing pixels make an array of whole numbers one of floats with NaN.
+        # With missing pixels, whole numbers become floats with NaN.
         part = images.to_numpy().reshape(len(rows), *shape)
         yield _array_chunk(part, start + rows, labels, damaged, start)
         start += batch.height
@@ -191,7 +194,7 @@ def _check_array(where: str, shape: tuple[int, ...]) -> None:
 
 
 def _list_width(source: Source, column: str) -> int:
-    """Pixels of the first image of a column of lists."""
+    """Return the number of pixels of the first image of a column of lists."""
     for batch in source.batches([column], ENCODED_ROWS):
         lengths = cells(batch, column).list.len().drop_nulls()
         if len(lengths):

@@ -15,7 +15,7 @@ class Limits:
     Encoding (encode/):
 
     slice_rows      rows of a column that are read at a time.
-    cells_per_read  columns of few rows are read together, up to this many cells, because each read has its price.
+    cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost.
     presort_rows    rows of a column that are presorted at once; row numbers within them have 32 bits.
     levels_waiting  levels of a category that wait until they are made one list, at least.
 
@@ -24,7 +24,7 @@ class Limits:
     group_bytes      bytes of trees that go over the rows together, at most;
     group_row_bytes  or this many for each row of the table, if that is more: growing took memory in proportion to rows.
 
-    Prediction and explanations (forest/load/, explain/):
+    Prediction and explanations (predict/, explain/):
 
     batch_rows     rows that are read at a time.
     explain_bytes  bytes of trees that a task explains together.

@@ -21,7 +21,7 @@ from bigforest.planning.sizes import megabytes
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
 # 140 MB after training on a small table. Compiling them takes up to 350 MB once more, which is no part of a budget.
 BASE_BYTES = 200_000_000
-# Of mallopt(3): M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and what they are set to.
+# Parameters of mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and their values.
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 _KEPT = 16 << 20
@@ -62,7 +62,7 @@ class Shape:
     classes  classes of the target.
     sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
     bits     whether all values are known to be 0 or 1, except for features of a single value.
-    extras   what needs more memory than numbers and classes do, as far as it is known.
+    extras   further traits of the table that need memory, as far as they are known.
     """
 
     rows: int

@@ -76,7 +76,7 @@ class Pictures:
         return sorted({*object.__dir__(self)} - self._INTERNAL)
 
     def error(self) -> Any:
-        """Out-of-bag error against the number of trees, with a band of two standard errors.
+        """Plot the out-of-bag error against the number of trees, with a band of two standard errors.
 
         Examples
         --------
@@ -99,7 +99,7 @@ class Pictures:
         return rounds_chart(self.forest)
 
     def confusion(self) -> Any:
-        """Out-of-bag rows by true and predicted class.
+        """Plot out-of-bag rows by true and predicted class.
 
         Examples
         --------
@@ -109,7 +109,7 @@ class Pictures:
         return confusion_chart(self.forest)
 
     def reliability(self) -> Any:
-        """Out-of-bag probabilities against the shares of rows of the class.
+        """Plot out-of-bag probabilities against the shares of rows of the class.
 
         Examples
         --------
@@ -119,7 +119,7 @@ class Pictures:
         return reliability_chart(self.forest)
 
     def roc(self) -> Any:
-        """ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest.
+        """Plot the ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest.
 
         Examples
         --------
@@ -129,7 +129,7 @@ class Pictures:
         return roc_chart(self.forest)
 
     def precision_recall(self) -> Any:
-        """Precision against recall of the out-of-bag rows, classes as in `roc`.
+        """Plot precision against recall of the out-of-bag rows, classes as in `roc`.
 
         Examples
         --------
@@ -139,7 +139,7 @@ class Pictures:
         return precision_recall_chart(self.forest)
 
     def rejection(self) -> Any:
-        """Error of the predicted out-of-bag rows against their share, with the least certain rejected.
+        """Plot the error of the predicted out-of-bag rows against their share, with the least certain rejected.
 
         Examples
         --------
@@ -151,7 +151,7 @@ class Pictures:
         return rejection_chart(self.forest)
 
     def importance(self) -> Any:
-        """The most important features by the decrease of impurity, with two standard errors over the trees.
+        """Plot the most important features by the decrease of impurity, with two standard errors over the trees.
 
         Examples
         --------
@@ -160,7 +160,7 @@ class Pictures:
         return self._importance("importance", None)
 
     def unbiased(self, data: Any) -> Any:
-        """The most important features by the decrease of impurity in out-of-bag rows (MDI-oob).
+        """Plot the most important features by the decrease of impurity in out-of-bag rows (MDI-oob).
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ class Pictures:
         return self._importance("unbiased", data)
 
     def permutation(self, data: Any) -> Any:
-        """The most important features by permuting them among out-of-bag rows.
+        """Plot the most important features by permuting them among out-of-bag rows.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class Pictures:
         return self._importance("permutation", data)
 
     def dependence(self, data: Any, features: Sequence[str] | None = None) -> Any:
-        """Partial dependence on features, over a sample of rows.
+        """Plot the partial dependence on features, over a sample of rows.
 
         Parameters
         ----------
@@ -212,7 +212,7 @@ class Pictures:
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
-        """Contributions of features to the prediction of a row.
+        """Plot the contributions of features to the prediction of a row.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class Pictures:
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row, scale_of(self.forest))
 
     def swarm(self, data: Any, label: Any = None) -> Any:
-        """Contributions of features to the predictions of rows, at most 1,000 of them.
+        """Plot the contributions of features to the predictions of rows, at most 1,000 of them.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class Pictures:
         return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
 
     def depth(self) -> Any:
-        """Leaves by level, and the depth of the trees.
+        """Plot leaves by level, and the depth of the trees.
 
         Examples
         --------
@@ -262,7 +262,7 @@ class Pictures:
         return depth_chart(self.forest)
 
     def leaves(self) -> Any:
-        """Leaves by their number of rows.
+        """Plot leaves by their number of rows.
 
         Examples
         --------
@@ -271,7 +271,7 @@ class Pictures:
         return leaves_chart(self.forest)
 
     def tree(self, number: int = 0, depth: int = DEPTH) -> Any:
-        """The upper levels of a tree: conditions, classes and rows.
+        """Plot the upper levels of a tree: conditions, classes and rows.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class Pictures:
         return tree_chart(self.forest, number, depth)
 
     def time(self) -> Any:
-        """Seconds of each stage of the run.
+        """Plot the seconds of each stage of the run.
 
         Examples
         --------
@@ -300,7 +300,7 @@ class Pictures:
         return time_chart(self.forest)
 
     def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
-        """Mean prediction over the values of two features, and a sample of the rows.
+        """Plot the mean prediction over the values of two features, and a sample of the rows.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ class Pictures:
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
-        """Interactions of pairs of features, over at most 100 rows.
+        """Plot the interactions of pairs of features, over at most 100 rows.
 
         Exact, and so slow for large forests: `plan_explanation` with the part `interactions` says how long it takes.
 
@@ -352,7 +352,7 @@ class Pictures:
         return interactions_chart(found["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
-        """Rows as points; rows with large RF-GAP proximities are close to each other.
+        """Plot rows as points; rows with large RF-GAP proximities are close to each other.
 
         Parameters
         ----------

@@ -321,7 +321,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def write_durably(path: Path) -> Iterator[Path]:
-    """Like `write_atomically`, but the content is on the disk before the file gets its name.
+    """Do `write_atomically`, with the content on the disk before the file gets its name.
 
     The name is durable when the folder has been synced.
     """

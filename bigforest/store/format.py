@@ -65,7 +65,7 @@ CHECKSUMS = "checksums.bin"
 
 CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
 VALUE_TYPE = np.dtype("<f8")
-# Of a class, and of a whole number of a regression.
+# Types of a target: a class, or the whole number of a regression.
 TARGET_TYPES: dict[Task, np.dtype[Any]] = {"classification": np.dtype("<u2"), "regression": np.dtype("<i8")}
 WEIGHT_TYPES: dict[bool, np.dtype[Any]] = {False: np.dtype("<u2"), True: np.dtype("<u8")}
 ROW_NUMBER_TYPE = np.dtype("<u8")

@@ -131,7 +131,7 @@ class LevelsFile:
             self._writer.write_table(table)
 
     def close(self) -> Path | None:
-        """Finish the file; its path, None if nothing was added."""
+        """Finish the file and return its path; None if nothing was added."""
         if self._writer is None:
             return None
         self._writer.close()

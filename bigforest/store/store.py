@@ -370,7 +370,7 @@ class Store:
         return Dictionaries(self._offsets, self._low, self._high)
 
     def feature_codes(self, feature: int, blocks: range | None = None) -> NDArray[Any]:
-        """Codes of one feature: ranks of its values, or of a category the numbers of its levels.
+        """Return the codes of one feature: ranks of its values, or of a category the numbers of its levels.
 
         Parameters
         ----------
@@ -394,7 +394,7 @@ class Store:
         return matrices[spec.width][spec.slot]
 
     def low(self, feature: int) -> NDArray[np.float64]:
-        """Smallest value of each code of a feature.
+        """Return the smallest value of each code of a feature.
 
         Parameters
         ----------
@@ -414,7 +414,7 @@ class Store:
         return self._low[self._offsets[feature] : self._offsets[feature + 1]]
 
     def high(self, feature: int) -> NDArray[np.float64]:
-        """Largest value of each code of a feature; the same as `low` without max_bins.
+        """Return the largest value of each code of a feature; the same as `low` without max_bins.
 
         Parameters
         ----------
@@ -468,7 +468,7 @@ class Store:
         return values
 
     def counts(self, feature: int) -> NDArray[np.int64]:
-        """Number of rows of each code of a feature.
+        """Count the rows of each code of a feature.
 
         Parameters
         ----------

@@ -112,7 +112,7 @@ def write_range(wanted: FileRange) -> None:
     """Task: write a range of a file that is there.
 
     Another worker may write the range too, if this one is slow or was taken for dead. Then the pieces are removed, and
-    this worker must not touch the file any more: its readers would find that its time has changed. So a piece is opened
+    this worker must not touch the file any more: its readers would find its time changed. So a piece is opened
     anew for every read, which asks the file server; a check for existence may be answered from a cache. A write that is
     already on its way to the server puts the same bytes in the same place.
     """
@@ -273,7 +273,8 @@ class StoreWriter:
     still in the page cache. So no codes wait in memory for a slow column before them.
 
     parts   where they are written; in the folder of the store unless given.
-    shared  whether others, who see the folder, may copy what is appended: `ranges` says what, and `written` takes note.
+    shared  whether other processes copy the parts, in a folder that they see: `ranges` lists the copies, and `written`
+            notes that one is made.
     """
 
     def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:

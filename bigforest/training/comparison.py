@@ -106,7 +106,7 @@ class ComparisonState:
 
     @classmethod
     def read(cls, folder: Path) -> ComparisonState:
-        """Inverse of `write`. Raises FormatError when the file is missing, damaged or of another version."""
+        """Invert `write`. Raises FormatError when the file is missing, damaged or of another version."""
         return STATE_FORMAT.read(folder / FILE, cls._of)
 
     @classmethod
@@ -210,7 +210,7 @@ class Comparison:
         return facts_table("Comparison", self.facts()) + rows_table([n.replace("_", " ") for n in shown.columns], rows)
 
     def facts(self) -> dict[str, str]:
-        """Facts besides the tables.
+        """Return the facts that are not in the tables.
 
         Examples
         --------

@@ -248,7 +248,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _resumable(folder: RunFolder) -> Iterator[None]:
-    """If the block fails, add to the error how to continue. A run that was refused before it grew leaves nothing."""
+    """Add to an error of the block how to continue. Discard a run that was refused before it grew."""
     try:
         yield
     except BaseException as error:
