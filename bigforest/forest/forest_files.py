@@ -168,6 +168,7 @@ class ForestFiles:
         self.holding = holding
         self.stamp = stamp
         self.part_files = part_paths(directory) if parts is None else [part.path for part in parts]
+        self._sound: set[Path] = set()  # files of trees whose nodes have been checked
         if parts is not None:
             self.parts = list(parts)
 
@@ -250,15 +251,33 @@ class ForestFiles:
         """One row per node, by tree and node."""
         return self._scan_nodes(self.part_files)
 
-    def tree_nodes(self, number: int) -> pl.LazyFrame:
-        """Scan the nodes of one tree. Only the file that has the tree is read."""
-        place = bisect_right(self.part_files, number, key=first_tree) - 1
-        return self._scan_nodes(self.part_files[place : place + 1]).filter(pl.col("tree") == number)
-
     def each_tree(self) -> Iterator[pl.DataFrame]:
-        """Read the nodes of every tree, in order. One file of trees is in memory at a time."""
-        for path in self.part_files:
-            yield from self._scan_nodes([path]).collect().partition_by("tree", maintain_order=True)
+        """Read and check the nodes of every tree, in order. One file of trees is in memory at a time.
+
+        Raises FormatError.
+        """
+        for place in range(len(self.part_files)):
+            yield from self._sound_nodes(place).collect().partition_by("tree", maintain_order=True)
+
+    def tree_nodes(self, number: int) -> pl.LazyFrame:
+        """Scan the nodes of one tree. Only the file that has the tree is read; it is checked. Raises FormatError."""
+        place = max(0, bisect_right(self.part_files, number, key=first_tree) - 1)
+        return self._sound_nodes(place).filter(pl.col("tree") == number)
+
+    def _sound_nodes(self, place: int) -> pl.LazyFrame:
+        """Scan the nodes of a file of trees. All its nodes are checked before, once. Raises FormatError."""
+        path = self.part_files[place]
+        if path not in self._sound:
+            with self.same_run():
+                pieces = [(piece.tree, piece.roots.size) for piece in read_span(self.parts[place], self.header)]
+            trees = sum(count for _, count in pieces)
+            check_order([path], [pieces[0][0]], [trees], first_tree(path) if place else 0)
+            last = place + 1 == len(self.part_files)
+            end = self.trees if last else first_tree(self.part_files[place + 1])
+            if pieces[0][0] + trees != end:
+                raise damaged_forest(f"{path} must hold the trees to before number {end:,}, and has {trees:,}")
+            self._sound.add(path)
+        return self._scan_nodes([path])
 
     def _scan_nodes(self, paths: list[Path]) -> pl.LazyFrame:
         classes = len(self.spec.target.classes)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.fuzz import damage
@@ -117,6 +118,14 @@ def _part_of_thirty_digits(forest: Path) -> None:
 def _metadata_that_is_no_text(forest: Path) -> None:
     part = next(forest.glob("trees/*"))
     damage.write(pq.read_table(part).replace_schema_metadata({b"bigforest": b"\xff\xfe"}), part)
+
+
+@case("forest", "mixed")
+def _children_out_of_range(forest: Path) -> None:
+    part = next(forest.glob("trees/*"))
+    table = pq.read_table(part)
+    place = table.column_names.index("right")
+    damage.write(table.set_column(place, table.field(place), pc.add(table["right"], pa.scalar(10**6, pa.uint32()))), part)
 
 
 def _forged_pages(path: Path, place: int) -> None:

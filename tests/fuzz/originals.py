@@ -68,6 +68,7 @@ def make(folder: Path) -> None:
     kept = {"trees": 3, "max_depth": 4, "shrink": 2.0, "keep_votes": True}
     bigforest.train(dated, "y", out=forests / "dates", **kept)
     bigforest.train(numeric, "y", out=forests / "boosted", trees=3, max_depth=4, sampling="arc-x4", shrink="off")
+    bigforest.train(table, "y", out=forests / "refined", refine=2, **classes)
     bigforest.encode_store(numeric, stores / "numeric", target="y")
     bigforest.encode_store(table, stores / "mixed", target="y", exclude=["z"], weight="w", group="g")
     bigforest.encode_store(

@@ -173,9 +173,14 @@ def _warm_up(originals: Path) -> None:
         "predict.files",
         "predict.in_memory",
         "source.spool",
+        "export.onnx",
+        "export.sklearn",
+        "export.treelite",
     ):
         importlib.import_module(f"bigforest.{name}")
-    importlib.import_module("tests.fuzz.cases")
+    for name in importlib.import_module("tests.fuzz.cases").EXPORTS:
+        if name != "sql":
+            importlib.import_module({"sklearn": "sklearn.ensemble"}.get(name, name))
     for place in sorted((originals / "forest").iterdir()):
         if place.name != "dates":  # Polars makes such classes, with threads
             _predict(bigforest.read_forest(place))
