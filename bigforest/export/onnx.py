@@ -2,6 +2,7 @@
 
 Rows are float32 and thresholds rounded down to it, so that no row changes sides, or all is float64. The ensemble is a
 regressor for classes too, with an output for each: a classifier reads sums of two classes as scores above or below 0.
+A boosted stage is a second ensemble, whose sums are added to the link of the predictions.
 """
 
 from __future__ import annotations
@@ -14,14 +15,25 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, counted
 from bigforest.events import Listener, silent
-from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, rounded_down
+from bigforest.export.trees import (
+    ExportedTree,
+    exported_trees,
+    library,
+    refuse_categories,
+    rounded_down,
+    stage_trees,
+)
 from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.refinement import Link
+from bigforest.kernels.refine.link import LOGISTIC, POISSON, SQUARED
 from bigforest.options.values import check_word
 from bigforest.version import __version__
 
 _TO = "ONNX"
 _DTYPES = ("float32", "float64")
-_INPUT, _LABEL, _SUMS, _SHARES = "X", "label", "sums", "probabilities"
+_INPUT, _LABEL, _SUMS, _SHARES, _PREDICTION = "X", "label", "sums", "probabilities", "prediction"
+# Predictions that a boosted stage corrects.
+_PLAIN = "plain"
 # Operators of these versions have all that is needed, and runtimes of the last years know them.
 _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
@@ -36,6 +48,10 @@ def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
     attributes = _ensemble(list(exported_trees(files, _TO, listener)), dtype)
     make = _number if files.is_regression else _class
     nodes, outputs = make(onnx, attributes, files)
+    if files.is_refined:
+        nodes += _corrected(onnx, _ensemble(stage_trees(files), dtype), files)
+    if not files.is_regression:
+        nodes += _labelled(onnx, files)
     rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(files.spec.features)])
     graph = onnx.helper.make_graph(nodes, "bigforest", [rows], outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
@@ -111,15 +127,51 @@ def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, agg
     )
 
 
+def _constant(onnx: Any, name: str, values: Any) -> Any:
+    """Return the node of a float32 constant, of the shape of `values`."""
+    array = np.array(values, np.float32)
+    tensor = onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, array.shape, array.reshape(-1).tolist())
+    return onnx.helper.make_node("Constant", [], [name], value=tensor)
+
+
 def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """Return nodes and outputs for regression: the mean over the trees."""
-    node = _trees(onnx, attributes, "prediction", 1, "AVERAGE")
-    return [node], [onnx.helper.make_tensor_value_info("prediction", onnx.TensorProto.FLOAT, [None, 1])]
+    """Return nodes and outputs for regression: the mean over the trees, which is _PLAIN if a stage corrects it."""
+    node = _trees(onnx, attributes, _PLAIN if files.is_refined else _PREDICTION, 1, "AVERAGE")
+    return [node], [onnx.helper.make_tensor_value_info(_PREDICTION, onnx.TensorProto.FLOAT, [None, 1])]
 
 
 def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """Return nodes and outputs for classification: the label with the largest sum of votes, the first among ties;
-    probabilities are the sums divided by the number of trees, to the power of the forest."""
+    """Return nodes and outputs for classification.
+
+    Probabilities, which are _PLAIN if a stage corrects them, are the sums divided by the number of trees, to the power
+    of the forest.
+    """
+    make = onnx.helper.make_node
+    shares = _PLAIN if files.is_refined else _SHARES
+    nodes = [
+        _trees(onnx, attributes, _SUMS, len(files.classes), "SUM"),
+        _constant(onnx, "trees", [files.trees]),
+        make("Div", [_SUMS, "trees"], ["means" if files.power.amount != 1.0 else shares]),
+    ]
+    if files.power.amount != 1.0:
+        nodes += [
+            _constant(onnx, "power", [files.power.amount]),
+            make("ReduceMax", ["means"], ["largest"], axes=[1], keepdims=1),  # no power of all shares is then 0
+            make("Div", ["means", "largest"], ["ratios"]),
+            make("Pow", ["ratios", "power"], ["raised"]),
+            make("ReduceL1", ["raised"], ["total"], axes=[1], keepdims=1),
+            make("Div", ["raised", "total"], [shares]),
+        ]
+    kind = onnx.TensorProto.STRING if isinstance(files.classes[0], str) else onnx.TensorProto.INT64
+    return nodes, [
+        onnx.helper.make_tensor_value_info(_LABEL, kind, [None]),
+        onnx.helper.make_tensor_value_info(_SHARES, onnx.TensorProto.FLOAT, [None, len(files.classes)]),
+    ]
+
+
+def _labelled(onnx: Any, files: ForestFiles) -> list[Any]:
+    """Return nodes for the label with the largest sum of votes or, with a boosted stage, probability; the first among
+    ties. Raises ConfigError for labels that ONNX does not have."""
     classes = files.classes
     if isinstance(classes[0], str):
         labels, kind = [label.encode() for label in classes], onnx.TensorProto.STRING
@@ -135,27 +187,35 @@ def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[l
             "format"
         )
     make = onnx.helper.make_node
-    count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(files.trees)])
-    known = onnx.helper.make_tensor("labels", kind, [len(classes)], labels)
-    nodes = [
-        _trees(onnx, attributes, _SUMS, len(classes), "SUM"),
-        make("Constant", [], ["trees"], value=count),
-        make("Constant", [], ["labels"], value=known),
-        make("ArgMax", [_SUMS], ["place"], axis=1, keepdims=0),
+    return [
+        make("Constant", [], ["labels"], value=onnx.helper.make_tensor("labels", kind, [len(classes)], labels)),
+        make("ArgMax", [_SHARES if files.is_refined else _SUMS], ["place"], axis=1, keepdims=0),
         make("Gather", ["labels", "place"], [_LABEL]),
-        make("Div", [_SUMS, "trees"], ["shares" if files.power.amount != 1.0 else _SHARES]),
     ]
-    if files.power.amount != 1.0:
-        power = onnx.helper.make_tensor("power", onnx.TensorProto.FLOAT, [1], [files.power.amount])
-        nodes += [
-            make("Constant", [], ["power"], value=power),
-            make("ReduceMax", ["shares"], ["largest"], axes=[1], keepdims=1),  # no power of all shares is then 0
-            make("Div", ["shares", "largest"], ["ratios"]),
-            make("Pow", ["ratios", "power"], ["raised"]),
-            make("ReduceL1", ["raised"], ["total"], axes=[1], keepdims=1),
-            make("Div", ["raised", "total"], [_SHARES]),
+
+
+def _corrected(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> list[Any]:
+    """Return nodes that correct predictions by the boosted stage, from _PLAIN on: predict/refine.py."""
+    make, link = onnx.helper.make_node, Link(files.spec, files.config)
+    result = _PREDICTION if files.is_regression else _SHARES
+    stage = _trees(onnx, attributes, "stage", link.outputs, "SUM")
+    if link.loss == SQUARED:
+        return [stage, make("Add", [_PLAIN, "stage"], [result])]
+    nodes = [
+        stage,
+        _constant(onnx, "least", [max(link.least, float(np.finfo(np.float32).tiny))]),
+        make("Max", [_PLAIN, "least"], ["clipped"]),
+        make("Log", ["clipped"], ["logs"]),
+    ]
+    if link.loss == LOGISTIC:
+        return [
+            *nodes,
+            _constant(onnx, "difference", [[-1.0], [1.0]]),
+            make("MatMul", ["logs", "difference"], ["odds"]),
+            make("Add", ["odds", "stage"], ["score"]),
+            _constant(onnx, "signs", [[-1.0, 1.0]]),
+            make("Mul", ["score", "signs"], ["scores"]),
+            make("Sigmoid", ["scores"], [result]),
         ]
-    return nodes, [
-        onnx.helper.make_tensor_value_info(_LABEL, kind, [None]),
-        onnx.helper.make_tensor_value_info(_SHARES, onnx.TensorProto.FLOAT, [None, len(classes)]),
-    ]
+    last = make("Exp", ["scores"], [result]) if link.loss == POISSON else make("Softmax", ["scores"], [result], axis=1)
+    return [*nodes, make("Add", ["logs", "stage"], ["scores"]), last]

@@ -1,64 +1,262 @@
-"""An SQL query with the trees of a forest as CASE expressions, for any database that supports these."""
+"""An SQL query with the trees of a forest as CASE expressions, for DuckDB, SQLite, PostgreSQL, MySQL and MariaDB.
+
+Each step selects from the one before:
+
+    WITH step0 AS (SELECT t."id" AS k0, CAST(t."x" AS ...) AS f0 ...   cells in the types that trees compare
+    step1 AS (SELECT k0, CASE WHEN f0 <= 0 OR -f0 <= 0 THEN f0 END ... NaN is missing
+    step2 AS (SELECT k0, (0 + CASE WHEN f0 <= 1.5e0 ...) / 20e0 AS v0  mean over the trees
+    SELECT k0 AS "id", v0 AS "prediction" FROM step2                   names of the result
+
+    k  columns to keep       v  means of votes, then probabilities or the number
+    f  features of trees     s  sums of the boosted stage, then scores
+
+Names of the table are in the first and in the last SELECT alone, so they clash with no others. They are quoted and
+follow the alias of the table: if the table has no column x, SQLite takes "x" for a text, and t."x" for an error.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from bigforest.columns.labels import proba_names
 from bigforest.columns.types import kind_of
-from bigforest.errors import ConfigError, api, counted, shown
+from bigforest.errors import ConfigError, api, counted, damaged_forest, shown
 from bigforest.events import Listener, silent
 from bigforest.execution.arguments import column_names
-from bigforest.export.trees import ExportedTree, exported_trees
+from bigforest.export.trees import ExportedTree, exported_trees, stage_trees
 from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.refinement import Link
+from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED
+from bigforest.options.values import check_word
 
 if TYPE_CHECKING:
     from bigforest.columns.dataspec import FeatureSpec
 
 _TO = "SQL"
-_NUMBERS = ("number", "boolean")
+# Spaces that training strips from text: White_Space of Unicode.
+_SPACES = "".join(map(chr, [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F]))
+_SPACES += "\u205f\u3000"
+# Beyond these numbers, databases raise errors in place of an exponential; kernels/refine/link.py has the same limits.
+_MOST = 700.0
+_LARGEST = float(np.finfo(np.float64).max)
+_MAX_WHOLE = 2**63 - 1
 
 
-def to_sql(files: ForestFiles, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
+class _Dialect(NamedTuple):
+    """Forms that databases do not share.
+
+    quote   of names
+    number, flag, text, trimmed  the value of a column as float64, as an integer of a boolean, as text that is compared
+            byte by byte, and without spaces around it
+    zero    of float64, with which a sum begins: PostgreSQL adds literals as decimals
+    has_nan whether numbers may be NaN, which is larger than all others
+    escapes whether a backslash in text escapes
+    """
+
+    quote: str
+    number: str
+    flag: str
+    text: str
+    trimmed: str
+    zero: str
+    has_nan: bool
+    escapes: bool
+
+    def name(self, name: str) -> str:
+        """Return a name quoted. Raises ConfigError for one that no database has."""
+        if not name or "\x00" in name:
+            raise ConfigError(f"SQL has no names that are empty or have a NUL, as {name!r}; rename it before training")
+        return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
+
+    def literal(self, text: str) -> str:
+        """Return text as a literal. Raises ConfigError if no database has it."""
+        if "\x00" in text:
+            raise ConfigError(f"SQL has no text with a NUL, as in {text!r}; use another format")
+        if self.escapes and "\\" in text:
+            return f"_utf8mb4 X'{text.encode().hex()}'"
+        return "'" + text.replace("'", "''") + "'"
+
+
+_DIALECTS = {
+    "standard": _Dialect(
+        quote='"',
+        number="CAST({} AS DOUBLE PRECISION)",
+        flag="CAST({} AS INTEGER)",
+        text="CAST({} AS VARCHAR)",
+        trimmed=f"TRIM(CAST({{}} AS VARCHAR), '{_SPACES}')",
+        zero="CAST(0 AS DOUBLE PRECISION)",
+        has_nan=True,
+        escapes=False,
+    ),
+    "mysql": _Dialect(
+        quote="`",
+        number="({} + 0e0)",
+        flag="CAST({} AS SIGNED)",
+        text="CONVERT({} USING utf8mb4) COLLATE utf8mb4_bin",
+        trimmed=f"REGEXP_REPLACE(CONVERT({{}} USING utf8mb4), '^[{_SPACES}]+|[{_SPACES}]+$', '') COLLATE utf8mb4_bin",
+        zero="0e0",
+        has_nan=False,
+        escapes=True,
+    ),
+}
+
+
+class _Query:
+    """A query that is made step by step, each a SELECT from the one before.
+
+    table  name, quoted, from which the first one selects.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._steps: list[str] = []
+        self._source = f"{table} AS t"
+        self._name = "step"
+        while self._name in table.casefold():
+            self._name += "_"
+
+    def select(self, columns: Iterable[tuple[str, str]]) -> None:
+        """Add a step, of columns that are pairs of an expression and a name.
+
+        The number of the row is never used. With a window function, no optimizer replaces the name of a column by its
+        expression: trees would be computed for each use of their sum.
+        """
+        name = f"{self._name}{len(self._steps)}"
+        self._steps.append(f"{name} AS (\n{self._selecting([*columns, ('ROW_NUMBER() OVER ()', 'n')])})")
+        self._source = name
+
+    def text(self, columns: Iterable[tuple[str, str]]) -> str:
+        """Return the query, whose last step has these columns."""
+        return f"WITH {', '.join(self._steps)}\n{self._selecting(columns)}"
+
+    def _selecting(self, columns: Iterable[tuple[str, str]]) -> str:
+        lines = ",\n  ".join(what if what == name else f"{what} AS {name}" for what, name in columns)
+        return f"SELECT\n  {lines}\nFROM {self._source}\n"
+
+
+class _Cell:
+    """A feature as a column of the query, and the conditions of nodes that split on it.
+
+    name   of the column.
+    value  expression from the column of the table.
+    is_number  True if it is a float64.
+    """
+
+    def __init__(self, files: ForestFiles, place: int, sql: _Dialect) -> None:
+        feature = files.spec.features[place]
+        self.name, self._feature, self._sql = f"f{place}", feature, sql
+        is_flag = feature.dtype == "Boolean"
+        self.is_number = not is_flag and kind_of(feature.dtype).family == "number"
+        form = sql.flag if is_flag else sql.number
+        if feature.kind == "category" and not is_flag:
+            levels = files.levels.of(place).to_list()
+            if self.is_number:
+                self._check_distinct(levels)
+            else:  # levels of older forests may have spaces
+                form = sql.trimmed if all(level == level.strip(_SPACES) for level in levels) else sql.text
+        self.value = form.format(f"t.{sql.name(feature.name)}")
+
+    @property
+    def without_nan(self) -> tuple[str, str]:
+        """The column with NULL in place of NaN, and its name."""
+        if not self.is_number or not self._sql.has_nan:
+            return self.name, self.name
+        return f"CASE WHEN {self.name} <= 0 OR -{self.name} <= 0 THEN {self.name} END", self.name
+
+    def condition(self, tree: ExportedTree, node: int) -> str:
+        """Return a condition that is true, and not NULL, if a row goes left."""
+        listed, missing_left = tree.levels[node], tree.missing_left(node)
+        if listed is None:
+            threshold = float(tree.threshold[node])
+            if threshold == math.inf:  # all values go left
+                return "1 = 1" if missing_left else f"{self.name} IS NOT NULL"
+            lowest = threshold == -math.inf
+            test = f"{self.name} < {_number(-_LARGEST)}" if lowest else f"{self.name} <= {_number(threshold)}"
+            return f"{test} OR {self.name} IS NULL" if missing_left else test
+        words = [word for level in listed if level is not None for word in self._literals(level)]
+        test = f"{self.name} IN ({', '.join(words)})" if words else "1 = 0"
+        if tree.default_left[node]:
+            test = f"NOT ({test})"
+        return f"{self.name} IS NULL OR ({test})" if missing_left else f"{self.name} IS NOT NULL AND ({test})"
+
+    def _literals(self, level: str) -> list[str]:
+        """Return the literals that a level equals."""
+        if self._feature.dtype == "Boolean":
+            return [str(int(level == "true"))]
+        if not self.is_number:
+            return [self._sql.literal(level)]
+        value = float(level)
+        if not math.isfinite(value):
+            raise ConfigError(f"SQL has no infinities, and the feature {self._feature.name!r} has one as a level")
+        # A column of 32 bits has the nearest float32, in which a level is told with fewer digits.
+        found = [value, float(np.float32(value))] if self._feature.dtype in ("Float32", "Float16") else [value]
+        return list(dict.fromkeys(map(_number, found)))
+
+    def _check_distinct(self, levels: Sequence[str]) -> None:
+        """Raise ConfigError for levels that are one float64, in which SQL compares them, and FormatError for text."""
+        try:
+            values = set(map(float, levels))
+        except ValueError as error:
+            raise damaged_forest(f"a level of the feature {self._feature.name!r} is no number: {error}") from error
+        if len(values) < len(levels):
+            raise ConfigError(
+                f"the levels of {self._feature.name!r} are whole numbers beyond 2**53, some of which SQL takes for the "
+                "same; train on text in their place, or use another format"
+            )
+
+
+def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, listener: Listener = silent) -> str:
     """Convert a forest to an SQL query: see `Forest.to_sql`."""
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
-    features = files.spec.features
-    _check(features)
-    trees = list(exported_trees(files, _TO, listener))
+    check_word(dialect, tuple(_DIALECTS), "dialect")
+    sql, keep = _DIALECTS[dialect], column_names(keep, "keep")
     names = ["prediction"] if files.is_regression else proba_names(files.spec.target)
-    keep = column_names(keep, "keep")
-    _check_kept(keep, names)
-    kept = [quoted(name) for name in keep]
-    inner = names if files.is_regression else _free_names(keep, len(names))
-    means = []
-    for output, name in enumerate(inner):
-        votes = "\n  + ".join(_case(tree, output, features) for tree in trees)
-        means.append(f"({votes}) / {_number(float(len(trees)))} AS {quoted(name)}")
-    columns = ",\n  ".join([*kept, *means])
-    query = f"SELECT\n  {columns}\nFROM {quoted(table)}"
-    head = f"-- {counted(files.trees, 'tree')} of bigforest for {' '.join(files.spec.target.name.split())}\n"
-    if files.is_regression:
-        return f"{head}{query}\n"
-    power, shares = files.power.amount, [quoted(own) for own in inner]
-    if power != 1.0:
-        raised = [f"POWER({own}, {_number(power)})" for own in shares]
-        shares = [f"{own} / ({' + '.join(raised)})" for own in raised]
-    named = [f"{own} AS {quoted(name)}" for own, name in zip(shares, names, strict=True)]
-    outer = [*kept, f"{_label(files.classes, inner)} AS {quoted('prediction')}", *named]
-    return f"{head}SELECT {', '.join(outer)} FROM (\n{query}\n) AS votes\n"
+    _check_names(files, keep, names)
+    _check_types(files.spec.features)
+    trees = list(exported_trees(files, _TO, listener))
+    stage = stage_trees(files) if files.is_refined else []
+    used = np.unique(np.concatenate([tree.feature[tree.left >= 0] for tree in (*trees, *stage)])).tolist()
+    cells = {place: _Cell(files, place, sql) for place in used}
+
+    kept = [(f"k{place}", f"k{place}") for place in range(len(keep))]
+    query = _Query(sql.name(table))
+    columns = [(f"t.{sql.name(name)}", own) for name, (_, own) in zip(keep, kept, strict=True)]
+    query.select([*columns, *((cell.value, cell.name) for cell in cells.values())])
+    if any(cell.is_number for cell in cells.values()) and sql.has_nan:
+        query.select([*kept, *(cell.without_nan for cell in cells.values())])
+    count = _number(float(len(trees)))
+    votes = [f"v{output}" for output in range(len(names))]
+    sums = [(f"({_sum(trees, output, cells, sql)}) / {count}", own) for output, own in enumerate(votes)]
+    scores = [f"s{output}" for output in range(stage[0].votes.shape[1])] if stage else []
+    sums += [(_sum(stage, output, cells, sql), own) for output, own in enumerate(scores)]
+    query.select([*kept, *sums])
+    shares = _to_power(votes, files.power.amount)
+    if stage:
+        if shares != votes:
+            query.select([*kept, *zip(shares, votes, strict=True), *zip(scores, scores, strict=True)])
+        for step in _corrected(votes, scores, Link(files.spec, files.config)):
+            query.select([*kept, *step])
+        shares = votes
+    if not files.is_regression:
+        label = (_label(files.classes, votes, sql), "label")
+        query.select([*kept, label, *zip(shares, votes, strict=True)])
+        names, votes = ["prediction", *names], ["label", *votes]
+    own = [*(name for name, _ in kept), *votes]
+    result = query.text(zip(own, map(sql.name, [*keep, *names]), strict=True))
+    target = " ".join(files.spec.target.name.split())
+    return f"-- {counted(files.trees, 'tree')} of bigforest for {target}\n{result}"
 
 
-def quoted(name: str) -> str:
-    """Return a name quoted for SQL."""
-    return '"' + name.replace('"', '""') + '"'
+def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) -> None:
+    """Raise ConfigError for columns that databases take for one: most of them ignore case.
 
-
-def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ConfigError for columns that clash with others: most databases ignore case."""
+    names  of the columns of predictions.
+    """
     taken = {name.casefold() for name in ("prediction", *names)}
     for name in keep:
         if name.casefold() in taken:
@@ -68,17 +266,19 @@ def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
                 f"rename it, or drop it from {api('keep')}"
             )
         taken.add(name.casefold())
+    spec = files.spec
+    others = [own.name for own in (spec.target, spec.group, spec.weight) if own is not None]
+    known: dict[str, str] = {}
+    for name in [*spec.feature_names, *others, *keep]:
+        other = known.setdefault(name.casefold(), name)
+        if other != name:
+            raise ConfigError(
+                f"the columns {other!r} and {name!r} differ in upper and lower case alone, and most databases take "
+                "them for one; rename one of them"
+            )
 
 
-def _free_names(keep: Sequence[str], count: int) -> list[str]:
-    """Return names that differ from the kept ones; names of classes may differ only in case."""
-    start = "share"
-    while any(name.casefold().startswith(start) for name in keep):
-        start += "_"
-    return [f"{start}{number}" for number in range(count)]
-
-
-def _check(features: Sequence[FeatureSpec]) -> None:
+def _check_types(features: Sequence[FeatureSpec]) -> None:
     """Raise ConfigError for columns whose values have no portable form in SQL."""
     nested = [repr(feature.name) for feature in features if feature.home != feature.name]
     if nested:
@@ -88,7 +288,8 @@ def _check(features: Sequence[FeatureSpec]) -> None:
     odd = [
         f"{feature.name!r} ({feature.dtype})"
         for feature in features
-        if feature.kind == "numeric" and kind_of(feature.dtype).family not in _NUMBERS
+        if kind_of(feature.dtype).family not in ("number", "text")
+        and not (feature.kind == "category" and feature.dtype == "Date")  # all databases write these alike
     ]
     if odd:
         raise ConfigError(
@@ -97,80 +298,103 @@ def _check(features: Sequence[FeatureSpec]) -> None:
         )
 
 
-def _case(tree: ExportedTree, output: int, features: Sequence[FeatureSpec]) -> str:
-    """Return the votes of a tree for an output as a CASE expression. Subtrees whose leaves have equal votes become one
-    value."""
-    said: dict[int, str] = {}
+def _sum(
+    trees: Sequence[ExportedTree], output: int, cells: Mapping[int, _Cell], sql: _Dialect, count: float = 1
+) -> str:
+    """Return the sum of the votes of trees for an output, added in their order, divided by `count`."""
+    terms = "\n  + ".join([sql.zero, *(_case(tree, output, cells) for tree in trees)])
+    return f"({terms}) / {_number(count)}" if count != 1 else f"({terms})"
+
+
+def _case(tree: ExportedTree, output: int, cells: Mapping[int, _Cell]) -> str:
+    """Return the votes of a tree for an output as a CASE expression.
+
+    Subtrees whose leaves have equal votes become one value. A right child continues the CASE of its parent, as parsers
+    limit how deep expressions are.
+    """
+    found: dict[int, str] = {}
+    begin, end = "CASE ", " END"
     for number in reversed(range(tree.nodes)):  # children come after their parents
         left, right = int(tree.left[number]), int(tree.right[number])
         if left < 0:
-            said[number] = _number(float(tree.votes[number, output]))
+            found[number] = _number(float(tree.votes[number, output]))
             continue
-        below, above = said.pop(left), said.pop(right)
-        condition = _condition(tree, number, features[tree.feature[number]])
-        said[number] = below if below == above else f"CASE WHEN {condition} THEN {below} ELSE {above} END"
-    return said[0]
+        below, above = found.pop(left), found.pop(right)
+        condition = cells[int(tree.feature[number])].condition(tree, number)
+        rest = above[len(begin) : -len(end)] if above.startswith(begin) else f"ELSE {above}"
+        found[number] = below if below == above else f"{begin}WHEN {condition} THEN {below} {rest}{end}"
+    return found[0]
 
 
-def _condition(tree: ExportedTree, node: int, feature: FeatureSpec) -> str:
-    """Return a condition that is true, and not NULL, if a row goes left."""
-    name = quoted(feature.name)
-    listed = tree.levels[node]
-    missing_left = tree.missing_left(node)
-    if listed is None:
-        value = f"CAST({name} AS INTEGER)" if feature.dtype == "Boolean" else name
-        threshold = float(tree.threshold[node])
-        if threshold == math.inf:  # all values go left
-            return "1 = 1" if missing_left else f"{name} IS NOT NULL"
-        if threshold == -math.inf:
-            raise ConfigError(
-                f"SQL has no portable infinities, and the feature {feature.name!r} is split at one; use another format"
-            )
-        test = f"{value} <= {_number(threshold)}"
-        return f"{test} OR {name} IS NULL" if missing_left else test
-    test = _among(feature, [level for level in listed if level is not None])
-    if tree.default_left[node]:
-        test = f"NOT ({test})"
-    return f"{name} IS NULL OR ({test})" if missing_left else f"{name} IS NOT NULL AND ({test})"
+def _to_power(votes: Sequence[str], power: float) -> list[str]:
+    """Return expressions of the probabilities: shares of votes to a power, scaled to sum to 1."""
+    if power == 1.0:
+        return list(votes)
+    raised = [f"POWER({own}, {_number(power)})" for own in votes]
+    return [f"{own} / ({' + '.join(raised)})" for own in raised]
 
 
-def _among(feature: FeatureSpec, levels: Sequence[str]) -> str:
-    """Return a condition that is true if a category that is not missing has one of these levels."""
-    name = quoted(feature.name)
-    if not levels:
-        return "1 = 0"
-    if feature.dtype == "Boolean":
-        return f"CAST({name} AS INTEGER) IN ({', '.join(str(int(level == 'true')) for level in levels)})"
-    if "Int" in feature.dtype:
-        return f"{name} IN ({', '.join(levels)})"
-    return f"{name} IN ({', '.join(map(_text, levels))})"
+def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list[tuple[str, str]]]:
+    """Yield the columns of each SELECT that corrects predictions by the boosted stage: predict/refine.py.
+
+    votes   columns of the predictions; scores: columns of the sums of the stage.
+    """
+    if link.loss == SQUARED:
+        yield [(f"{votes[0]} + {scores[0]}", votes[0])]
+        return
+    least = _number(link.least)
+    logs = [f"LN(CASE WHEN {own} > {least} THEN {own} ELSE {least} END)" for own in votes]
+    if link.loss == LOGISTIC:
+        logs = [f"{logs[1]} - {logs[0]}"]
+    yield [(f"{log} + {own}", own) for log, own in zip(logs, scores, strict=True)]
+    if link.loss == SOFTMAX:
+        yield [*zip(scores, scores, strict=True), (_choice(scores, scores), "most")]
+        yield [(f"{score} - most", score) for score in scores]
+    yield [(_bounded(score), score) for score in scores]
+    if link.loss == POISSON:
+        yield [(f"EXP({scores[0]})", votes[0])]
+    elif link.loss == LOGISTIC:
+        yield [(f"1e0 / (1e0 + EXP({sign}{scores[0]}))", own) for sign, own in zip(("", "-"), votes, strict=True)]
+    else:
+        yield [(f"EXP({score})", own) for score, own in zip(scores, votes, strict=True)]
+        yield [(f"{own} / ({' + '.join(votes)})", own) for own in votes]
 
 
-def _label(classes: Sequence[Any], names: Sequence[str]) -> str:
+def _bounded(score: str) -> str:
+    """Return an expression for a number within limits between which it has an exponential."""
+    most = _number(_MOST)
+    return f"CASE WHEN {score} > {most} THEN {most} WHEN {score} < -{most} THEN -{most} ELSE {score} END"
+
+
+def _label(classes: Sequence[Any], shares: Sequence[str], sql: _Dialect) -> str:
     """Return an expression for the class with the largest share, the lowest among ties."""
+    return _choice(shares, [_literal(label, sql) for label in classes])
+
+
+def _choice(columns: Sequence[str], results: Sequence[str]) -> str:
+    """Return an expression for the result whose column is the largest, the first among ties."""
     cases = [
-        "WHEN "
-        + " AND ".join(f"{quoted(name)} >= {quoted(other)}" for other in names[place + 1 :])
-        + f" THEN {_literal(classes[place])}"
-        for place, name in enumerate(names[:-1])
+        f"WHEN {' AND '.join(f'{own} >= {other}' for other in columns[place + 1 :])} THEN {results[place]}"
+        for place, own in enumerate(columns[:-1])
     ]
-    return f"CASE {' '.join(cases)} ELSE {_literal(classes[-1])} END" if cases else _literal(classes[-1])
+    return f"CASE {' '.join(cases)} ELSE {results[-1]} END" if cases else results[-1]
 
 
-def _literal(label: Any) -> str:
+def _literal(label: Any, sql: _Dialect) -> str:
+    """Return a class as a literal. Raises ConfigError for one that no database has."""
     if isinstance(label, str):
-        return _text(label)
+        return sql.literal(label)
+    if isinstance(label, bool):
+        return str(label).upper()
     if isinstance(label, Decimal):
         return format(label, "f")
-    if not isinstance(label, bool | int | float):
+    if isinstance(label, float):
+        return _number(label)
+    if not isinstance(label, int):
         raise ConfigError(f"SQL has no portable dates and times, and {label} is a class; train on classes of text")
-    return str(label).upper() if isinstance(label, bool) else repr(label)
-
-
-def _text(text: str) -> str:
-    if "\x00" in text:
-        raise ConfigError(f"SQL has no text with a NUL, as in {text!r}; use another format")
-    return "'" + text.replace("'", "''") + "'"
+    if label > _MAX_WHOLE:
+        raise ConfigError(f"SQL has whole numbers up to 2**63 - 1, and {label} is a class; train on classes of text")
+    return str(label)
 
 
 def _number(value: float) -> str:

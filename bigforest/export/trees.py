@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
 from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.refinement import SEQUENCES
 
 _VOTES = ("soft", "hard")
 # Of shares of classes, [nodes, classes].
@@ -24,14 +25,15 @@ _IMPURITIES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 
 
 class ExportedTree(NamedTuple):
-    """The nodes of a tree in preorder.
+    """The nodes of a tree in preorder, of a forest or of its boosted stage.
 
     left, right   int64, numbers of the children; -1 in leaves
     feature       int64, position among the features of training; -1 in leaves
     threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
     default_left  bool: whether missing values go left; on a category levels that are not listed
     levels        of a node on a category the levels listed, which go to the other side; None represents missing
-    votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value
+    votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value; of the boosted
+                  stage float64 [nodes, scores], a part of the sum that is added to the link of the prediction
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
     """
@@ -58,12 +60,11 @@ class ExportedTree(NamedTuple):
 
 
 def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[ExportedTree]:
-    """Yield the trees, one after the other, for the format `to`. Raises ConfigError for a forest that no format
-    supports.
+    """Yield the trees, one after the other, for the format `to`, without the boosted stage. Raises ConfigError for a
+    forest that no format supports, and FormatError.
 
     listener  is told of the stage "export", which ends with the last tree.
     """
-    files.check_unrefined(f"the export to {to}")
     if files.config.weighs_trees:
         raise ConfigError(
             f"{to} does not support weights of trees, and with sampling {files.config.sampling!r} votes have "
@@ -89,12 +90,33 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
             progress.advance(1)
 
 
+def stage_trees(files: ForestFiles) -> list[ExportedTree]:
+    """Return the trees of the boosted stage of a forest, sequence after sequence. Raises FormatError.
+
+    The sum of their votes is the mean over the sequences. Their impurity is 0.
+    """
+    files.read_refinement()  # which checks the nodes
+    place = {feature.name: number for number, feature in enumerate(files.spec.features)}
+    trees = files.refinement.partition_by("sequence", "round", maintain_order=True)
+    return [
+        _exported(nodes, place, np.array(nodes["values"].to_list()) / SEQUENCES, np.zeros(nodes.height))
+        for nodes in trees
+    ]
+
+
 def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> ExportedTree:
     votes = node_values(nodes, files)
     if not files.is_regression and files.config.vote == "hard":
         largest = votes.argmax(axis=1)
         votes = np.zeros(votes.shape)
         votes[np.arange(len(votes)), largest] = 1.0
+    return _exported(nodes, place, votes, node_impurities(nodes, files))
+
+
+def _exported(
+    nodes: pl.DataFrame, place: dict[str, int], votes: NDArray[np.float64], impurity: NDArray[np.float64]
+) -> ExportedTree:
+    """Return the arrays of a tree; place: position of each feature."""
     return ExportedTree(
         *_children(nodes),
         np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),
@@ -103,7 +125,7 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> Exp
         nodes["levels"].to_list(),
         votes,
         nodes["weight"].to_numpy().astype(np.float64),
-        node_impurities(nodes, files),
+        impurity,
     )
 
 
@@ -174,10 +196,14 @@ def refuse_categories(files: ForestFiles, to: str) -> None:
         )
 
 
-def refuse_power(files: ForestFiles, to: str) -> None:
-    """Raise ConfigError if probabilities are raised to a power, which the format does not support, or if the forest has
-    a boosted stage, which comes first."""
-    files.check_unrefined(f"the export to {to}")
+def refuse_steps(files: ForestFiles, to: str) -> None:
+    """Raise ConfigError if more than a mean over the trees makes the predictions, which the format does not support: a
+    boosted stage, or a power of the probabilities."""
+    if files.is_refined:
+        raise ConfigError(
+            f"{to} has no link on whose scale the boosted stage of this forest adds; export the forest without the "
+            f"stage, forest.unrefined(), train with {api('refine')} off, or export to onnx or sql"
+        )
     if files.power.amount != 1.0:
         raise ConfigError(
             f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "

@@ -24,11 +24,16 @@ from bigforest.forest.nodes import TreeArrays, nodes_table
 from bigforest.forest.parts import PROBLEMS, WORDS, Nodes, check_batch
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.kernels.refine.apply import MAX_LEAVES
+from bigforest.options.train_config import TrainConfig
 
 FILE = Path("refine") / "trees.parquet"
 KIND = "refine-trees"
 # Independent sequences of trees, and of how many of them each row is left out.
 SEQUENCES, LEFT_OUT = 6, 2
+# Smaller probabilities count as it in the link. A class that no tree votes for can so be corrected.
+LEAST_SHARE = 2.0**-10
+# Share of the middle of the range of the targets that counts in place of smaller numbers in the logarithm (Poisson).
+LEAST_NUMBER = 2.0**-16
 
 
 class BoostedTrees(NamedTuple):
@@ -60,6 +65,40 @@ class BoostedTrees(NamedTuple):
     def used(self) -> NDArray[np.int64]:
         """Positions in the dataspec of the features that some node splits on, ascending."""
         return np.unique(self.feature[self.feature >= 0]).astype(np.int64)
+
+
+class Link:
+    """The link of the predictions of a forest, see kernels/refine/link.py.
+
+    loss   one of SQUARED, LOGISTIC, SOFTMAX and POISSON.
+    least  probabilities, or numbers, below it count as it.
+    """
+
+    def __init__(self, spec: DataSpec, config: TrainConfig) -> None:
+        from bigforest.kernels.refine import link
+
+        target = spec.target
+        if target.is_regression:
+            poisson = config.criterion == "poisson"
+            self.loss, self.least = (link.POISSON, LEAST_NUMBER * target.offset) if poisson else (link.SQUARED, 0.0)
+        else:
+            self.loss = link.LOGISTIC if len(target.classes) == 2 else link.SOFTMAX
+            self.least = LEAST_SHARE
+        self.outputs = len(target.classes) if self.loss == link.SOFTMAX else 1
+
+    def scores(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the scores, float64 [rows, outputs], of predictions, float64 [rows, classes] or [rows, 1]."""
+        from bigforest.kernels.refine.link import link
+
+        found = np.empty((len(predictions), self.outputs))
+        link(self.loss, predictions, self.least, found)
+        return found
+
+    def put_predictions(self, scores: NDArray[np.float64], predictions: NDArray[np.float64]) -> None:
+        """Put the predictions of scores into `predictions`, float64 [rows, classes] or [rows, 1]."""
+        from bigforest.kernels.refine.link import inverse_link
+
+        inverse_link(self.loss, scores, predictions)
 
 
 def outputs_of(spec: DataSpec) -> int:

@@ -31,7 +31,7 @@ from bigforest.execution.compile_stage import KernelKind, announced
 from bigforest.execution.resources import Resources
 from bigforest.forest.choices import Rounds
 from bigforest.forest.nodes import TreeArrays, join_trees
-from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, BoostedTrees, write_refinement
+from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, BoostedTrees, Link, write_refinement
 from bigforest.grow.boosted import (
     LEAVES,
     GrownRounds,
@@ -49,7 +49,7 @@ from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, number_loss
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.predict.refine import BoostedStage, Link
+from bigforest.predict.refine import BoostedStage
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 

@@ -50,7 +50,7 @@ from bigforest.forest.format import (
 from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
-from bigforest.forest.refinement import BoostedTrees, outputs_of
+from bigforest.forest.refinement import BoostedTrees, Link, outputs_of
 from bigforest.forest.tree_votes import read_tree_votes
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
@@ -66,7 +66,7 @@ from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
-from bigforest.predict.refine import BoostedStage, Link
+from bigforest.predict.refine import BoostedStage
 from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store

@@ -30,6 +30,7 @@ def export_forest(
     dtype: str = "float32",
     table: str = "rows",
     keep: str | list[str] | tuple[str, ...] = (),
+    dialect: str = "standard",
     overwrite: bool = False,
     listener: Listener | None = None,
 ) -> Path:
@@ -49,6 +50,8 @@ def export_forest(
         Name of the table that an SQL query reads.
     keep : sequence of str, default=()
         Columns of the table that an SQL query copies.
+    dialect : {"standard", "mysql"}, default="standard"
+        Databases that an SQL query is for: DuckDB, SQLite and PostgreSQL, or MySQL and MariaDB.
     overwrite : bool, default=False
         Replace an existing file.
     listener : callable, optional
@@ -90,6 +93,7 @@ def export_forest(
         ("dtype", dtype != "float32", "onnx"),
         ("table", table != "rows", "sql"),
         ("keep", bool(keep), "sql"),
+        ("dialect", dialect != "standard", "sql"),
     ):
         if changed and to != own:
             raise ConfigError(f"{api(name)} is an option of {own}, not of {to}; drop it")
@@ -105,5 +109,5 @@ def export_forest(
         elif to == "sklearn":
             library("joblib", "sklearn").dump(to_sklearn(files, listener), made)
         else:
-            made.write_text(to_sql(files, table, keep, listener), encoding="utf-8")
+            made.write_text(to_sql(files, table, keep, dialect, listener), encoding="utf-8")
     return out

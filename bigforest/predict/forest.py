@@ -802,11 +802,11 @@ class Forest:
 
         return to_sklearn(self.files)
 
-    def to_sql(self, table: str = "rows", keep: Sequence[str] = ()) -> str:
+    def to_sql(self, table: str = "rows", keep: Sequence[str] = (), dialect: str = "standard") -> str:
         """Convert the forest to an SQL query that predicts every row of a table, for the families axis and tree.
 
-        NULL is missing; NaN must be converted to NULL. The result has the columns `keep`, then `prediction` and, for
-        classification, one column p_<class> per class.
+        NULL and NaN are missing. The result has the columns `keep`, then `prediction` and, for classification, one
+        column p_<class> per class.
 
         Parameters
         ----------
@@ -814,6 +814,8 @@ class Forest:
             Name of the table in the database.
         keep : sequence of str, default=()
             Columns of the table to copy.
+        dialect : {"standard", "mysql"}, default="standard"
+            "standard" for DuckDB, SQLite and PostgreSQL, "mysql" for MySQL 8 and MariaDB.
 
         Returns
         -------
@@ -822,7 +824,7 @@ class Forest:
         Raises
         ------
         ConfigError
-            If SQL does not support the forest: dates and times, nested columns, splits at infinities.
+            If SQL does not support the forest: dates and times, nested columns, names that differ in case alone.
 
         Examples
         --------
@@ -831,7 +833,7 @@ class Forest:
         """
         from bigforest.export.sql import to_sql
 
-        return to_sql(self.files, table, keep)
+        return to_sql(self.files, table, keep, dialect)
 
     def shrink(self, amount: float) -> Forest:
         """Return the same trees with leaf values shrunk by another lambda (Agarwal et al. 2022).

@@ -19,7 +19,7 @@ from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_shrinking import leaf_lambdas
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.parts import check_count
-from bigforest.forest.refinement import BoostedTrees
+from bigforest.forest.refinement import BoostedTrees, Link
 from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import parse_bytes
@@ -27,7 +27,7 @@ from bigforest.predict.groups import Trees, survey
 from bigforest.predict.packed_trees import PackedTrees, load
 from bigforest.predict.passes import ALL_ROWS, PredictionPasses, default_batch, plan_passes, whole_estimate
 from bigforest.predict.predictor import GroupLeafTargets, Predictor
-from bigforest.predict.refine import BoostedStage, Link
+from bigforest.predict.refine import BoostedStage
 from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.reading import Reading

@@ -15,51 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import DataSpec
-from bigforest.forest.refinement import SEQUENCES, BoostedTrees
-from bigforest.options.train_config import TrainConfig
+from bigforest.forest.refinement import SEQUENCES, BoostedTrees, Link
 
 if TYPE_CHECKING:
     from bigforest.kernels.refine.apply import SmallTrees
-
-# Smaller probabilities count as it in the link. A class that no tree votes for can so be corrected.
-LEAST_SHARE = 2.0**-10
-# Share of the middle of the range of the targets that counts in place of smaller numbers in the logarithm (Poisson).
-LEAST_NUMBER = 2.0**-16
-
-
-class Link:
-    """The link of the predictions of a forest, see kernels/refine/link.py.
-
-    loss   one of SQUARED, LOGISTIC, SOFTMAX and POISSON.
-    least  probabilities, or numbers, below it count as it.
-    """
-
-    def __init__(self, spec: DataSpec, config: TrainConfig) -> None:
-        from bigforest.kernels.refine import link
-
-        target = spec.target
-        if target.is_regression:
-            poisson = config.criterion == "poisson"
-            self.loss, self.least = (link.POISSON, LEAST_NUMBER * target.offset) if poisson else (link.SQUARED, 0.0)
-        else:
-            self.loss = link.LOGISTIC if len(target.classes) == 2 else link.SOFTMAX
-            self.least = LEAST_SHARE
-        self.outputs = len(target.classes) if self.loss == link.SOFTMAX else 1
-
-    def scores(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the scores, float64 [rows, outputs], of predictions, float64 [rows, classes] or [rows, 1]."""
-        from bigforest.kernels.refine.link import link
-
-        found = np.empty((len(predictions), self.outputs))
-        link(self.loss, predictions, self.least, found)
-        return found
-
-    def put_predictions(self, scores: NDArray[np.float64], predictions: NDArray[np.float64]) -> None:
-        """Put the predictions of scores into `predictions`, float64 [rows, classes] or [rows, 1]."""
-        from bigforest.kernels.refine.link import inverse_link
-
-        inverse_link(self.loss, scores, predictions)
 
 
 class BoostedStage:

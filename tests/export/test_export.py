@@ -102,31 +102,161 @@ def test_sql__predicts_the_same_in_sqlite(make: Any) -> None:
 
 @pytest.mark.parametrize("make", ALL, ids=_name)
 def test_sql__predicts_the_same_in_duckdb(make: Any) -> None:
-    duckdb = pytest.importorskip("duckdb")
     forest = train(make, trees=5)
-    frame = rows_at_thresholds(forest, make, False).with_row_index("id")
-    with duckdb.connect() as connection:
-        connection.register("rows", frame.to_arrow())
-        check_query(forest, frame, pl.from_arrow(connection.sql(forest.to_sql(keep=["id"])).to_arrow_table()))
+    rows = rows_at_thresholds(forest, make, False).with_row_index("id")
+    check_query(forest, rows, duckdb(forest.to_sql(keep=["id"]), rows))
 
 
-def sqlite(query: str, rows: pl.DataFrame) -> Any:
+def sqlite(query: str, rows: pl.DataFrame, table: str = 'new "rows"') -> Any:
     connection = sqlite3.connect(":memory:")
-    connection.execute('CREATE TABLE "new ""rows""" (' + ", ".join(f'"{name}"' for name in rows.columns) + ")")
-    connection.executemany(f'INSERT INTO "new ""rows""" VALUES ({", ".join("?" * rows.width)})', rows.iter_rows())
+    name, *columns = ('"' + name.replace('"', '""') + '"' for name in (table, *rows.columns))
+    connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+    connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * rows.width)})", rows.iter_rows())
     found = connection.execute(query)
     return pl.DataFrame(found.fetchall(), [column[0] for column in found.description], orient="row")
 
 
+def duckdb(query: str, rows: pl.DataFrame, table: str = "rows") -> Any:
+    with pytest.importorskip("duckdb").connect() as connection:
+        connection.register(table, rows.to_arrow())
+        return pl.from_arrow(connection.sql(query).to_arrow_table())
+
+
 def check_query(forest: Forest, rows: pl.DataFrame, found: Any) -> None:
     found = found.sort("id")
-    assert found.height == ROWS
+    assert found.height == rows.height
     if forest.is_regression:
         want = forest.predict(rows)["prediction"].to_numpy()
         np.testing.assert_allclose(found["prediction"].to_numpy(), want, rtol=1e-12)
     else:
         names = forest.predict_proba(rows).columns
         check_classes(forest, rows, found["prediction"].to_numpy(), found.select(names).to_numpy(), 1e-12)
+
+
+# Targets of each link, and options.
+REFINED: dict[str, dict[str, Any]] = {
+    "number": {},
+    "count": {"impurity": "poisson", "task": "regression"},
+    "two": {"power": 1.5},
+    "three": {"vote": "hard"},
+}
+
+
+def refined(target: str, levels: bool) -> tuple[Forest, pl.DataFrame]:
+    """A forest with a boosted stage, on numbers and perhaps levels with missing values; and other rows."""
+    draw = np.random.default_rng(4)
+    x = draw.random((900, 3)).astype(np.float32).astype(np.float64)
+    level = draw.integers(0, 6, 900)
+    signal = 2 * x[:, 0] - x[:, 1] + (0.4 * level if levels else 0) + 0.1 * draw.normal(size=900)
+    table = pl.DataFrame(x, schema=["x", "y", "z"]).with_columns(
+        pl.when(pl.Series(draw.random(900) < 0.2)).then(None).otherwise(pl.col("z")).alias("z"),
+        town=pl.Series([None if one == 4 else f"l{one}" for one in level.tolist()]),
+        number=pl.Series(signal),
+        count=pl.Series(draw.poisson(np.exp(signal / 2)).astype(float)),
+        two=pl.Series(np.where(signal > 0.7, "yes", "no")),
+        three=pl.Series(np.where(signal > 1, "high", np.where(signal > 0.3, "low", "mid"))),
+    )
+    table = table.select("x", "y", "z", *(["town"] if levels else []), target)
+    # Level l5 is not in training.
+    train = table[:300].filter(pl.col("town").fill_null("") != "l5") if levels else table[:300]
+    return bigforest.train(train, target, trees=8, refine=3, **REFINED[target]), table[300:].drop(target)
+
+
+@pytest.mark.parametrize("run", [sqlite, duckdb])
+@pytest.mark.parametrize("target", REFINED)
+def test_sql__has_the_boosted_stage(target: str, run: Any) -> None:
+    forest, rows = refined(target, True)
+    rows = rows.with_row_index("id")
+    assert not forest.predict(rows).equals(forest.unrefined().predict(rows))
+    check_query(forest, rows, run(forest.to_sql("a table", keep=["id"]), rows, "a table"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("target", REFINED)
+def test_onnx__has_the_boosted_stage(target: str, dtype: str) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    forest, rows = refined(target, False)
+    session = runtime.InferenceSession(forest.to_onnx(dtype).SerializeToString(), providers=["CPUExecutionProvider"])
+    found = session.run(None, {"X": forest.to_matrix(rows).astype(dtype)})
+    if forest.is_regression:
+        np.testing.assert_allclose(found[0][:, 0], forest.predict(rows)["prediction"].to_numpy(), rtol=1e-5, atol=1e-5)
+    else:
+        check_classes(forest, rows, found[0], found[1], 1e-5)
+
+
+def test_boosted_stage__is_refused_where_a_format_cannot_have_it() -> None:
+    for target in ("number", "two"):
+        forest, _ = refined(target, False)
+        for export in (forest.to_treelite, forest.to_sklearn):
+            with pytest.raises(ConfigError, match=r"boosted stage .*forest\.unrefined\(\), .*export to onnx or sql"):
+                export()
+
+
+# Words and marks of SQL, names of columns in the queries, and spaces.
+NAMES = {"town": "select", "code": 'or"d`er', "wet": "f0", "x": "prediction", "target": "it's"}
+
+
+@pytest.mark.parametrize("run", [sqlite, duckdb])
+def test_sql__names_and_text_may_be_anything(run: Any) -> None:
+    """Text is compared byte by byte, without the spaces around it; numbers may have other types, and be NaN."""
+    words = {"a": "A", "b'": "a", "c": "á", "d e": "d\\n'e", "é": "--"}
+    draw = np.random.default_rng(2)
+
+    def make(rows: int, seed: int) -> pl.DataFrame:
+        table = category_table(rows, seed).with_columns(pl.col("town").replace_strict(words))
+        return table.with_columns(f32=pl.Series(draw.normal(size=rows).astype(np.float32))).rename(NAMES)
+
+    forest = bigforest.train(make(900, 1), NAMES["target"], categories=[NAMES["code"], "f0"], **OPTIONS)
+    rows = make(900, 2).drop(NAMES["target"])
+    odd, third = pl.int_range(900) % 2 == 1, pl.int_range(900) % 3 == 1
+    rows = rows.with_columns(
+        pl.when(odd).then(pl.format("\t {}\u00a0\n", "select")).otherwise("select").alias("select"),
+        pl.when(third).then(float("nan")).otherwise("prediction").alias("prediction"),
+        pl.col(NAMES["code"]).cast(pl.Float64),
+        id=pl.int_range(900),
+    )
+    check_query(forest, rows, run(forest.to_sql("step0", keep=["id"]), rows, "step0"))
+
+
+def test_sql__refuses_columns_that_databases_take_for_one() -> None:
+    table = numbers_table(60, 1)
+    twice = bigforest.train(table.with_columns(X=pl.col("y")), "target", trees=2)
+    with pytest.raises(ConfigError, match="'x' and 'X' differ in upper and lower case alone"):
+        twice.to_sql()
+    with pytest.raises(ConfigError, match="'x' and 'X' differ in upper and lower case alone"):
+        bigforest.train(table, "target", trees=2).to_sql(keep=["X"])
+    with pytest.raises(ConfigError, match="'Target' and 'target' differ"):
+        bigforest.train(table.with_columns(Target="y"), "target", trees=2).to_sql()
+    for name in ("", "a\0b"):
+        with pytest.raises(ConfigError, match="empty or have a NUL"):
+            bigforest.train(table.select("target", pl.col("x").alias(name)), "target", trees=2).to_sql()
+
+
+def test_sql__fails_in_a_table_without_a_column() -> None:
+    """SQLite takes a name in quotes for a text if there is no such column."""
+    forest = train(numbers_table)
+    with pytest.raises(sqlite3.OperationalError, match="no such column"):
+        sqlite(forest.to_sql(), numbers_table(5, 1).select("x", "y", "z"), "rows")
+
+
+def test_sql__for_mysql_quotes_names_by_backticks_and_compares_bytes() -> None:
+    table = pl.DataFrame({"a`b": ["u\\", "v'"] * 20, "wet": [True, False] * 20, "n": [0, 1] * 20})
+    query = bigforest.train(table, "n", trees=2, mtry="all").to_sql("my rows", ["a`b"], dialect="mysql")
+    assert "FROM `my rows` AS t" in query and "t.`a``b` AS k0" in query and "k0 AS `a``b`" in query
+    assert "COLLATE utf8mb4_bin" in query and "X'755c'" in query and '"' not in query and "DOUBLE" not in query
+    with pytest.raises(ConfigError, match="dialect must be one of"):
+        train(numbers_table, trees=2).to_sql(dialect="oracle")
+
+
+def test_sql__refuses_levels_and_classes_that_it_has_not() -> None:
+    draw = np.random.default_rng(0)
+    large = pl.DataFrame({"c": draw.integers(2**60, 2**60 + 3, 200), "n": draw.integers(0, 2, 200)})
+    with pytest.raises(ConfigError, match=r"beyond 2\*\*53"):
+        bigforest.train(large, "n", trees=2, categories=["c"]).to_sql()
+    classes = large.select("n", c=pl.col("c").cast(pl.UInt64) + 2**63)
+    with pytest.raises(ConfigError, match=r"up to 2\*\*63 - 1"):
+        bigforest.train(classes, "c", trees=2, task="classification").to_sql()
 
 
 @pytest.mark.parametrize("make", NUMERIC, ids=_name)
@@ -293,8 +423,11 @@ def test_infinite_values__go_where_they_go_in_training() -> None:
     table = pl.DataFrame({"x": x, "z": draw.normal(size=600), "target": np.where((x < 0) & np.isinf(x), "a", "b")})
     forest = bigforest.train(table, "target", trees=4, mtry="all")
     assert not np.isfinite(forest.nodes.collect()["threshold"].drop_nulls().to_numpy()).all()
-    with pytest.raises(ConfigError, match="infinities, and the feature 'x'"):
-        forest.to_sql()
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE rows (x, z)")
+    connection.executemany("INSERT INTO rows VALUES (?, ?)", table.select("x", "z").iter_rows())
+    found = np.array([line[1:] for line in connection.execute(forest.to_sql())], float)
+    np.testing.assert_allclose(found, forest.predict_proba(table).to_numpy(), rtol=0, atol=1e-12)
     matrix, want = forest.to_matrix(table), forest.predict_proba(table).to_numpy()
     treelite = pytest.importorskip("treelite")
     np.testing.assert_allclose(treelite.gtil.predict(forest.to_treelite(), matrix).reshape(600, 2), want, atol=1e-6)

@@ -125,7 +125,9 @@ def _children_out_of_range(forest: Path) -> None:
     part = next(forest.glob("trees/*"))
     table = pq.read_table(part)
     place = table.column_names.index("right")
-    damage.write(table.set_column(place, table.field(place), pc.add(table["right"], pa.scalar(10**6, pa.uint32()))), part)
+    damage.write(
+        table.set_column(place, table.field(place), pc.add(table["right"], pa.scalar(10**6, pa.uint32()))), part
+    )
 
 
 def _forged_pages(path: Path, place: int) -> None:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.forest.refinement import BoostedTrees
+from bigforest.forest.refinement import BoostedTrees, Link
 from bigforest.grow.boosted import GrownRounds, StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
 from bigforest.oob.refine import row_tiles
-from bigforest.predict.refine import BoostedStage, Link
+from bigforest.predict.refine import BoostedStage
 from tests.naive import refine as naive
 from tests.naive.rng import stream_key
 from tests.thorough import examples

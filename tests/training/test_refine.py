@@ -238,7 +238,6 @@ def test_refined__refuses_by_name(tmp_path: Path) -> None:
         lambda: bf.merge([forest, forest], tmp_path / "m"),
         lambda: bf.prune_forest(forest, data, tmp_path / "m"),
         lambda: bf.calibrate_forest(forest, data, tmp_path / "m"),
-        lambda: forest.to_sql(),
         lambda: forest.to_treelite(),
     ]
     for use in uses:
