@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.forest.refinement import BoostedTrees
+from bigforest.forest.refinement import BoostedTrees, Link
 from bigforest.predict.forest import Forest
-from bigforest.predict.refine import Link
 from bigforest.predict.vote_rule import as_probabilities
 
 # Bytes of a node of the stage while its trees are loaded, and of each of its values.

@@ -267,7 +267,7 @@ def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) 
             )
         taken.add(name.casefold())
     spec = files.spec
-    others = [own.name for own in (spec.target, spec.group, spec.weight) if own is not None]
+    others = [own.name for own in (spec.target, spec.group, spec.weight) if own is not None and own.name is not None]
     known: dict[str, str] = {}
     for name in [*spec.feature_names, *others, *keep]:
         other = known.setdefault(name.casefold(), name)
