@@ -1,1 +1,1 @@
-"""Benchmarks against peers. Not installed; run from a clone: `python benchmarks/fit.py --data DIR`."""
+"""Benchmarks against peers. Not installed; run from a clone: `python benchmarks/peers.py --data DIR`."""

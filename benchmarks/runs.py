@@ -45,7 +45,7 @@ def arguments(about: str | None, *, sets: str, contestants: str, trees: int, rou
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the sets, see datasets.py")
     parser.add_argument("--sets", default=sets, help=f"comma-separated, of {', '.join(SETS)}")
-    parser.add_argument("--contestants", default=contestants, help="comma-separated, see peers.py")
+    parser.add_argument("--contestants", default=contestants, help="comma-separated")
     parser.add_argument("--trees", type=int, default=trees)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--threads", type=int, default=2)
@@ -108,6 +108,7 @@ def order(plan: Plan) -> Iterator[tuple[int, str]]:
 
 def store(data: Dataset, folder: Path) -> Path:
     """Write both parts of the set where a worker finds them."""
+    folder.mkdir(exist_ok=True)
     data.train.write_parquet(folder / "train.parquet")
     data.test.write_parquet(folder / "test.parquet")
     return folder

@@ -247,7 +247,7 @@ def fit_xgboost(train: pl.DataFrame, asked: Asked) -> Predict:
     return lambda frame: answer(table(frame))
 
 
-def fit_catboost(train: pl.DataFrame, asked: Asked) -> Predict:
+def fit_catboost(train: pl.DataFrame, asked: Asked, **parameters: Any) -> Predict:
     """Its default of 1,000 trees is kept, because it sets its learning rate by the number of trees."""
     import catboost
 
@@ -261,7 +261,7 @@ def fit_catboost(train: pl.DataFrame, asked: Asked) -> Predict:
 
     said = {"thread_count": asked.threads, "random_seed": asked.seed, "verbose": False, "allow_writing_files": False}
     kind = catboost.CatBoostClassifier if asked.classes else catboost.CatBoostRegressor
-    learner = kind(cat_features=names, **said)
+    learner = kind(cat_features=names, **said | parameters)
     learner.fit(table(train), train[TARGET].to_numpy())
     answer = learner.predict_proba if asked.classes else learner.predict
     return lambda frame: answer(table(frame))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polars as pl
 from datasets import TARGET, Dataset
-from peers import CONTESTANTS, Settings
+from worker_fits import CONTESTANTS, Settings
 
 PREDICT_REPEATS = 3
 

@@ -38,8 +38,8 @@ def test_docstring__names_that_end_in_an_underscore_are_no_links(line: str, esca
 
 def test_result_page__has_a_title_its_source_and_links_to_pages() -> None:
     text = "Text with [a result](suite.md), [a script](suite.py) and ![a picture](reproduce/x.png), [out](https://a.b)."
-    page = page_text(text, "fit.md")
-    assert page.startswith("# fit\n\n*The file `benchmarks/fit.md` of the sources.*\n")
+    page = page_text(text, "peers.md")
+    assert page.startswith("# peers\n\n*The file `benchmarks/peers.md` of the sources.*\n")
     assert "[a result](suite.md), a script (`suite.py`) and ![a picture](x.png), [out](https://a.b)" in page
 
 
