@@ -21,10 +21,10 @@ from bigforest.columns.dataspec import TargetSpec
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.kernels.out_of_core.split_scores import (
     bucket_bounds,
+    bucket_bounds_sums,
     integer_score,
-    poisson_bucket_bounds,
-    poisson_split_scores,
     split_scores,
+    split_scores_sums,
 )
 from bigforest.kernels.scan.impurity import ENTROPY, ERROR, GINI, POISSON, SCORED, VARIANCE, entropy_table
 from bigforest.options.names import name_impurity
@@ -102,16 +102,37 @@ class GiniCriterion(Criterion):
         return sum((Fraction(sum(n * n for n in side), sum(side)) for side in sides), Fraction(0))
 
 
-class VarianceCriterion(Criterion):
-    """Variance of regression targets, from [weight, sum]."""
+class _NumberCriterion(Criterion):
+    """A criterion of regression, from [weight, sum]."""
+
+    def _zero(self, origin: float) -> float | None:
+        """Return the argument `zero` of the kernels."""
+        return None
+
+    def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
+        scores = np.empty(len(left))
+        split_scores_sums(left, total, self._zero(origin), min_leaf, scores)
+        return scores
+
+    def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
+        bounds = np.empty(len(counts))
+        bucket_bounds_sums(before, counts, total, self._zero(origin), bounds)
+        return bounds
+
+
+class VarianceCriterion(_NumberCriterion):
+    """Variance of regression targets."""
 
     def exact(self, left: Sides, total: Sides, origin: float) -> Fraction:
         sides = left.tolist(), (total - left).tolist()
         return sum((Fraction(of_side**2, weight) for weight, of_side in sides), Fraction(0))
 
 
-class PoissonCriterion(Criterion):
-    """Half the Poisson deviance of regression targets that are not negative, from [weight, sum]."""
+class PoissonCriterion(_NumberCriterion):
+    """Half the Poisson deviance of regression targets that are not negative."""
+
+    def _zero(self, origin: float) -> float:
+        return origin
 
     def check(self, store: Store) -> None:
         target, zero = store.spec.target, self.zero(store.spec.target)
@@ -128,16 +149,6 @@ class PoissonCriterion(Criterion):
 
     def exact(self, left: Sides, total: Sides, origin: float) -> float:
         return float(self.scores(left[np.newaxis], total, origin, 1)[0])
-
-    def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
-        scores = np.empty(len(left))
-        poisson_split_scores(left, total, origin, min_leaf, scores)
-        return scores
-
-    def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
-        bounds = np.empty(len(counts))
-        poisson_bucket_bounds(before, counts, total, origin, bounds)
-        return bounds
 
 
 class ScoredCriterion(Criterion):

@@ -295,7 +295,7 @@ if sys.argv[2] == "entropy" and not store.shape.extras.non_plain_features:
     others += [{"family": "rotation", "rotation": kind} for kind in ("random", "pca")]
     others += [{"family": "subspace-cap"}, {"family": "subspace-perceptron"}]
 for options in ({}, *others):
-    config = TrainConfig.of(trees=2, **options)
+    config = TrainConfig.of(trees=2, **options).for_task(store.spec.target.task)
     compile_for(store.shape.extras, config, True, None)
     before = compiled()
     parts(store, config, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 2, 0))

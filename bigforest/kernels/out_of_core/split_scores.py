@@ -1,21 +1,27 @@
 """Float scores of many splits, and bounds of the splits inside buckets, from their counts: a filter for
-grow/out_of_core/node_search.py, which compares exactly what passes. Weights are int64 and may be beyond 2**31.
+grow/out_of_core/node_search.py, which compares exactly what passes.
+
+The formulas are those of the scans in memory (kernels/scan/). Two are not shared, because weights may be beyond 2**31
+here: the score of two classes, whose products would overflow, and the bounds in vectors of uint32.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from bigforest.kernels.common.deviance import poisson_corner, poisson_score
 from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
+from bigforest.kernels.scan.impurity import GINI, side_score
+from bigforest.kernels.scan.many_classes import score_many
+from bigforest.kernels.scan.regression import bound_sums, score_sums
 
 
 @inlined
 def _gini(one, total):
-    """Return sq_l / w_l + sq_r / w_r with int64 class weights `one` on the left; -inf where a side is empty."""
+    """Return score_many with int64 class weights `one` on the left; -inf where a side is empty."""
     w_l = w_r = sq_l = sq_r = 0.0
     for k in range(np.uint64(total.size)):
         left, right = np.float64(one[k]), np.float64(total[k] - one[k])
@@ -23,7 +29,7 @@ def _gini(one, total):
         w_r += right
         sq_l += left * left
         sq_r += right * right
-    return sq_l / w_l + sq_r / w_r if w_l > 0.0 and w_r > 0.0 else -np.inf
+    return score_many(sq_l, w_l, sq_r, w_r) if w_l > 0.0 and w_r > 0.0 else -np.inf
 
 
 @inlined
@@ -46,41 +52,11 @@ def _many_bound(before, counts, total, weight):
 
 
 @inlined
-def _variance(sum_l, w_l, total):
-    """Return sum_l**2 / w_l + sum_r**2 / w_r, for regression (kernels/scan/regression.py); total int64 [weight, sum] of
-    the node."""
-    one, two = np.float64(sum_l), np.float64(total[ONE] - sum_l)
-    return one * one / np.float64(w_l) + two * two / np.float64(total[ZERO] - w_l)
-
-
-@inlined
-def _corners(before, counts, total):
-    """Return the smallest and largest weight, and the largest and smallest sum, on the left of a split in a bucket, for
-    regression."""
-    first = min(max(before[ZERO], np.int64(1)), total[ZERO] - 1)
-    last = min(before[ZERO] + counts[ZERO], total[ZERO] - 1)
-    return first, last, before[ONE] + counts[TWO], before[ONE] + counts[ONE] - counts[TWO]
-
-
-@inlined
-def _variance_bound(before, counts, total):
-    """Bound a bucket for regression: see scan/regression.py bound_buckets_sums."""
-    first, last, most, least = _corners(before, counts, total)
-    bound = max(_variance(most, first, total), _variance(least, first, total))
-    return max(bound, _variance(most, last, total), _variance(least, last, total))
-
-
-@inlined
 def _sum(counts):
     total = np.int64(0)
     for k in range(np.uint64(counts.size)):
         total += counts[k]
     return total
-
-
-@inlined
-def _weight(impurity, total):
-    return total[ZERO] if impurity == VARIANCE else _sum(total)
 
 
 @inlined
@@ -93,10 +69,7 @@ def _both_sides(impurity, left, total, right, table):
 
 @kernel
 def integer_score(impurity, left, total, right, table):
-    """Return the integer score of the split with `left` of `total`, int64 [classes]; right: scratch.
-
-    Not for Gini and variance.
-    """
+    """Return the integer score of the split with `left` of `total`, int64 [classes]; right: scratch. Not for Gini."""
     return _both_sides(impurity, left, total, right, table)
 
 
@@ -104,19 +77,17 @@ def integer_score(impurity, left, total, right, table):
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
     """Set scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
 
-    left int64 [n, parts], total int64 [scored] (grow/out_of_core/context.py), table: impurity.entropy_table, right
-    int64 [scored] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
+    left int64 [n, slots], total int64 [classes] (grow/out_of_core/context.py), table: impurity.entropy_table, right
+    int64 [classes] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
     """
-    weight = _weight(impurity, total)
+    weight = _sum(total)
     for i in range(np.uint64(left.shape[0])):
         here = left[i, : total.size]
-        w_l = _weight(impurity, here)
+        w_l = _sum(here)
         if w_l < min_leaf or weight - w_l < min_leaf:
             scores[i] = -np.inf
         elif impurity == GINI:
             scores[i] = _gini(here, total)
-        elif impurity == VARIANCE:
-            scores[i] = _variance(here[ONE], w_l, total)
         else:
             scores[i] = np.float64(_both_sides(impurity, here, total, right, table))
 
@@ -149,15 +120,12 @@ def _integer_bound(impurity, before, counts, total, right, table):
 def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     """Set bounds[b] so that no split inside bucket b has a higher score.
 
-    before, counts  int64 [buckets, parts]: counts before each bucket, and in it (grow/out_of_core/context.py)
-    total           int64 [scored]; scratch of that length
+    before, counts  int64 [buckets, slots]: counts before each bucket, and in it (grow/out_of_core/context.py)
+    total           int64 [classes]; scratch of that length
     bounds          float64 [buckets], out
     """
-    weight = np.float64(_weight(impurity, total))
+    weight = np.float64(_sum(total))
     for b in range(np.uint64(before.shape[0])):
-        if impurity == VARIANCE:
-            bounds[b] = _variance_bound(before[b], counts[b], total)
-            continue
         passed, here = before[b, : total.size], counts[b, : total.size]
         if impurity == GINI and total.size > 2:
             bounds[b] = _many_bound(passed, here, total, weight)
@@ -167,26 +135,34 @@ def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
             bounds[b] = _integer_bound(impurity, passed, here, total, scratch, table)
 
 
-@kernel
-def poisson_split_scores(left, total, origin, min_leaf, scores):
-    """Do `split_scores` by the Poisson deviance; -inf, too, where the sum of a side is not above 0.
+class _Sums(NamedTuple):
+    """Total of a node of a regression, as the scan in memory names it: its weight, and the sum of its targets."""
 
-    Sums are counted from a centre, which is `origin` above zero.
+    weight: int
+    sq: int
+
+
+@kernel
+def split_scores_sums(left, total, zero, min_leaf, scores):
+    """Do `split_scores` for regression, from [weight, sum]; -inf, too, where the Poisson deviance forbids a split.
+
+    zero  centre of the sums, counted from zero (float64), for the Poisson deviance; None for the variance
     """
+    node = _Sums(total[ZERO], total[ONE])
     for i in range(np.uint64(left.shape[0])):
         w_l = left[i, ZERO]
         scores[i] = -np.inf
-        if w_l >= min_leaf and total[ZERO] - w_l >= min_leaf:
-            score = poisson_score(left[i, ONE], w_l, total[ZERO], total[ONE], origin)
-            scores[i] = score if score > 0.0 else -np.inf
+        if w_l >= min_leaf and node.weight - w_l >= min_leaf:
+            score = score_sums(left[i, ONE], w_l, node, zero)
+            scores[i] = score if score >= 0.0 else -np.inf
 
 
 @kernel
-def poisson_bucket_bounds(before, counts, total, origin, bounds):
-    """Do `bucket_bounds` by the Poisson deviance: see scan/regression.py bound_buckets_sums."""
+def bucket_bounds_sums(before, counts, total, zero, bounds):
+    """Do `bucket_bounds` for regression, from [weight, sum, sum of the targets above 0]; zero: see
+    `split_scores_sums`."""
+    node = _Sums(total[ZERO], total[ONE])
     for b in range(np.uint64(before.shape[0])):
-        first, last, most, least = _corners(before[b], counts[b], total)
-        bounds[b] = -np.inf
-        for one in (most, least):
-            for w_l in (first, last):
-                bounds[b] = max(bounds[b], poisson_corner(one, w_l, total[ZERO], total[ONE], origin))
+        passed, here = before[b], counts[b]
+        most, least = passed[ONE] + here[TWO], passed[ONE] + here[ONE] - here[TWO]
+        bounds[b] = bound_sums(passed[ZERO], passed[ZERO] + here[ZERO], most, least, node, zero)

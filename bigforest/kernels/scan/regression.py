@@ -63,7 +63,7 @@ def score_sums(sum_l, w_l, node, zero):
     """Return the score of a split, neither side of which is empty; by the deviance -1 where the sum of a side is not
     above 0.
 
-    Differences of floats have one rounding here: weights are below 2**31, and a sum that float64 rounds is far above
+    Differences of floats have one rounding here: weights are below 2**53, and a sum that float64 rounds is far above
     node.sq, which is below the weight.
     """
     if zero is not None:
@@ -145,18 +145,26 @@ def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
 
 
 @inlined
-def bound_buckets_sums(sums, buckets, node, bound):
-    """bound[b] = the most that the score of a split inside of bucket b may be.
+def bound_sums(w_l, w_after, most, least, node, zero):
+    """Return the highest score of a split inside of a bucket, before which w_l weighs and after which w_after does.
 
-    The score is convex in the weight and the sum of the left side together, so that over all they may be, from none to
-    all of the bucket's weight and from sums.least to sums.most, it is largest in a corner.
+    most, least  largest and smallest sum on the left of such a split
+
+    The score is convex in the weight and the sum of the left side together, so it is largest in a corner.
     """
-    w_l, most, least, zero = sums.edges.w_l, sums.most, sums.least, zero_of(sums.origin)
+    first = min(max(w_l, _ONE_I64), node.weight - _ONE_I64)
+    last = min(w_after, node.weight - _ONE_I64)
+    one = max(score_corner(most, first, node, zero), score_corner(least, first, node, zero))
+    two = max(score_corner(most, last, node, zero), score_corner(least, last, node, zero))
+    return max(one, two)
+
+
+@inlined
+def bound_buckets_sums(sums, buckets, node, bound):
+    """bound[b] = the highest score of a split inside of bucket b."""
+    w_l, zero = sums.edges.w_l, zero_of(sums.origin)
     for b in range(buckets):
-        first, last = max(np.int64(w_l[b]), _ONE_I64), min(np.int64(w_l[b + ONE]), node.weight - _ONE_I64)
-        one = max(score_corner(most[b], first, node, zero), score_corner(least[b], first, node, zero))
-        two = max(score_corner(most[b], last, node, zero), score_corner(least[b], last, node, zero))
-        bound[b] = max(one, two)
+        bound[b] = bound_sums(np.int64(w_l[b]), np.int64(w_l[b + ONE]), sums.most[b], sums.least[b], node, zero)
 
 
 @inlined
