@@ -28,7 +28,13 @@ PLOT = {
     "tree": option(int, "N", "Tree to draw, from 0.", default=0),
     "depth": option(int, "N", "Levels of the tree to draw, at most 8.", default=3),
     "features": option(list[str], "COL", "Feature of dependence, or two of surface; repeat for more.", "--feature"),
-    "label": option(str, "CLASS", "Class that waterfall, swarm, surface and interactions explain.", "--class"),
+    "label": option(
+        str,
+        "CLASS",
+        "Class that waterfall, swarm, surface and interactions explain, and positive class of reliability, roc and "
+        "precision-recall.",
+        "--class",
+    ),
 }
 
 

@@ -9,7 +9,21 @@ import typer
 from . import options
 from .command import command
 from .options import Given, option
-from .show import Facts, count, duration, lines, number_cells, out_of_bag, percent, print_table, show, validation_lines
+from .show import (
+    Facts,
+    count,
+    duration,
+    lines,
+    mean_error,
+    number_cells,
+    out_of_bag,
+    percent,
+    print_table,
+    rounded,
+    share_error,
+    show,
+    validation_lines,
+)
 
 # A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
 MATRIX_CLASSES = 12
@@ -42,7 +56,8 @@ def _draw_oob(facts: Facts) -> None:
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
     _, measure, _ = curve[0]
     errors = [row[measure] for row in curve]
-    cells = list(map(percent, errors)) if "confusion" in facts else number_cells(errors)
+    rows_of = [row["rows"] for row in curve]
+    cells = list(map(percent, errors, rows_of)) if "confusion" in facts else number_cells(errors)
     rows = [[count(row["trees"]), cell, count(row["rows"])] for row, cell in zip(curve, cells, strict=True)]
     print_table(["trees", measure.replace("_", " "), "rows"], rows, left=0)
 
@@ -52,8 +67,13 @@ def draw_metrics(metrics: list[dict[str, Any]]) -> None:
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
     labels = ["all", *(str(row["class"]) for row in rows[1:])]
+    whole = rows[0]
+    errors = {
+        name: (mean_error if name in ("log_loss", "brier") else share_error)(whole[name] or 0.0, whole["rows"])
+        for name in names
+    }
     body = [
-        [label, count(row["rows"]), *(f"{row[name]:.4f}" for name in names)]
+        [label, count(row["rows"]), *("" if row[name] is None else rounded(row[name], errors[name]) for name in names)]
         for label, row in zip(labels, rows, strict=True)
     ]
     print_table(["class", "rows", *(name.replace("_", " ") for name in names)], body)
@@ -81,7 +101,7 @@ def _draw_curve(facts: Facts) -> None:
     lines(*validation_lines(curve[-1]), ("time", duration(facts["seconds"])), *written)
     typer.echo()
     steps = [curve[trees - 1] for trees in milestones(len(curve))]
-    rows = [[count(row["trees"]), percent(row["error"]), count(row["rejected"])] for row in steps]
+    rows = [[count(row["trees"]), percent(row["error"], row["rows"]), count(row["rejected"])] for row in steps]
     print_table(["trees", "error", "rejected"], rows, left=0)
 
 

@@ -42,7 +42,9 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
     if forest.is_regression:
         return {**forest.oob.metrics.row(0, named=True), **weighted}
     biased = {"biased": True} if forest.config.boosts else {}
-    return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted, **biased}
+    whole = forest.oob.metrics.row(-1, named=True)
+    scores = {"log_loss": whole["log_loss"], "auc": whole["auc"], "classes": len(forest.classes)}
+    return {"error": forest.oob.error, **scores, "rows": forest.oob.rows_used, **weighted, **biased}
 
 
 def choice_facts(found: Choice) -> dict[str, Any]:

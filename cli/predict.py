@@ -8,7 +8,18 @@ from . import options
 from .command import command
 from .options import Given, flag, option
 from .running import STREAM, output_at
-from .show import Facts, count, duration, lines, number_cell, percent
+from .show import (
+    Facts,
+    class_scores,
+    count,
+    duration,
+    lines,
+    mean_error,
+    number_errors,
+    percent,
+    rounded,
+    share_error,
+)
 
 # By the names of `predict_file`, with its defaults; the order is that of --help.
 PREDICT = {
@@ -63,21 +74,18 @@ def _draw(facts: Facts) -> None:
         return
     pairs = [("rows", count(facts["rows"]))]
     labelled = count(facts["scored"], "labelled row") + (", by weight" if facts["weighted"] else "")
+    rows = facts["scored"]
     if facts["mse"] is not None:
-        pairs.append(("R2", f"{number_cell(facts['r2'])} of {labelled}"))
-        pairs.append(("MSE", f"{number_cell(facts['mse'])}, MAE {number_cell(facts['mae'])}"))
-    if facts["poisson_deviance"] is not None:
-        pairs.append(("deviance", f"{number_cell(facts['poisson_deviance'])}, mean Poisson deviance"))
+        pairs += [("labelled", labelled.replace(" labelled", "")), *number_errors(facts, rows).items()]
     if facts["accuracy"] is not None:
-        pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {labelled}"))
-        pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
+        pairs.append(("accuracy", f"{percent(facts['accuracy'], rows)} of {labelled}"))
     if facts["metrics"]:
         whole = facts["metrics"][-1]
-        parts = f"precision {whole['precision']:.4f}, recall {whole['recall']:.4f}"
-        pairs.append(("F1", f"{whole['f1']:.4f}, {parts}, means of the classes"))
-        pairs.append(("Brier score", f"{whole['brier']:.4f}"))
-        if whole["auc"] is not None:
-            pairs.append(("AUC", f"{whole['auc']:.4f}"))
+        names = ("f1", "precision", "recall")
+        f1, precision, recall = (rounded(whole[name], share_error(whole[name], rows)) for name in names)
+        pairs.append(("F1", f"{f1}, precision {precision}, recall {recall}, means of the classes"))
+        pairs.append(("Brier score", rounded(whole["brier"], mean_error(whole["brier"], rows))))
+        pairs += class_scores(whole, len(facts["metrics"]) - 1, rows).items()
     if facts["unscored"] is not None:
         pairs.append(("no metrics", facts["unscored"]))
     lines(*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"]))

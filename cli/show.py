@@ -81,9 +81,31 @@ def count(number: int, noun: str = "") -> str:
     return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
-def percent(share: float | None) -> str:
-    """Return a share as 4.21 %."""
-    return "unknown" if share is None else f"{100 * share:.2f} %"
+def rounded(value: float | None, error: float) -> str:
+    """Return a number to the first digit of its standard error, or to the second where the first is 1 or 2."""
+    if value is None:
+        return "unknown"
+    if not (math.isfinite(value) and 0.0 < error < math.inf):
+        return f"{value:.6g}"
+    places = -math.floor(math.log10(error / 3.0))
+    return f"{round(value, places):,.{max(0, places)}f}"
+
+
+def share_error(share: float, rows: int) -> float:
+    """Return the standard error of a share of rows, also of none and of all of them."""
+    return math.sqrt((max(0.0, share * (1.0 - share)) + 1.0 / rows) / rows) if rows else math.inf
+
+
+def mean_error(mean: float, rows: int) -> float:
+    """Return the standard error of a mean loss whose standard deviation is the mean, about as it is for most losses."""
+    return abs(mean) / math.sqrt(rows) if rows else math.inf
+
+
+def percent(share: float | None, rows: int | None = None) -> str:
+    """Return a share as 4.21 %, or, for a share of so many rows, as its standard error allows."""
+    if share is None or rows is None:
+        return "unknown" if share is None else f"{100 * share:.2f} %"
+    return f"{rounded(100 * share, 100 * share_error(share, rows))} %"
 
 
 def number_cell(value: float | None) -> str:
@@ -167,12 +189,35 @@ def out_of_bag(oob: Facts | None) -> str:
         return "no estimate, because every row is in every bag"
     rows = count(oob["rows"], "row") + (", weighted" if oob.get("weighted") else "")
     if "mse" in oob:
-        deviance = oob.get("poisson_deviance")
-        poisson = "" if deviance is None else f"mean Poisson deviance {number_cell(deviance)}, "
-        errors = f"R2 {number_cell(oob['r2'])}, MSE {number_cell(oob['mse'])}, MAE {number_cell(oob['mae'])}"
-        return f"{poisson}{errors} on {rows}"
+        return f"{_named(number_errors(oob, oob['rows']))} on {rows}"
     biased = "; biased, because hard rows are rarely out of bag: evaluate it on a test set" if oob.get("biased") else ""
-    return f"error {percent(oob['error'])} on {rows}{biased}"
+    scores = _named(class_scores(oob, oob["classes"], oob["rows"]))
+    return f"error {percent(oob['error'], oob['rows'])}, {scores} on {rows}{biased}"
+
+
+def number_errors(facts: Facts, rows: int) -> dict[str, str]:
+    """Return the errors of a regression on so many rows, by their names."""
+    means = {"mean Poisson deviance": facts.get("poisson_deviance"), "R2": facts["r2"]}
+    means |= {"MSE": facts["mse"], "MAE": facts["mae"]}
+    return {
+        name: rounded(mean, mean_error(1.0 - mean if name == "R2" else mean, rows))
+        for name, mean in means.items()
+        if mean is not None
+    }
+
+
+def class_scores(facts: Facts, classes: int, rows: int) -> dict[str, str]:
+    """Return log loss and area under the ROC curve on so many rows, by their names."""
+    loss, area = facts["log_loss"], facts["auc"]
+    found = {"log loss": rounded(loss, mean_error(loss, rows))}
+    if area is not None:
+        mean = " (mean of each class against the rest)" if classes > 2 else ""
+        found["AUC"] = rounded(area, share_error(area, rows)) + mean
+    return found
+
+
+def _named(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {text}" for name, text in texts.items())
 
 
 def choice_lines(facts: Facts) -> list[tuple[str, str]]:
@@ -202,7 +247,8 @@ def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
     if curve is None:
         return []
     rejected = f", {count(curve['rejected'])} of them rejected" if curve["rejected"] else ""
-    return [("validation", f"error {percent(curve['error'])} on {count(curve['rows'], 'row')}{rejected}")]
+    error = percent(curve["error"], curve["rows"])
+    return [("validation", f"error {error} on {count(curve['rows'], 'row')}{rejected}")]
 
 
 def _finite(value: Any) -> Any:

@@ -279,7 +279,8 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "auc",
             pa.float64(),
-            "area under the ROC curve of the second class; null unless there are two classes",
+            "area under the ROC curve of the class against the rest, in the last row their mean (macro); null if "
+            "there are more than 100 classes",
             null=True,
         ),
     ),
@@ -420,7 +421,7 @@ def number_metrics(impurity: str) -> pa.Schema:
 def metrics(label: pa.DataType) -> pa.Schema:
     """Return the schema of oob/metrics.parquet for classes of this Arrow type; see metrics/classes.py ClassMetrics.
 
-    Also null: auc unless both of two classes have rows, and all shares while no row is out of bag.
+    Also null: auc of a class if all rows or none are of it, and all shares while no row is out of bag.
     """
     return _with_label(FILES["oob/metrics.parquet"], label)
 

@@ -2,8 +2,8 @@
 
 Counts are integers. The loss of every row is rounded to steps of 2**-40 and summed as an integer, so that a mean is the
 same for any batches in any order; without weights its error is at most 2**-41. With weights, the loss of a row is
-multiplied by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve follows
-exactly from the counts of the two classes at each distinct score.
+multiplied by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve of a class
+against the rest follows exactly from the counts of both at each distinct score.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _WHOLE = 2.0**16
 _CELLS = 1 << 15
 _EPSILON = np.finfo(np.float64).eps
 
+# More classes than this have no areas under the curve: all probabilities would be sorted.
+MOST_CURVES = 100
 # Distinct scores held, and anonymous memory for each while they are merged.
 MOST_SCORES = 1 << 18
 SCORE_BYTES = 120
@@ -38,7 +40,9 @@ class ClassMetrics:
     precision, recall, f1   0 if the denominator is 0; for all classes: the mean over those that occur ("macro").
     log_loss   mean of -ln p(truth), p clipped to [eps, 1 - eps] of float64.
     brier      mean of (p - truth)**2; for all classes: the mean of the sum over them, halved if there are two.
-    auc        area under the ROC curve; None unless there are two classes, both occur, and the scores were few enough.
+    auc        area under the ROC curve of the class against the rest, the same for both of two; for all classes: the
+               mean over the classes that have one (macro, one against rest). None if all rows or no row are of the
+               class, there are more than MOST_CURVES classes, or the scores were too many.
     """
 
     code: int | None
@@ -59,7 +63,8 @@ class Metrics:
     """
 
     def __init__(self, classes: int, max_scores: int = MOST_SCORES, total: int | None = None) -> None:
-        self.scores = Scores(max_scores) if classes == 2 else None
+        curves = curves_of(classes)
+        self.scores = [Scores(max_scores if curves == 1 else 2 * max_scores // curves) for _ in range(curves)]
         self._classes = classes
         self._total = total
         self._counts = np.zeros((3, classes), np.int64)  # rows, predicted, right
@@ -91,8 +96,8 @@ class Metrics:
             own = None if weight is None else weight[piece]
             rows = np.ascontiguousarray(proba[piece].T)
             self._add(truth[piece].astype(np.int64), prediction[piece].astype(np.int64), rows, own)
-        if self.scores is not None:
-            self.scores.add(proba[:, 1], truth == 1, weight)
+        for code, scores in enumerate(self.scores, self._classes == 2):  # of two classes, the second
+            scores.add(proba[:, code], truth == code, weight)
 
     def join(self, other: Metrics) -> None:
         """Add the rows of `other`."""
@@ -101,23 +106,24 @@ class Metrics:
             self._weights += other._weights
         self._losses += other._losses
         self._loss += other._loss
-        if self.scores is not None and other.scores is not None:
-            self.scores.join(other.scores)
+        for scores, others in zip(self.scores, other.scores, strict=True):
+            scores.join(others)
 
     def result(self) -> list[ClassMetrics]:
         """Return the metrics of each class, then of all classes; an empty list without rows."""
         if not self.rows:
             return []
-        if self.scores is None:
-            return self.result_with(None)
-        self.scores.merge()
-        return self.result_with(None if self.scores.limit is not None else Area().add(self.scores).value)
+        for scores in self.scores:
+            scores.merge()
+        return self.result_with([None if one.limit is not None else Area().add(one).value for one in self.scores])
 
-    def result_with(self, auc: float | None) -> list[ClassMetrics]:
-        """Return `result` with this area under the ROC curve; there must be rows."""
+    def result_with(self, areas: Sequence[float | None]) -> list[ClassMetrics]:
+        """Return `result` with the area under each of the curves (`curves_of`); there must be rows."""
         rows = self.rows
+        areas = [*areas] * 2 if self._classes == 2 else areas or [None] * self._classes
+        known = [area for area in areas if area is not None]
         weight = rows if self._total is None else int(self._weights[0].sum()) / self._total * _WHOLE
-        each = [self._of_class(code, weight, auc) for code in range(self._classes)]
+        each = [self._of_class(code, weight, areas[code]) for code in range(self._classes)]
         present = [metrics for metrics in each if metrics.rows or metrics.predicted]
         halves = 2 if self._classes == 2 else 1
         whole = ClassMetrics(
@@ -129,7 +135,7 @@ class Metrics:
             f1=sum(one.f1 for one in present) / len(present),
             log_loss=_mean(self._loss, weight),
             brier=_mean(int(self._losses[1].sum()), weight * halves),
-            auc=auc,
+            auc=sum(known) / len(known) if known else None,
         )
         return [*each, whole]
 
@@ -171,6 +177,11 @@ class Metrics:
             _mean(self._losses[1, code], weight),
             auc,
         )
+
+
+def curves_of(classes: int) -> int:
+    """Return the number of ROC curves: one of two classes, one of each of several against the rest; 0 for very many."""
+    return 1 if classes == 2 else classes if 2 < classes <= MOST_CURVES else 0
 
 
 class Scores:

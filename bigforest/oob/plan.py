@@ -21,7 +21,7 @@ from bigforest.forest.code_thresholds import LISTED_NODES, ORDERED_BYTES, ORDERE
 from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.leaf_votes import VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
-from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
+from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES, curves_of
 from bigforest.oob.choice import LOSS_ROWS, powers_to_try
 from bigforest.oob.score_files import ROW_BYTES
 from bigforest.options.train_config import TrainConfig
@@ -108,7 +108,7 @@ def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) 
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes)
     if plan.rows < shape.rows:
         votes = max(votes, shape.rows * votes_bytes(shape.classes))
-    scores = ROW_BYTES * shape.rows if shape.classes == 2 else 0
+    scores = ROW_BYTES * shape.rows * curves_of(shape.classes)
     return replace(plan.need, scratch=scratch + ballots + votes + scores)
 
 
@@ -145,8 +145,9 @@ def choose_oob(
     writing = 4 * step * (8 * shape.classes + 32)
     most = max(lambdas, len(powers_to_try(config, shape.classes)))
     losing = _LOSS_BYTES * most * min(LOSS_ROWS, shape.rows) if most > 1 else 0
-    few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
-    scores = few if shape.classes == 2 else 0
+    curves = curves_of(shape.classes)
+    few, many = (SCORE_BYTES * max_scores(shape.rows, curves, limited=limited) for limited in (True, False))
+    scores = few if curves else 0
     routing = replacing + resources.workers * max(finding, loading) + entries
     fixed = BASE_BYTES + max(routing, writing + scores + resources.workers * losing)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
@@ -158,7 +159,7 @@ def choose_oob(
     if resources.memory is None:
         limits = resources.limits
         most = min(int(sizes.sum()), max(int(sizes.max()), limits.group_bytes, limits.group_row_bytes * shape.rows))
-        scores = resources.workers * many - few if shape.classes == 2 else 0
+        scores = resources.workers * many - few if curves else 0
         memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
         return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
     room = max(resources.memory, smallest) - fixed
@@ -189,9 +190,10 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
     return min(most, -(-shape.rows // (ranges * step)) * step)
 
 
-def max_scores(rows: int, *, limited: bool) -> int:
-    """Return the most different scores held at a time; with more rows, scores are sorted in files.
+def max_scores(rows: int, curves: int, *, limited: bool) -> int:
+    """Return the most different scores held at a time; if there are more, they are sorted in files.
 
-    limited  there is a budget of memory. The area does not depend on it.
+    curves   number of ROC curves
+    limited  there is a budget of memory. The areas do not depend on it.
     """
-    return min(max(rows // 16, 1 << 14), MOST_SCORES) if limited else min(rows, _FREE_SCORES)
+    return min(max(rows // 16, 1 << 14), MOST_SCORES) if limited else min(rows * curves, _FREE_SCORES)

@@ -54,7 +54,7 @@ from bigforest.forest.refinement import BoostedTrees, Link, outputs_of
 from bigforest.forest.tree_votes import read_tree_votes
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
-from bigforest.metrics.classes import Area, ClassMetrics, Metrics
+from bigforest.metrics.classes import Area, ClassMetrics, Metrics, curves_of
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
 from bigforest.oob.choice import choose_power, choose_shrinkage, no_losses, powers_to_try
@@ -160,8 +160,9 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         power = choose_power(work.powers, losses, store) if len(work.powers) > 1 else Power(work.powers[0])
         if not config.keep_votes:
             executor.discard([path for file in leaves.files for path in file.paths])
+        curves = curves_of(store.spec.target.answer_width)
         plain = ReportInputs(
-            directory, folder, max_scores(store.rows, limited=resources.memory is not None), power.amount, None
+            directory, folder, max_scores(store.rows, curves, limited=resources.memory is not None), power.amount, None
         )
         boosted, rounds = None, Rounds()
         # A forest that is shrunk again keeps its trees alone.
@@ -359,8 +360,8 @@ class NumberReport:
 class ClassReport:
     """Sums over the rows of a report for classes; members as of NumberReport.
 
-    Two classes need the scores of the rows for the area under the curve. If there are more rows than scores may be
-    held, scores go into files (score_files.py).
+    Areas under ROC curves need the scores of all rows. If there are more than may be held, they go into files
+    (score_files.py).
     """
 
     curve = CURVE
@@ -372,10 +373,11 @@ class ClassReport:
         self._pairs = np.zeros((3, 0), np.int64)
         self._metrics = Metrics(classes, inputs.scores, None if weight is None else weight.total)
         self._scratch = inputs.scratch
-        self._files: list[Path] = []
-        self._cells = np.zeros(CELLS, np.int64)
-        if store.rows > inputs.scores:
-            self._metrics.scores = None
+        self._curves = curves_of(classes)
+        self._files: list[list[Path]] = [[] for _ in range(self._curves)]
+        self._cells = np.zeros((self._curves, CELLS), np.int64)
+        if store.rows * self._curves > inputs.scores:
+            self._metrics.scores = []
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         known = stored_labels(store.spec.target)
@@ -389,9 +391,11 @@ class ClassReport:
         true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
         self._pairs = _added(self._pairs, _pairs_of(true, said, weight, len(shares)))
         self._metrics.add(true, said, given.T, weight)
-        if len(shares) == 2 and self._metrics.scores is None:
-            self._files.append(self._scratch / f"scores-{first}.bin")
-            self._cells += write_scores(self._files[-1], given[1], true == 1, weight)
+        if not self._metrics.scores:
+            for curve, files in enumerate(self._files):
+                code = 1 if self._curves == 1 else curve
+                files.append(self._scratch / f"scores-{first}-{code}.bin")
+                self._cells[curve] += write_scores(files[-1], given[code], true == code, weight)
         return (
             known.take(arrow_array(truth)),
             known.take(arrow_array(prediction, mask=~used)),
@@ -399,16 +403,18 @@ class ClassReport:
         )
 
     def join(self, other: ClassReport) -> None:
-        self._files += other._files
+        for files, others in zip(self._files, other._files, strict=True):
+            files += others
         self._cells += other._cells
         self._pairs = _added(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
 
     def tables(self, store: Store, inputs: ReportInputs, executor: Executor) -> dict[str, pa.Table]:
         found, known = self._metrics, stored_labels(store.spec.target)
-        area = None if found.scores is None else Area().add(found.scores).value
+        areas = [Area().add(scores).value for scores in found.scores]
         if self._cells.any():
-            area = area_of_files(self._files, self._cells, inputs.scores, executor)
+            pairs = zip(self._files, self._cells, strict=True)
+            areas = [area_of_files(files, cells, inputs.scores, executor) for files, cells in pairs]
         pair, rows, weight = self._pairs
         columns = {
             "truth": known.take(arrow_array(pair // len(known))),
@@ -418,7 +424,7 @@ class ClassReport:
         }
         return {
             "confusion": arrow_table(columns, confusion(known.type)),
-            "metrics": _metrics_table(found.result_with(area) if found.rows else [], known),
+            "metrics": _metrics_table(found.result_with(areas) if found.rows else [], known),
         }
 
 

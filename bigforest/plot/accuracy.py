@@ -19,6 +19,7 @@ import polars as pl
 
 from bigforest.columns.labels import label_type, proba_names
 from bigforest.errors import ConfigError
+from bigforest.explain.options import ExplainOptions
 from bigforest.forest.format import POISSON
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import least_counted
@@ -273,8 +274,10 @@ _CURVE_POINTS = 300
 _SIDE = 320
 
 
-def shown_classes(forest: Forest) -> list[int]:
-    """Return the codes of the classes to show: of two the second, else the classes with the most rows."""
+def shown_classes(forest: Forest, label: Any = None) -> list[int]:
+    """Return the codes of the classes to show: `label`, else of two the second, else the classes with the most rows."""
+    if label is not None:
+        return [*ExplainOptions(classes=[label]).codes(forest.classes)]
     if len(forest.classes) == 2:
         return [1]
     rows = forest.oob.metrics["rows"].to_list()[: len(forest.classes)]
@@ -336,76 +339,79 @@ def area_of(ranking: pl.DataFrame) -> float | None:
     return float(sum((b - a) * (c + d) / 2 for a, b, c, d in zip(x, x[1:], y, y[1:], strict=False)))
 
 
-def reliability_chart(forest: Forest) -> Any:
+def reliability_chart(forest: Forest, label: Any = None) -> Any:
     """Draw the share of hits against the mean probability, bin by bin, with the diagonal."""
-    alt = altair()
-    table = _by_class(forest, reliability_table).with_columns(
+    alt, shown = altair(), shown_classes(forest, label)
+    table = _by_class(forest, shown, reliability_table).with_columns(
         lower=(pl.col("share") - 2 * pl.col("standard_error")).clip(0.0),
         upper=(pl.col("share") + 2 * pl.col("standard_error")).clip(0.0, 1.0),
     )
     base = chart_of(table).encode(
-        x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(forest), y=_unit(alt.Y, "share", "")
+        x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(forest, shown), y=_unit(alt.Y, "share", "")
     )
     bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share of rows of the class"), y2=alt.Y2("upper"))
     line = base.mark_line(point=True)
-    caption = ["bars are two standard errors to each side; rows are unweighted", *_left_out(forest)]
+    caption = ["bars are two standard errors to each side; rows are unweighted", *_left_out(forest, shown)]
     return finish_chart(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
 
 
-def roc_chart(forest: Forest) -> Any:
+def roc_chart(forest: Forest, label: Any = None) -> Any:
     """Draw the share of the class that is found against false alarms."""
-    start = pl.DataFrame({"found": 0.0, "false_alarms": 0.0})
-    rankings = {code: ranking_table(forest, code) for code in shown_classes(forest)}
+    start, shown = pl.DataFrame({"found": 0.0, "false_alarms": 0.0}), shown_classes(forest, label)
+    rankings = {code: ranking_table(forest, code) for code in shown}
     areas = {code: area_of(ranking) for code, ranking in rankings.items()}
     texts = {code: "unknown" if area is None else f"{area:.4f}" for code, area in areas.items()}
     table = _by_class(
-        forest, lambda _, code: pl.concat([start, thinned(rankings[code], _CURVE_POINTS)], how="diagonal"), texts
+        forest, shown, lambda _, code: pl.concat([start, thinned(rankings[code], _CURVE_POINTS)], how="diagonal"), texts
     )
-    line = _curve(table, "false_alarms", "false positive rate", "found", "true positive rate", _color(forest, texts))
-    caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest)]
+    color = _color(forest, shown, texts)
+    line = _curve(table, "false_alarms", "false positive rate", "found", "true positive rate", color)
+    caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest, shown)]
     return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
 
 
-def precision_recall_chart(forest: Forest) -> Any:
+def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
     """Draw precision against the share of the class that is found."""
-    table = _by_class(forest, lambda own, code: thinned(ranking_table(own, code), _CURVE_POINTS))
-    line = _curve(table, "found", "recall", "precision", "precision", _color(forest))
-    caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest)]
+    shown = shown_classes(forest, label)
+    table = _by_class(forest, shown, lambda own, code: thinned(ranking_table(own, code), _CURVE_POINTS))
+    line = _curve(table, "found", "recall", "precision", "precision", _color(forest, shown))
+    caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest, shown)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
 
 
 def _by_class(
-    forest: Forest, table: Callable[[Forest, int], pl.DataFrame], texts: dict[int, str] | None = None
+    forest: Forest,
+    shown: Sequence[int],
+    table: Callable[[Forest, int], pl.DataFrame],
+    texts: dict[int, str] | None = None,
 ) -> pl.DataFrame:
     """Return the table of each class that is shown, with its label, and the place of the row in it."""
-    names = _names(forest, texts)
-    found = [
-        table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at")
-        for code in shown_classes(forest)
-    ]
+    names = _names(forest, shown, texts)
+    found = [table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at") for code in shown]
     return pl.concat(found, how="vertical_relaxed")
 
 
-def _names(forest: Forest, texts: dict[int, str] | None) -> dict[int, str]:
+def _names(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None) -> dict[int, str]:
     """Return the names of the classes that are shown, by their codes, each followed by its text."""
     names = labels_of(forest.classes)
-    return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown_classes(forest)}
+    return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown}
 
 
-def _color(forest: Forest, texts: dict[int, str] | None = None) -> Any:
+def _color(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None = None) -> Any:
     return altair().Color(
         "label:N",
         title="class",
-        sort=list(_names(forest, texts).values()),
+        sort=list(_names(forest, shown, texts).values()),
         legend=altair().Legend(labelLimit=220),
     )
 
 
-def _left_out(forest: Forest) -> list[str]:
-    shown, classes = len(shown_classes(forest)), len(forest.classes)
+def _left_out(forest: Forest, shown: Sequence[int]) -> list[str]:
+    classes = len(forest.classes)
     if classes <= 2:
         return []
-    return [f"each class against the rest{f'; the {shown} of {classes} with most rows' if shown < classes else ''}"]
+    most = f"; the {len(shown)} of {classes} with most rows" if 1 < len(shown) < classes else ""
+    return [f"each class against the rest{most}"]
 
 
 def _unit(channel: Any, name: str, title: str) -> Any:

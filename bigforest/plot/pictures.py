@@ -108,35 +108,50 @@ class Pictures:
         self._check_oob(classes=True)
         return confusion_chart(self.forest)
 
-    def reliability(self) -> Any:
+    def reliability(self, label: Any = None) -> Any:
         """Plot out-of-bag probabilities against the shares of rows of the class.
+
+        Parameters
+        ----------
+        label : object, default=None
+            Positive class. None for the second of two, otherwise each of the six classes with most rows.
 
         Examples
         --------
         >>> forest.plot.reliability().save("reliability.html")
         """
         self._check_oob(classes=True)
-        return reliability_chart(self.forest)
+        return reliability_chart(self.forest, label)
 
-    def roc(self) -> Any:
-        """Plot the ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest.
+    def roc(self, label: Any = None) -> Any:
+        """Plot the ROC curve of the out-of-bag rows: a class against the rest.
+
+        Parameters
+        ----------
+        label : object, default=None
+            Positive class. None for the second of two, otherwise each of the six classes with most rows.
 
         Examples
         --------
         >>> forest.plot.roc().save("roc.html")
         """
         self._check_oob(classes=True)
-        return roc_chart(self.forest)
+        return roc_chart(self.forest, label)
 
-    def precision_recall(self) -> Any:
-        """Plot precision against recall of the out-of-bag rows, classes as in `roc`.
+    def precision_recall(self, label: Any = None) -> Any:
+        """Plot precision against recall of the out-of-bag rows of a class.
+
+        Parameters
+        ----------
+        label : object, default=None
+            Positive class. None for the second of two, otherwise each of the six classes with most rows.
 
         Examples
         --------
         >>> forest.plot.precision_recall().save("precision_recall.html")
         """
         self._check_oob(classes=True)
-        return precision_recall_chart(self.forest)
+        return precision_recall_chart(self.forest, label)
 
     def rejection(self) -> Any:
         """Plot the error of the predicted out-of-bag rows against their share, with the least certain rejected.

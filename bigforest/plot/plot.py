@@ -23,7 +23,8 @@ from bigforest.storage.paths import as_path
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "error": ("out of bag", ()),
     "rounds": ("rounds", ()),
-    **dict.fromkeys(("confusion", "reliability", "roc", "precision-recall"), ("classes out of bag", ())),
+    "confusion": ("classes out of bag", ()),
+    **dict.fromkeys(("reliability", "roc", "precision-recall"), ("classes out of bag", ("label",))),
     "rejection": ("rejection", ()),
     "importance": ("forest", ()),
     "unbiased": ("training rows", ("data",)),
@@ -85,8 +86,9 @@ def plot_forest(
     features : sequence of str, optional
         Features of dependence, and two of surface. None for those with the largest decrease of impurity.
     label : optional
-        Class of waterfall, swarm, surface and interactions. None for the second of two, otherwise the most frequent
-        one. Refused for a regression forest.
+        Class of waterfall, swarm, surface and interactions, and the positive class of reliability, roc and
+        precision-recall. None for the second of two, otherwise the most frequent one, or several. Refused for a
+        regression forest.
     overwrite : bool, default=False
         Replace existing files.
     threads, scratch, memory, listener : optional

@@ -50,6 +50,9 @@ def fill(folder: Path) -> None:
         (folder / "examples").symlink_to(EXAMPLES, target_is_directory=True)
     table = flights(1200, 1)
     table.drop("delay").write_parquet(folder / "flights.parquet")
+    (folder / "flights").mkdir(exist_ok=True)
+    for part in range(2):
+        table.drop("delay").gather_every(2, part).write_parquet(folder / "flights" / f"part-{part}.parquet")
     table.drop("late").write_parquet(folder / "delays.parquet")
     draw = np.random.default_rng(5)
     x, y = draw.random((2, 200))

@@ -56,6 +56,7 @@ def test_tour__train_oob_inspect_predict(run: Run, folder: Path) -> None:
     assert run.err.startswith("note: the forest was trained on these rows")
     assert "accuracy" in run.out
     assert "log loss" in run.out
+    assert "AUC" in run.out
     found = pl.read_parquet("things.predictions.parquet")
     assert found.columns == ["size", "prediction", "p_large", "p_small"]
     assert found["size"].equals(frame()["size"])

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bigforest
 from cli.images import images
-from cli.show import choice_lines, number_cells, print_table, size
+from cli.show import choice_lines, mean_error, number_cells, percent, print_table, rounded, share_error, size
 from cli.simulate import simulate
 from tests.commands import Run, contents, folder, run
 
@@ -223,6 +223,22 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path, monkeypa
     assert [line.split()[-1] for line in table[1:]].count("winner") == 1
     assert next(line for line in table if "ranks" in line).endswith("retired")
     assert any(line.startswith("ranks  cannot be grown here") for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        *((0.046667, 0.017, "0.047"), (0.046667, 0.04, "0.05"), (2510.4, 160.0, "2,510"), (2510.4, 320.0, "2,500")),
+        *((0.5, 0.0, "0.5"), (float("inf"), 1.0, "inf"), (None, 1.0, "unknown")),
+    ],
+)
+def test_rounded__to_the_place_of_the_standard_error(value: float | None, error: float, text: str) -> None:
+    assert rounded(value, error) == text
+
+
+def test_percent__of_more_rows_has_more_decimals() -> None:
+    assert [percent(0.046667, rows) for rows in (None, 30, 150, 10_000)] == ["4.67 %", "5 %", "4.7 %", "4.67 %"]
+    assert percent(0.0, 150) == "0.0 %" and share_error(1.0, 0) == mean_error(1.0, 0) == float("inf")
 
 
 def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() -> None:

@@ -17,6 +17,8 @@ from bigforest.forest.format import FILES
 from docs.extensions.page_setup import fill
 from docs.extensions.result_pages import results
 from docs.extensions.schemas import column_table
+from docs.outputs import PAGES as SHOWN
+from docs.outputs import with_outputs, without_times
 from tests.docs.command_server import CommandServer
 from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links, script
 
@@ -98,13 +100,20 @@ def test_page__commands_run_one_after_the_other_and_its_python_after_them(
     fill(tmp_path)
     code, _, err = _shell(server, script(page), tmp_path)
     assert code == 0, err
-    if name in NOT_HERE or not blocks(page, "python"):
+    if name in NOT_HERE or f"docs/{name}" in SHOWN or not blocks(page, "python"):
         return
     for library in NEEDS.get(name, ()):
         pytest.importorskip(library)
     program = "\n".join([GIVEN.get(name, ""), *blocks(page, "python")])
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_page__shows_what_its_blocks_print(name: str, tmp_path: Path) -> None:
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    found = with_outputs(text, tmp_path)
+    assert without_times(found) == without_times(text), "python docs/outputs.py writes the outputs"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

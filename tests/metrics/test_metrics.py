@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,10 +44,16 @@ def check_metrics(
         own, share = np.array(truth) == code, np.column_stack([1 - proba[:, code], proba[:, code]])
         assert row["log_loss"] == pytest.approx(metrics.log_loss(own, share, labels=[False, True]), abs=1e-11)
         assert row["brier"] == pytest.approx(metrics.brier_score_loss(own, share, labels=[False, True]), abs=1e-11)
-    area = None
-    if len(classes) == 2 and len(set(truth)) == 2:
-        area = pytest.approx(metrics.roc_auc_score(truth, proba[:, 1]), abs=1e-12)
-    assert found["auc"].to_list() == [area] * (len(classes) + 1)
+    areas: list[Any] = []
+    for code in labels:
+        own = np.array(truth) == code
+        known = 0 < own.sum() < len(own) and len(classes) > 1
+        areas.append(pytest.approx(metrics.roc_auc_score(own, proba[:, code]), abs=1e-12) if known else None)
+    if len(classes) == 2:
+        areas[0] = areas[1]  # by the probability of the second class
+    assert found["auc"].to_list()[:-1] == areas
+    values = [area for area in found["auc"].to_list()[:-1] if area is not None]
+    assert whole["auc"] == (pytest.approx(np.mean(values), abs=1e-12) if values else None)
 
 
 def table(metrics: Metrics) -> pl.DataFrame:
@@ -136,7 +143,7 @@ def test_metrics__too_many_scores_have_no_area() -> None:
     proba = np.linspace(0, 1, 12)
     metrics.add(np.arange(12) % 2, np.zeros(12), np.column_stack([1 - proba, proba]))
     assert [one.auc for one in metrics.result()] == [None] * 3
-    assert metrics.result_with(0.5)[-1].auc == 0.5
+    assert metrics.result_with([0.5])[-1].auc == 0.5
 
 
 def test_metrics__a_refused_answer_is_no_prediction() -> None:

@@ -363,7 +363,7 @@ def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypa
     votes = rows["prediction"].cast(pl.Int8).to_list()
     check_metrics(forest.oob.metrics, (False, True), rows["truth"].cast(pl.Int8).to_list(), votes, shares)
     for most in (2, 7, 100):
-        monkeypatch.setattr(oob_report, "max_scores", lambda _, limited, most=most: most)
+        monkeypatch.setattr(oob_report, "max_scores", lambda *_, limited, most=most: most)
         assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
 
 

@@ -128,6 +128,18 @@ def test_waterfall__of_a_boosted_stage_is_of_scores() -> None:
     assert end == pytest.approx(np.log(share / (1 - share)), abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ["roc", "precision_recall", "reliability"])
+def test_scores__of_the_positive_class_that_was_chosen(grown: Any, name: str) -> None:
+    forest, _ = grown
+    for code in (0, 1):
+        drawn = getattr(forest.plot, name)(label=forest.classes[code]).to_dict()
+        sets = [layer["data"]["values"] for layer in drawn["layer"]]
+        labels = {row["label"] for rows in sets for row in rows if "label" in row}
+        assert len(labels) == 1 and labels.pop().startswith(str(forest.classes[code]))
+    with pytest.raises(ConfigError, match="'none' is no class of the target"):
+        getattr(forest.plot, name)(label="none")
+
+
 def test_rejection__is_the_error_of_the_rows_that_are_predicted(grown: Any) -> None:
     forest, _ = grown
     rows = heard(forest)
