@@ -46,7 +46,7 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
 def _draw_oob(facts: Facts) -> None:
     from bigforest.planning.sizes import milestones
 
-    lines(("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"])))
+    lines(("out of bag", out_of_bag(facts, len(facts["metrics"]) - 1)), ("trees", count(facts["trees"])))
     typer.echo()
     if "confusion" in facts:
         draw_metrics(facts["metrics"])

@@ -43,7 +43,7 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
         return {**forest.oob.metrics.row(0, named=True), **weighted}
     biased = {"biased": True} if forest.config.boosts else {}
     whole = forest.oob.metrics.row(-1, named=True)
-    scores = {"log_loss": whole["log_loss"], "auc": whole["auc"], "classes": len(forest.classes)}
+    scores = {"log_loss": whole["log_loss"], "auc": whole["auc"]}
     return {"error": forest.oob.error, **scores, "rows": forest.oob.rows_used, **weighted, **biased}
 
 

@@ -61,7 +61,7 @@ def _draw(facts: Facts) -> None:
         ("trees", count(facts["trees"])),
         ("nodes", f"{count(facts['nodes'])} ({count(facts['leaves'])} leaves)"),
         ("depth", count(facts["depth"])),
-        ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
+        ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"], len(facts["labels"]))),
         *choice_lines(facts),
         *([("chosen", facts["chosen"])] if "chosen" in facts else []),
         ("options", words(", ".join(f"{name} {value_text(value)}" for name, value in used.items()))),

@@ -91,7 +91,7 @@ def _draw_shrunk(facts: Facts) -> None:
     oob, tried = facts["oob"], facts["shrinkage"]["tried"]
     lines(
         ("trees", count(facts["trees"])),
-        *([("out of bag", out_of_bag(oob))] if oob else []),
+        *([("out of bag", out_of_bag(oob, facts["classes"]))] if oob else []),
         *choice_lines(facts),
         ("time", duration(facts["seconds"])),
         ("forest", facts["forest"]),
@@ -131,7 +131,7 @@ def shrink(
     from .facts import revised_facts
 
     shrunk = bigforest.shrink_forest(forest, out, amount=amount, data=data, **run)
-    return revised_facts(shrunk, "trees", "oob", "shrinkage", "power", "refine")
+    return revised_facts(shrunk, "trees", "classes", "oob", "shrinkage", "power", "refine")
 
 
 def _draw_merged(facts: Facts) -> None:

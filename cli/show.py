@@ -181,8 +181,8 @@ def stop_lines(facts: Facts) -> list[tuple[str, str]]:
     return [("stopped", f"at the maximum of {count(stop['most'])}: {unsettled}")]
 
 
-def out_of_bag(oob: Facts | None) -> str:
-    """Return the out-of-bag error and its number of rows, in words."""
+def out_of_bag(oob: Facts | None, classes: int) -> str:
+    """Return the out-of-bag error and its number of rows, in words; classes: their number, 0 for numbers."""
     if oob is None:
         return "no estimate, because trees were grown on all rows or changed afterwards; use a validation set"
     if not oob["rows"]:
@@ -191,7 +191,7 @@ def out_of_bag(oob: Facts | None) -> str:
     if "mse" in oob:
         return f"{_named(number_errors(oob, oob['rows']))} on {rows}"
     biased = "; biased, because hard rows are rarely out of bag: evaluate it on a test set" if oob.get("biased") else ""
-    scores = _named(class_scores(oob, oob["classes"], oob["rows"]))
+    scores = _named(class_scores(oob, classes, oob["rows"]))
     return f"error {percent(oob['error'], oob['rows'])}, {scores} on {rows}{biased}"
 
 

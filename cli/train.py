@@ -21,7 +21,7 @@ def _draw(facts: Facts) -> None:
         *table_size(facts),
         ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
         *stop_lines(facts),
-        ("out of bag", out_of_bag(facts["oob"])),
+        ("out of bag", out_of_bag(facts["oob"], facts["classes"])),
         *choice_lines(facts),
         *validation_lines(facts["validation"]),
         ("time", f"{stages} · total {duration(sum(seconds.values()))}"),

@@ -76,9 +76,9 @@ def test_tour__encode_then_train(run: Run, folder: Path) -> None:
 def test_json__of_every_command(run: Run, folder: Path) -> None:
     facts = run.json("train", "things.parquet", "--trees", "4", "--out", "f")
     assert (facts["rows"], facts["dropped"], facts["features"], facts["classes"]) == (80, 0, 2, 2)
-    assert (facts["trees"], facts["target"], list(facts["oob"])) == (4, "target", ["error", "rows"])
+    assert (facts["trees"], facts["target"], list(facts["oob"])) == (4, "target", ["error", "log_loss", "auc", "rows"])
     report = run.json("oob", "f")
-    assert (report["error"], report["rows"]) == tuple(facts["oob"].values())
+    assert {name: report[name] for name in facts["oob"]} == facts["oob"]
     assert [row["trees"] for row in report["curve"]] == [1, 2, 3, 4]
     assert sum(pair["rows"] for pair in report["confusion"]) == report["rows"]
     details = run.json("inspect", "f", "--trees", "--features")
