@@ -89,8 +89,8 @@ def encode(
         listener(Notice(f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other} if these are {if_so}"))
     asked, config = config.task, config.for_task(task)
     sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
-    alone = [one for one, kind in kinds.items() if kind == "category"]
-    plan = plan_encode(source.rows, sizes, resources, alone, binned=isinstance(config.max_bins, int))
+    categories = [one for one, kind in kinds.items() if kind == "category"]
+    plan = plan_encode(source.rows, sizes, resources, categories, binned=isinstance(config.max_bins, int))
     with (
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
@@ -188,7 +188,8 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | lis
     with PartWriter(job.parts, index) as part:
         wrong: list[str] = []
         if job.kinds[names[0]] == "category":
-            encode_category(job, names[0], part)
+            for name in names:
+                encode_category(job, name, part)
         elif job.plan.in_memory(names):
             wrong = encode_in_memory(job, names, part)
         else:

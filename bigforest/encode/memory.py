@@ -103,14 +103,14 @@ def plan_encode(
     rows: int,
     value_bytes: Mapping[str, int],
     resources: Resources,
-    alone: Collection[str] = (),
+    categories: Collection[str] = (),
     *,
     binned: bool,
 ) -> EncodePlan:
     """Return the division of the work.
 
     value_bytes  bytes of a value of each feature.
-    alone        features that are a task each.
+    categories   features that are encoded one by one: a task has only these, or none.
 
     Raises ConfigError with the smallest sufficient budget.
     """
@@ -124,7 +124,7 @@ def plan_encode(
         task_bytes = free // workers - WORKER_BYTES
         if task_bytes < min(widest, _min_task_bytes()):
             raise MemoryEstimate("encode", resources.memory, _smallest(widest)).refusal(resources.memory)
-    groups = _groups(rows, value_bytes, task_bytes, alone, limits, int(workers))
+    groups = _groups(rows, value_bytes, task_bytes, categories, limits, int(workers))
     return EncodePlan(groups, int(workers), task_bytes, limits, rows, dict(value_bytes), binned)
 
 
@@ -157,7 +157,7 @@ def _groups(
     rows: int,
     value_bytes: Mapping[str, int],
     task_bytes: int | None,
-    alone: Collection[str],
+    categories: Collection[str],
     limits: Limits,
     workers: int,
 ) -> tuple[tuple[str, ...], ...]:
@@ -166,7 +166,7 @@ def _groups(
     keys = widest = 0
     for name, size in value_bytes.items():
         keys, widest = keys + key_size(size), max(widest, size)
-        near = groups and name not in alone and groups[-1][-1] not in alone
+        near = groups and (name in categories) == (groups[-1][-1] in categories)
         if near and len(groups[-1]) < max_group and _fits(rows, _bytes(rows, keys, widest, limits), task_bytes, limits):
             groups[-1].append(name)
         else:

@@ -9,7 +9,7 @@ constants           7, 7, 7; null             one value, or none
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,7 @@ from bigforest.store.store import Store
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
 # Signs beside numbers, and commas between thousands.
 _SIGNS = r"[%$€£¥]|,(\d{3})\b"
+_THOUSANDS = r"^[^\d,]*[1-9]\d{0,2}(,\d{3})+\b"
 # Tables with more levels are not searched for such columns, or for dates.
 _MAX_SEARCHED = 100_000
 # A day in numbers or with the name of its month, and perhaps a time.
@@ -47,8 +48,11 @@ def column_notices(store: Store) -> Iterator[str]:
     target = store.spec.target
     texts = _searched_texts(store)
     own = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
-    yield from _numbers_in_text(own | texts)
-    found = {feature.name: _suspicion(store, number, texts) for number, feature in enumerate(store.spec.features)}
+    numbers = [*_numbers_in_text(own | texts)]
+    yield from (message for _, message in numbers)
+    told = {name for names, _ in numbers for name in names}
+    features = [(number, feature.name) for number, feature in enumerate(store.spec.features)]
+    found = {name: _suspicion(store, number, texts) for number, name in features if name not in told}
     for suspicion, message in _MESSAGES.items():
         if names := [repr(name) for name, one in found.items() if one == suspicion]:
             yield message.format(listed(names, _NAMED), api("exclude"))
@@ -114,30 +118,39 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
     return {feature.name: levels.of(number) for number, feature in features if feature.dtype == "String"}
 
 
-def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[str]:
-    """Yield messages about columns of text that look like numbers: with a few words among them, with a decimal comma,
-    or with signs such as % and $ or commas between thousands."""
+def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
+    """Yield names and a message of columns of text that look like numbers: with a few words among them, with a decimal
+    comma, or with signs such as % and $ or commas between thousands."""
     with_words = {name: found for name, levels in text.items() if (found := _words_among_numbers(levels))}
     if with_words:
         words = listed([repr(word) for word in sorted({word for few in with_words.values() for word in few})])
         yield (
+            with_words,
             f"these columns are text, because they have {words} among numbers: {listed([*map(repr, with_words)])}; "
-            "if that means missing, leave the cells empty (null), and the columns are numeric"
+            "if that means missing, leave the cells empty (null), and the columns are numeric",
         )
-    comma = [name for name, levels in text.items() if levels.str.contains(",", literal=True).any()]
+    comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
     comma = [name for name in comma if _words_among_numbers(text[name].str.replace(",", ".", literal=True)) is not None]
     if comma:
         yield (
+            comma,
             f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
-            "replace it by a point, and the columns are numeric"
+            "replace it by a point, and the columns are numeric",
         )
     other = [name for name, levels in text.items() if name not in comma and _words_among_numbers(levels) is None]
     signed = [name for name in other if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
     if signed:
         yield (
+            signed,
             "these columns are text, because their numbers have signs such as % and $, or commas between thousands: "
-            f"{listed([*map(repr, signed)])}; remove these, and the columns are numeric"
+            f"{listed([*map(repr, signed)])}; remove these, and the columns are numeric",
         )
+
+
+def _may_be_decimal_comma(levels: pl.Series) -> bool:
+    """Return True for levels with commas, unless all stand between thousands."""
+    commas = levels.filter(levels.str.contains(",", literal=True))
+    return len(commas) > 0 and not bool(commas.str.contains(_THOUSANDS).all())
 
 
 def _words_among_numbers(levels: pl.Series) -> list[str] | None:

@@ -63,6 +63,11 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     indexes = [own for own in _indexes(source, columns) if own not in (name, *left_out, *config.categories)]
     kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
     check_features(config, kinds)
+    for used in (name, *others, *kinds):
+        if "\0" in used:
+            raise DataError(
+                f"the name of column {used!r} has a zero byte, which no Arrow file has; rename or exclude it"
+            )
     return ColumnRoles(columns, name, task, others, kinds, values, why, indexes)
 
 

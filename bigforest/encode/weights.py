@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import MAX_WEIGHT, MAX_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
-from bigforest.columns.labels import known_codes, label_texts
+from bigforest.columns.labels import UNKNOWN, class_places, known_codes, label_texts
 from bigforest.columns.types import cells
 from bigforest.columns.values import numbers
 from bigforest.errors import ConfigError, DataError, api, counted, listed
@@ -231,9 +231,11 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
 def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[str, float]:
     """Return the weight of each class, in the order of the classes; 1 for classes that are not given."""
     weight = dict.fromkeys(label_texts(target), 1.0)
-    unknown = [label for label, _ in given if label not in weight]
+    codes = class_places(pl.Series([label for label, _ in given], dtype=pl.String), target)
+    unknown = [label for (label, _), code in zip(given, codes, strict=True) if code == UNKNOWN]
     if unknown:
         raise ConfigError(
             f"{api('class_weight')} names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
         )
-    return {**weight, **dict(given)}
+    texts = list(weight)
+    return weight | {texts[code]: own for (_, own), code in zip(given, codes, strict=True)}

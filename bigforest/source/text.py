@@ -127,6 +127,8 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     if not names:
         raise not_readable(file, "CSV", "it has no header")
     check_names(names, str(file))  # Polars would rename the second column of a name silently
+    if zero := [name for name in names if "\0" in name]:
+        raise DataError(f"{file}: the name of column {zero[0]!r} has a zero byte; rename it")
     doubled = [name.replace('"', '""') for name in names]  # as Polars leaves quotes within a name
     missing = list(rules.missing) or None
     scan = pl.scan_csv(

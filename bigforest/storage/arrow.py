@@ -168,7 +168,7 @@ def _frame(table: Any) -> pl.DataFrame:
 
 
 def _of_column(where: str, name: str, what: str) -> DataError:
-    return DataError(f"{where}: column {name!r} cannot be read ({what}); drop or convert the column")
+    return DataError(f"{where}: column {name!r} cannot be read ({what}); drop, rename or convert the column")
 
 
 def _check_type(field: pa.Field) -> None:

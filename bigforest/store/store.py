@@ -60,6 +60,8 @@ from bigforest.store.levels import Levels, read_levels
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for this many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
 DECODE_ROWS = 2_048
+# Levels that are kept once they are read; more are read again each time.
+_KEPT_LEVELS = 1 << 16
 
 
 class Dictionaries(NamedTuple):
@@ -487,13 +489,21 @@ class Store:
         return np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
 
     def levels(self) -> Levels:
-        """Return the levels of all categories, read again each time. Raises FormatError when their file is damaged.
+        """Return the levels of all categories. Raises FormatError when their file is damaged.
 
         Examples
         --------
         >>> store.levels().level.to_list()  # of categories; here are none
         []
         """
+        few = sum(feature.levels for feature in self.spec.features) <= _KEPT_LEVELS
+        return self._few_levels if few else self._read_levels()
+
+    @cached_property
+    def _few_levels(self) -> Levels:
+        return self._read_levels()
+
+    def _read_levels(self) -> Levels:
         if not any(feature.levels for feature in self.spec.features):
             return Levels.none(self.spec)
         self.fetch_whole(LEVELS)
@@ -621,7 +631,7 @@ class Store:
                 raise damaged_store(f"{self.path / name}: the checksum differs")
         for number, feature in enumerate(self.spec.features):
             check_dictionary(feature, self.low(number), self.high(number), self.path / LOW)
-        self.levels()  # which are checked as they are read
+        self._read_levels()  # which checks them
         spec, numbers, groups, weight = self.spec, self.row_numbers, self.groups, self.weight
         if numbers is not None:
             check_row_numbers(numbers, self.rows + spec.dropped, self.path / ROW_NUMBERS)

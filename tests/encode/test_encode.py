@@ -218,6 +218,8 @@ def test_encode__says_which_columns_are_not_what_they_seem(tmp_path: Path) -> No
             "float_id": rng.permutation(rows).astype(float),
             "kept_id": np.sort(rng.choice(2 * rows, rows, replace=False)),  # of a part of the rows
             "name": [f"n{k}" for k in range(rows - 2)] + [None, "n0"],
+            "price": [f"{k},5" for k in range(rows)],
+            "salary": [f"{k + 1},000" for k in range(rows)],
             "american": [f"{day:%m/%d/%Y}" for day in days],
             "mixed": [f"{day:%d %b %Y}" if day.day % 2 else f"{day:%B %d, %Y} 12:30" for day in days],
             "number_day": [int(f"{day:%Y%m%d}") for day in days],
@@ -238,6 +240,8 @@ def test_encode__says_which_columns_are_not_what_they_seem(tmp_path: Path) -> No
     encoded(frame, tmp_path, target="target", listener=heard.append)
     told = [event.message for event in heard if isinstance(event, Notice)]
     assert [message.partition(": ")[2].partition(";")[0] for message in told] == [
+        "'price'",
+        "'salary'",
         "'american', 'mixed'",
         "'number_day'",
         "'id', 'float_id', 'kept_id', 'name'",
@@ -374,6 +378,7 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         "for exclude; did you mean 'zip_code'",
     ),
     "null target": lambda: (table(y=[None, None]), {}, "'y': every value is missing"),
+    "name of code 0": lambda: (table().rename({table().columns[0]: "x\0"}), {}, "has a zero byte, which no Arrow file"),
     "class of code 0": lambda: (table(y=["a", "a\0"]), {}, "has the class 'a\\\\x00'; a character of code 0"),
     "nan target": lambda: (table(y=[float("nan"), None]), {}, "'y': every value is missing"),
     "infinite class": lambda: (table(y=[1.0, float("inf")]), {}, "infinite"),

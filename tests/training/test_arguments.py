@@ -55,6 +55,16 @@ def test_class_weight__of_scalars_of_numpy(label: Any, text: str, weight: Any) -
     assert TrainConfig(class_weight={label: weight}).class_weight == ((text, float(weight)),)
 
 
+@pytest.mark.parametrize(("label", "column"), [("True", [True, False]), (" 7.0", [7, 8]), ("7", [7.0, 8.0])])
+def test_class_weight__of_a_class_written_in_another_way(label: str, column: list[Any]) -> None:
+    table = {"x": [1.0, 2.0] * 10, "y": column * 10}
+    given, same = (
+        bigforest.train(table, "y", trees=2, task="classification", class_weight={key: 3.0})
+        for key in (label, column[0])
+    )
+    assert given.spec.weight == same.spec.weight and max(given.spec.weight.classes) == 3.0
+
+
 @pytest.mark.parametrize("names", [np.array(["a", "b"]), pd.Index(["a", "b"]), pl.Series(["a", "b"])])
 def test_names__of_an_array_or_index(names: Any) -> None:
     kept = TrainConfig(categories=names).categories
