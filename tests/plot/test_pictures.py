@@ -133,7 +133,7 @@ def test_scores__of_the_positive_class_that_was_chosen(grown: Any, name: str) ->
     forest, _ = grown
     for code in (0, 1):
         drawn = getattr(forest.plot, name)(label=forest.classes[code]).to_dict()
-        sets = [layer["data"]["values"] for layer in drawn["layer"]]
+        sets = [part["data"]["values"] for part in (drawn, *drawn["layer"]) if "data" in part]
         labels = {row["label"] for rows in sets for row in rows if "label" in row}
         assert len(labels) == 1 and labels.pop().startswith(str(forest.classes[code]))
     with pytest.raises(ConfigError, match="'none' is no class of the target"):
