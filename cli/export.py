@@ -30,8 +30,13 @@ def _draw(facts: Facts) -> None:
 def export(
     forest: options.ForestFolder,
     to: Annotated[
-        str, typer.Option(metavar="onnx|treelite|sklearn|sql", show_default=False, help="Format of the file.")
-    ],
+        str | None,
+        typer.Option(
+            metavar="onnx|treelite|sklearn|sql",
+            show_default=False,
+            help="Format of the file. Default: that of the ending of --out.",
+        ),
+    ] = None,
     *,
     format: Given,
     run: Given,
@@ -43,8 +48,9 @@ def export(
     Example: bigforest export flights.forest --to sql --table flights
     """
     import bigforest
-    from bigforest.predict.export_file import SUFFIXES
+    from bigforest.predict.export_file import SUFFIXES, format_of
 
-    format.setdefault("out", options.named_after(forest, SUFFIXES.get(to, "")))
+    to = format_of(to, format.get("out"))
+    format.setdefault("out", options.named_after(forest, SUFFIXES[to]))
     written = bigforest.export_forest(forest, to=to, **format, **run)
     return {"forest": forest, "to": to, "file": str(written), "bytes": written.stat().st_size}

@@ -22,11 +22,27 @@ from bigforest.storage.paths import as_path
 SUFFIXES = {"onnx": ".onnx", "treelite": ".treelite", "sklearn": ".joblib", "sql": ".sql"}
 
 
+def format_of(to: str | None, out: str | Path | None) -> str:
+    """Return the format of an export: `to`, or that of the ending of the file `out`. Raises ConfigError."""
+    if to is not None:
+        check_word(to, tuple(SUFFIXES), "to")
+        return to
+    suffix = "" if out is None else as_path(out).suffix.lower()
+    for found, ending in SUFFIXES.items():
+        if suffix == ending:
+            return found
+    words, endings = ", ".join(SUFFIXES), ", ".join(SUFFIXES.values())
+    raise ConfigError(
+        f"the format is not known; set {api('to')} to one of {words}, or {api('out')} to a file whose name ends in one "
+        f"of {endings}"
+    )
+
+
 def export_forest(
     forest: Forest | str | Path,
     out: str | Path,
     *,
-    to: str,
+    to: str | None = None,
     dtype: str = "float32",
     table: str = "rows",
     keep: str | list[str] | tuple[str, ...] = (),
@@ -42,8 +58,8 @@ def export_forest(
         A Forest, or its path.
     out : str or Path
         The file: .onnx, .treelite (`treelite.Model.deserialize`), .joblib (`joblib.load`) or .sql.
-    to : {"onnx", "treelite", "sklearn", "sql"}
-        The format.
+    to : {"onnx", "treelite", "sklearn", "sql"}, optional
+        The format. None means that of the ending of `out`.
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows of an ONNX model.
     table : str, default="rows"
@@ -76,11 +92,11 @@ def export_forest(
     >>> import bigforest as bf
     >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
     >>> forest = bf.train(table, "kind", trees=10)
-    >>> bf.export_forest(forest, "kind.sql", to="sql")
+    >>> bf.export_forest(forest, "kind.sql")
     PosixPath('kind.sql')
     """
-    check_word(to, SUFFIXES, "to")
     out = as_path(out)
+    to = format_of(to, out)
     if out.suffix.lower() != SUFFIXES[to]:
         raise ConfigError(
             f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"

@@ -15,6 +15,7 @@ from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
 from bigforest.options.signatures import explicit_options, given, with_options_of
+from bigforest.predict.export_file import SUFFIXES, format_of
 from bigforest.predict.forest import Forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
@@ -374,6 +375,11 @@ def train(
             f"{api('tune')} compares new forests, so there is nothing to resume or validate; drop one of them"
         )
     output = None if out is None else as_path(out)
+    if output is not None and output.suffix.lower() in SUFFIXES.values():
+        raise ConfigError(
+            f"{output} is named as a file for {format_of(None, output)}, and training writes the folder of a forest; "
+            f"set {api('out')} to {output.stem}.forest, and export that"
+        )
     if resume is not None:
         output = output_of(resume)
     resources = resources_of(threads, scratch, memory)

@@ -380,6 +380,14 @@ WRONG_REST: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         "such as 'huge'; its classes are large, small:",
     ),
     "labels to validate": (lambda forest: other_labels(forest, "validate"), "such as 'huge'; its classes are large"),
+    "format of an ending": (
+        lambda f: options_of(f, "export", "--out", "a.pdf"),
+        "or --out to a file whose name",
+    ),
+    "training into a file": (
+        lambda _: ["train", "things.parquet", "--out", "a.onnx"],
+        "a.onnx is named as a file for onnx, and training writes the folder of a forest; set --out to a.forest",
+    ),
     "keep of onnx": (
         lambda f: options_of(f, "export", "--to", "onnx", "--keep", "a"),
         "--keep is an option of sql, not",

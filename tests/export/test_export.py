@@ -554,7 +554,10 @@ def test_export_forest__writes_the_file_and_replaces_it_only_when_told(tmp_path:
     assert out.read_text() == forest.to_sql("t", ["x"])
     with pytest.raises(bigforest.OutputExistsError):
         bigforest.export_forest(forest, out, to="sql")
-    bigforest.export_forest(forest, out, to="sql", overwrite=True)
+    bigforest.export_forest(forest, out, overwrite=True)
+    assert out.read_text() == forest.to_sql()
+    with pytest.raises(ConfigError, match="the format is not known; set to to one of onnx"):
+        bigforest.export_forest(forest, tmp_path / "forest.txt")
     with pytest.raises(ConfigError, match=r"ends in \.onnx"):
         bigforest.export_forest(forest, tmp_path / "forest.sql", to="onnx")
     with pytest.raises(ConfigError, match="to must be one of"):
