@@ -60,7 +60,9 @@ def explain_forest(
 ) -> Explanation:
     """Explain the predictions of a forest, as tables in the folder `out`.
 
-    Results do not depend on threads, memory and workers.
+    Results do not depend on threads, memory and workers. With a boosted stage (`refine`), "contributions", "shap" and
+    "interactions" are on the scale on which it adds: numbers in their unit, log odds of two classes, and logarithms of
+    more classes and of the numbers of the impurity poisson. Parts about trees are of the trees without the stage.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def grown_case(rows: int = 300, **options: Any) -> Case:
     regression = options.get("task") == "regression"
     labels = pl.Series(numbers if regression else np.where(numbers > 0.5, "high", "low"))
     frame = frame.with_columns(y=pl.when(pl.Series(random.random(rows) < 0.05)).then(None).otherwise(labels))
-    forest = bf.train(frame, "y", trees=6, threads=1, **{"shrink": "off"} | options)
+    forest = bf.train(frame, "y", trees=6, threads=1, **{"shrink": "off", "refine": "off"} | options)
     classes = forest.classes
     truth = [own if own is None or regression else classes.index(own) for own in frame["y"].to_list()]
     words = {2: [None, "x", "y"]}

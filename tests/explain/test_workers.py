@@ -15,20 +15,21 @@ from tests.thorough import cases
 
 @pytest.mark.parametrize("temporary", cases([False, True], quick=1), ids=["in a folder", "temporary"])
 def test_explain__is_the_same_on_workers(tmp_path: Path, temporary: bool) -> None:
-    case = grown_case(150)
-    case.frame.write_parquet(tmp_path / "rows.parquet")
-    case.forest.write(tmp_path / "forest")
-    forest = case.forest if temporary else bf.read_forest(tmp_path / "forest")
-    data = case.frame if temporary else tmp_path / "rows.parquet"
     options = {"parts": SECTIONS, "sample": 60, "grid": 4}
-    here = forest.explain(data, scheduler="threads", threads=1, **options)
     with (
         LocalCluster(
             n_workers=1, threads_per_worker=2, processes=True, memory_limit=0, dashboard_address=None
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        there = forest.explain(data, tmp_path / "there", scheduler=client, **options)
-    assert here.tables == there.tables
-    for name in here.tables:
-        assert here[name].equals(there[name], null_equal=True), name
+        for name, more in {"plain": {}, "refined": {"refine": 3}}.items():
+            case = grown_case(150, **more)
+            case.frame.write_parquet(tmp_path / f"{name}.parquet")
+            case.forest.write(tmp_path / name)
+            forest = case.forest if temporary else bf.read_forest(tmp_path / name)
+            data = case.frame if temporary else tmp_path / f"{name}.parquet"
+            here = forest.explain(data, scheduler="threads", threads=1, **options)
+            there = forest.explain(data, tmp_path / f"{name}.out", scheduler=client, **options)
+            assert here.tables == there.tables
+            for table in here.tables:
+                assert here[table].equals(there[table], null_equal=True), (name, table)

@@ -47,9 +47,9 @@ def table(rows: int = ROWS, seed: int = 0) -> pl.DataFrame:
 CASES: dict[str, dict[str, Any]] = {
     "numbers": {"target": "number", "calibration": 0.2},
     "numbers, poisson, groups": {"target": "count", "impurity": "poisson", "task": "regression", "group": "g"},
-    "two classes, weights": {"target": "two", "weight": "w"},
+    "two classes, weights": {"target": "two", "weight": "w", "power": 3.0},
     "three classes, oblique": {"target": "three", "family": "sparse-oblique", "class_weight": "balanced"},
-    "three classes, hard votes": {"target": "three", "vote": "hard", "task": "classification"},
+    "three classes, hard votes": {"target": "three", "vote": "hard", "task": "classification", "power": 2.5},
     "numbers, ranks": {"target": "number", "family": "rotation", "ranks": True},
 }
 LOSSES = {"number": "squared", "count": "poisson", "two": "logistic", "three": "softmax"}
