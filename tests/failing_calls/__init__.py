@@ -7,5 +7,5 @@ the process ends there: the first, then the second, and so on, to the last. Afte
 - the same command again (for a training `--resume`) makes what an undisturbed run makes, byte for byte but for
   timings, and leaves nothing else.
 
-`python -m tests.failing_calls` tries all calls, the tests ten of each command. Needs Linux and a C compiler.
+`python -m tests.failing_calls` tries all calls, the tests nine of each command. Needs Linux and a C compiler.
 """

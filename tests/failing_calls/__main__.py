@@ -27,7 +27,7 @@ def main() -> int:
         with Server(compiled(folder)) as server:
             trials = Trials(server, folder)
             for command in chosen.command or COMMANDS:
-                calls = trials.calls(command)
+                calls = trials.undisturbed(command).calls
                 print(f"{command}: {calls} calls", file=sys.stderr, flush=True)
                 for error in chosen.error or ERRORS:
                     for call in range(chosen.first, calls, chosen.every):

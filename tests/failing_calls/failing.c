@@ -22,10 +22,13 @@ static char folder[PATH_MAX];
 static atomic_long left = -1;
 static int number_of_error;
 static char hit[PATH_MAX + 64];
+static long first;
+static char renamed[4096];
 
 void fail_at(const char *below, long call, int error) {
     snprintf(folder, sizeof folder, "%s", below);
     number_of_error = error;
+    first = call;
     atomic_store(&left, call);
 }
 
@@ -40,8 +43,15 @@ static int is_below(const char *path) {
     return length && strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == 0);
 }
 
+/* The numbers of the renamings, each after a space. */
+const char *renamings(void) { return renamed; }
+
 static int fails(const char *name, const char *path) {
-    if (atomic_load(&left) < 0 || !is_below(path) || atomic_fetch_sub(&left, 1) != 0) return 0;
+    if (atomic_load(&left) < 0 || !is_below(path)) return 0;
+    long until = atomic_fetch_sub(&left, 1);
+    size_t length = strlen(renamed);
+    if (strcmp(name, "rename") == 0) snprintf(renamed + length, sizeof renamed - length, " %ld", first - until);
+    if (until != 0) return 0;
     snprintf(hit, sizeof hit, "%s %s", name, path + strlen(folder));
     if (number_of_error == 0) kill(getpid(), SIGKILL);
     errno = number_of_error;

@@ -42,13 +42,15 @@ class Answer:
     code   its exit code, or the negative number of its signal
     error  standard error
     call   the call that failed, with the path in the folder, or "" if none did. Unknown of a killed child
-    calls  the calls that there were, if none failed
+    calls  the number of calls, if none failed
+    renamings  numbers of the calls that rename something
     """
 
     code: int
     error: str
     call: str
     calls: int
+    renamings: list[int]
 
 
 class Server:
@@ -115,6 +117,7 @@ def _library() -> ctypes.CDLL:
     library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
     library.failed_call.restype = ctypes.c_char_p
     library.calls_left.restype = ctypes.c_long
+    library.renamings.restype = ctypes.c_char_p
     return library
 
 
@@ -133,11 +136,12 @@ def _answer(order: dict[str, object], home: Path) -> Answer:
         try:
             code = _run(**order)  # type: ignore[arg-type]
         finally:
-            call.write_bytes(b"%d %s" % (_library().calls_left(), _library().failed_call()))
+            library = _library()
+            call.write_bytes(b"%d\n%s\n%s" % (library.calls_left(), library.renamings(), library.failed_call()))
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    left, _, failed = call.read_text().partition(" ")
-    return Answer(code, printed.read_text(), failed, NONE - int(left or 0))
+    left, renamings, failed = (call.read_text() or "0\n\n").split("\n", 2)
+    return Answer(code, printed.read_text(), failed, NONE - int(left), [*map(int, renamings.split())])
 
 
 def _warm_up(folder: Path) -> None:

@@ -21,8 +21,8 @@ class Trials:
         self._before: dict[str, dict[str, bytes]] = {}
         self._expected: dict[str, dict[str, bytes]] = {}
 
-    def calls(self, command: str) -> int:
-        """Run a command undisturbed, and keep what it makes for comparison; return the number of its calls."""
+    def undisturbed(self, command: str) -> Answer:
+        """Run a command undisturbed, and keep what it makes for comparison."""
         for _ in range(2):  # the first compiles
             lay(command, self._home, self._place)
             self._before[command] = content(self._place)
@@ -30,10 +30,10 @@ class Trials:
             if answer.code != 0:
                 raise ValueError(f"{command} does not run: {answer}")
         self._expected[command] = content(self._place)
-        return answer.calls
+        return answer
 
     def fail(self, command: str, call: int, error: str) -> None:
-        """Let a call of a command fail, let it go on, and check all. After `calls`."""
+        """Let a call of a command fail, let it go on, and check all. After `undisturbed`."""
         lay(command, self._home, self._place)
         answer = self._run(COMMANDS[command].line, call, ERRORS[error])
         about = f"{command}, call {call} {error}: {answer}"
