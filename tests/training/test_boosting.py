@@ -30,7 +30,7 @@ from tests.grown import frame_of
 from tests.naive import boosting as naive
 from tests.naive.split import Table
 from tests.strategies import Data, tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 from tests.training.test_run import files
 
 __all__ = ["folder", "run"]  # fixtures
@@ -203,8 +203,10 @@ def train(sampling: str, case: str, **more: Any) -> Forest:
     return bigforest.train(frame(), "kind", **{"trees": 20, "sampling": sampling, "seed": 4, **CASES[case], **more})
 
 
-@pytest.mark.parametrize("sampling", WAYS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("sampling", "case"),
+    cases([(sampling, case) for sampling in WAYS[::-1] for case in CASES], quick=len(CASES) + 1),
+)
 def test_train__threads_budgets_and_interruptions_change_no_bit(sampling: str, case: str, tmp_path: Path) -> None:
     forest = train(sampling, case, threads=1, out=tmp_path / "one")
     expected = files(tmp_path / "one")

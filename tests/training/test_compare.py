@@ -24,6 +24,7 @@ from bigforest.training import compare as race_run
 from bigforest.training.comparison import ComparisonState
 from bigforest.training.losses import Rows, measure_loss, row_scores
 from tests.commands import Run, folder, run
+from tests.thorough import cases
 
 __all__ = ["folder", "run"]  # fixtures
 
@@ -107,7 +108,7 @@ def test_compare__any_number_of_threads_gives_the_same(whole: bf.Comparison) -> 
     assert other.forest.nodes.collect().equals(whole.forest.nodes.collect())
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 6, 9])
+@pytest.mark.parametrize("stop_at", cases([3, 9, 1, 6], quick=2))
 def test_compare__goes_on_after_an_interruption(
     whole: bf.Comparison, stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,7 +160,7 @@ def test_flipped_byte__in_a_part_is_reported_or_harmless(original: Path, tmp_pat
     path = forest / "trees/part-0000002.parquet"
     content = path.read_bytes()
     reported = 0
-    for position in range(0, len(content), 41):
+    for position in range(0, len(content), 97):
         flip(path, position)
         try:
             bigforest.read_forest(forest).check()
@@ -169,7 +169,7 @@ def test_flipped_byte__in_a_part_is_reported_or_harmless(original: Path, tmp_pat
         else:
             assert bigforest.read_forest(forest).nodes.collect().equals(expected)
         path.write_bytes(content)
-    assert reported > len(content) / 41 * 0.9
+    assert reported > len(content) / 97 * 0.9
 
 
 @contextmanager
