@@ -2,7 +2,7 @@
 
 Each row is left out by LEFT_OUT of the SEQUENCES, which ones follows from its number or, with groups, from the number
 of its group. So every row has as many sequences that do not know it. A sequence is a task. It reads the codes of its
-rows, puts the codes of each feature into bins, and grows the trees of some rounds (kernels/refine/grow.py).
+rows, puts the codes of each feature into bins, and grows its trees (kernels/refine/grow.py).
 
 Bins are cut between values that the rows of the sequence have, with about as many rows in each, and a threshold is the
 midpoint of its neighbours, as in the trees of the forest. Each level of a category is a bin; if there are too many,
@@ -43,15 +43,15 @@ from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
 # Measured on the sets of benchmarks/refine.md. The mean over the sequences allows for a high rate, and so few rounds.
-RATE = 0.3
+RATE = 0.5
 LEAVES = 15
 PENALTY = 1.0
 SMOOTH = 10.0
-# Share of the features that a tree draws: of a score, and of several, whose sums take as much longer.
-FEATURE_SHARE, _SHARE_OF_SEVERAL = 0.7, 0.4
+# Share of the features that a tree draws, of several scores, whose sums take as much longer; all of a single score.
+_SHARE_OF_SEVERAL = 0.4
 LEAST_ROWS = 10
 # Rows of a bin on average, at least; there are at most BINS bins, and never fewer than this many.
-_BIN_ROWS, _LEAST_BINS = 128, 64
+_BIN_ROWS, _LEAST_BINS = 128, 32
 # Streams of the key of a row: the sequences that leave it out, and whether the stage uses it at all.
 _BAGS, _SAMPLE = np.uint64(0), np.uint64(1)
 
@@ -73,12 +73,12 @@ class StageSample(NamedTuple):
     loss: np.int64
 
 
-class GrownRounds(NamedTuple):
-    """The trees of some rounds of a sequence.
+class GrownSequence(NamedTuple):
+    """The trees of a sequence.
 
     trees  with thresholds and levels
     value  float64 [nodes, outputs]
-    added  float64 [rows of the sequence, outputs], sums of the values of all trees so far
+    added  float64 [rows of the sequence, outputs], sums of the values of all trees
     """
 
     trees: TreeArrays
@@ -156,19 +156,8 @@ def unit_weights(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     return store.weights_of(first, int(rows[-1]) + 1)[rows - first] * store.spec.weight_unit
 
 
-def grow_sequence(
-    store: Store,
-    config: TrainConfig,
-    sample: StageSample,
-    sequence: int,
-    first: int,
-    rounds: int,
-    added: NDArray[np.float64] | None,
-) -> GrownRounds:
-    """Task: grow the trees of the rounds `first` to before `first + rounds` of a sequence.
-
-    added  of its earlier rounds; None for the first
-    """
+def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds: int, sequence: int) -> GrownSequence:
+    """Task: grow the trees of a sequence, one for each round."""
     used = in_bags(store, config, sample.rows)[sequence]
     rows, start = sample.rows[used], sample.start[used]
     truth = row_truth(store, rows)
@@ -180,7 +169,6 @@ def grow_sequence(
     if sample.loss == SQUARED:  # so that no square overflows
         unit = 2.0 ** np.frexp(np.abs(truth - start[:, 0]).max())[1]
         truth, start = truth / unit, start / unit
-    added = np.zeros((size, outputs)) if added is None else added / unit
     with np.errstate(over="ignore"):
         key = stream_key(np.uint64(config.seed), PURPOSE_REFINE, np.uint64(2), np.uint64(sequence))
     kept = SequenceRows(
@@ -190,9 +178,9 @@ def grow_sequence(
         truth,
         unit_weights(store, rows),
         start,
-        added,
+        np.zeros((size, outputs)),
     )
-    drawn = max(1, round((FEATURE_SHARE if outputs == 1 else _SHARE_OF_SEVERAL) * features))
+    drawn = features if outputs == 1 else max(1, round(_SHARE_OF_SEVERAL * features))
     rules = StageRules(
         sample.loss,
         np.uint64(key),
@@ -205,10 +193,10 @@ def grow_sequence(
     )
     nodes = make_nodes(rounds, LEAVES, outputs)
     scratch = make_scratch(features, size, outputs, LEAVES, drawn, max(own.cuts.size for own in bins))
-    grow_rounds(kept, rules, np.int64(first), np.int64(rounds), scratch, nodes)
+    grow_rounds(kept, rules, np.int64(rounds), scratch, nodes)
     with np.errstate(over="ignore"):
         trees = _with_values(nodes, bins, min(unit, 2.0**500))
-    return GrownRounds(trees, nodes.value[: nodes.ends[-1]] * unit, added * unit)
+    return GrownSequence(trees, nodes.value[: nodes.ends[-1]] * unit, kept.added * unit)
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:

@@ -266,6 +266,11 @@ class OobTrees:
         store, executor = self._job.store, self._job.resources.executor(1)
         return row_ranges(store.rows, range_rows(store.shape, self._job.config, self.plan.rows, nodes, executor))
 
+    @property
+    def leaves_per_tree(self) -> float:
+        """Mean number of leaves of a tree."""
+        return (self._nodes / sum(len(file.trees) for file in self.files) + 1) / 2
+
     def groups(self) -> list[list[LeafFile]]:
         """Return the files whose ballots are loaded together: at least one for each thread, if they fit."""
         first = np.array([*(file.trees.start for file in self.files), self.files[-1].trees.stop], np.int64)

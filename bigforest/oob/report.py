@@ -166,9 +166,9 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         )
         boosted, rounds = None, Rounds()
         # A forest that is shrunk again keeps its trees alone.
-        if lambdas is None and refines(config, store.spec.target.answer_width):
+        if lambdas is None and refines(config, store.rows, store.spec.target.answer_width):
             stages.close()  # the time of the boosted stage is its own
-            boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies))
+            boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies), leaves.leaves_per_tree)
             stages.enter_context(stage("oob", store.rows, "rows", listener))
         inputs = plain._replace(boosted=boosted)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)

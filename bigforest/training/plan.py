@@ -145,7 +145,7 @@ class TrainingPlan:
             skipped.add("choose")
         if not config.bootstrap:
             skipped.add("oob")
-        if not refines(config, shape.classes):
+        if not refines(config, shape.rows, shape.classes):
             skipped.add("refine")
         if not config.keep_targets:
             skipped.add("targets")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.forest.refinement import BoostedTrees, Link
-from bigforest.grow.boosted import GrownRounds, StageSample, grow_sequence, in_bags
+from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
 from bigforest.oob.refine import row_tiles
 from bigforest.predict.refine import BoostedStage
@@ -89,8 +89,7 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
         outputs = 3 if loss == "softmax" else 1
         start = np.random.default_rng(1).normal(size=(rows.size, outputs))
         sample = StageSample(rows, start, LOSSES[loss])
-        first = grow_sequence(store, config, sample, sequence, 0, 2, None)
-        then = grow_sequence(store, config, sample, sequence, 2, 1, first.added)
+        grown = grow_sequence(store, config, sample, 3, sequence)
         used = np.flatnonzero(in_bags(store, config, rows)[sequence])
         assert [sequence not in naive.left_out(3, row) for row in range(rows.size)] == in_bags(store, config, rows)[
             sequence
@@ -113,10 +112,9 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
             10,
         )
         category = [feature.splits_on_levels for feature in store.spec.features]
-        assert then.added.tolist() == added
-        for grown, some in ((first, trees[:2]), (then, trees[2:])):
-            assert _as_written(grown, category) == [list(_preorder(tree)) for tree in some]
-        _check_sums(store, config, first, trees[:2], cells, category)
+        assert grown.added.tolist() == added
+        assert _as_written(grown, category) == [list(_preorder(tree)) for tree in trees]
+        _check_sums(store, config, grown, trees, cells, category)
 
 
 def _cell(value: float, feature: Any) -> float | int | None:
@@ -134,7 +132,7 @@ def _preorder(tree: naive.Tree) -> Any:
             yield from _preorder(child)
 
 
-def _as_written(grown: GrownRounds, category: list[bool]) -> list[list[Any]]:
+def _as_written(grown: GrownSequence, category: list[bool]) -> list[list[Any]]:
     """Nodes of each tree, with codes of levels; 0 is missing."""
     trees, found = grown.trees, []
     for node in range(trees.feature.size):
@@ -155,10 +153,10 @@ def _as_written(grown: GrownRounds, category: list[bool]) -> list[list[Any]]:
     return [found[begin:end] for begin, end in zip(trees.starts[:-1], trees.starts[1:], strict=True)]
 
 
-def _check_sums(store: Any, config: Any, grown: GrownRounds, trees: Any, cells: Any, category: list[bool]) -> None:
+def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, cells: Any, category: list[bool]) -> None:
     """Every row of the table gets the values of its leaves, from float64 and float32 tiles where these are exact."""
     shared = (grown.trees.feature, grown.trees.right, grown.trees.threshold, grown.trees.default_left)
-    boosted = BoostedTrees(2, grown.trees.starts[:-1], *shared, grown.trees.levels, grown.trees.weight, grown.value)
+    boosted = BoostedTrees(3, grown.trees.starts[:-1], *shared, grown.trees.levels, grown.trees.weight, grown.value)
     places = np.arange(len(category))
     stage = BoostedStage(Link(store.spec, config), boosted, places)
     tiles = row_tiles(store, np.arange(store.rows), places)

@@ -11,7 +11,7 @@ from tests.naive.rng import GOLDEN, MASK, mix, stream_key
 from tests.naive.split import logarithm, threshold_between
 
 PURPOSE_REFINE = 9
-RATE, LEAVES, PENALTY, SMOOTH = 0.3, 15, 1.0, 10.0
+RATE, LEAVES, PENALTY, SMOOTH = 0.5, 15, 1.0, 10.0
 PAIRS = list(combinations(range(6), 2))
 
 Row = Sequence[float | int | None]
@@ -147,7 +147,7 @@ def grow(
     size, outputs = len(truth), len(start[0])
     added = [[0.0] * outputs for _ in range(size)]
     trees = []
-    drawn = max(1, round((0.7 if outputs == 1 else 0.4) * len(columns)))
+    drawn = len(columns) if outputs == 1 else max(1, round(0.4 * len(columns)))
     for number in range(rounds):
         found = [
             slopes(loss, [s + a for s, a in zip(start[i], added[i], strict=True)], truth[i], weight[i])

@@ -56,14 +56,14 @@ LOSSES = {"number": "squared", "count": "poisson", "two": "logistic", "three": "
 OPTIONS: dict[str, Any] = {"trees": 12, "refine": 3, "seed": 5, "threads": 1}
 
 
-def of_case(name: str, **more: Any) -> tuple[pl.DataFrame, str, dict[str, Any]]:
+def of_case(name: str, rows: int = ROWS, **more: Any) -> tuple[pl.DataFrame, str, dict[str, Any]]:
     """The table, target and options of a case."""
     options = {**OPTIONS, **CASES[name], **more}
     target = options.pop("target")
     used = [target, "x0", "x1", "x2", *(options[own] for own in ("weight", "group") if own in options)]
     used += [] if options.get("ranks") else ["x3"]
     used += [] if "family" in options else ["level"]
-    return table().select(used), target, options
+    return table(rows).select(used), target, options
 
 
 def predictions(forest: bf.Forest, data: Any) -> np.ndarray[Any, Any]:
@@ -150,7 +150,7 @@ def test_refined__predictions_and_report_are_those_of_the_plain_stage(name: str)
 
 @pytest.mark.parametrize("name", ["numbers, poisson, groups", "three classes, oblique"])
 def test_refined__is_the_same_forest_by_any_way(name: str, tmp_path: Path) -> None:
-    data, target, options = of_case(name, refine="auto", trees=20)
+    data, target, options = of_case(name, rows=600, refine="auto", trees=20)
     expected = bf.train(data, target, out=tmp_path / "f", **options)
 
     def files(folder: Path) -> dict[str, bytes]:
@@ -222,11 +222,16 @@ def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
 
 def test_auto__tries_fewer_rounds_where_they_cost_more_than_the_forest() -> None:
     draw = np.random.default_rng(2)
-    x = draw.normal(size=(150, 60))
+    x = draw.normal(size=(600, 60))
     frame = pl.DataFrame({f"x{place}": x[:, place] for place in range(60)}).with_columns(y=x[:, :3].sum(axis=1) > 0)
     tried = [bf.train(frame, "y", trees=trees, refine="auto").rounds.tried[-1] for trees in (4, 60)]
     assert 1 <= tried[0] < tried[1]
     assert bf.train(frame, "y", trees=4, refine=12).rounds.tried[-1] == 12
+
+
+def test_auto__leaves_small_tables_as_they_are() -> None:
+    assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine="auto").rounds.tried == ()
+    assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine=2).rounds.amount == 2.0
 
 
 def test_refined__refuses_by_name(tmp_path: Path) -> None:

@@ -585,11 +585,11 @@ def _emit(first, rows, rules, units, scratch, out):
 
 
 @kernel
-def grow_rounds(rows, rules, first, rounds, scratch, out):
-    """Grow the trees of some rounds of a sequence into `out`.
+def grow_rounds(rows, rules, rounds, scratch, out):
+    """Grow the trees of a sequence into `out`.
 
     rows     SequenceRows; rules: StageRules; scratch: StageScratch
-    first    int64, number of the first of these rounds; rounds: int64, how many
+    rounds   int64, number of trees
     out      StageNodes, out
 
     Cost: for each tree about 2.5 * rows * drawn features steps of 1 ns, and for each node and drawn feature a step of
@@ -598,6 +598,6 @@ def grow_rounds(rows, rules, first, rounds, scratch, out):
     out.ends[0] = 0
     for r in range(rounds):
         units = _find_slopes(rows, rules, scratch)
-        _draw_features(scratch.features, rules.drawn, mix(rules.key ^ mix(np.uint64(first + r) + GOLDEN)))
+        _draw_features(scratch.features, rules.drawn, mix(rules.key ^ mix(np.uint64(r) + GOLDEN)))
         _grow_tree(rows, rules, units, scratch)
         out.ends[r + 1] = _emit(out.ends[r], rows, rules, units, scratch, out)
