@@ -184,6 +184,8 @@ def warm_rest(kind: str) -> None:
                 if not weight or (name, gaps) == tables[-1]:  # weights do not change routing
                     _route(forest, typed, folder)
                     _revise(forest, typed, folder)
+                if bagged and not weight:
+                    _explain(_refined(kind, typed, folder / name), typed)
             _explain(forest, typed)
     _vary(kind, table, options)
     compile_presort()
@@ -230,6 +232,15 @@ def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Fores
     # With 60 trees, intervals use the spread of the trees.
     options = {"trees": 60 if numbers else 4, **kept, **own, **options}
     return train(table, "y", exclude=exclude, scheduler="threads", listener=silent, out=out, overwrite=True, **options)
+
+
+def _refined(kind: str, table: pl.DataFrame, out: Path) -> Forest:
+    """Train a forest of a kind with a boosted stage, and predict by it."""
+    forest = _trained(kind, table, out, refine=1)
+    for opened in (forest, read_forest(out)):
+        opened.predict(table)
+        opened.predict(table, memory="100GB")
+    return forest
 
 
 def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:

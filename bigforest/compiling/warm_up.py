@@ -164,6 +164,8 @@ def warm_here(kind: str, passes: bool = False) -> None:
         compile_presort()  # of more rows than these tables have
     forests = KINDS[kind]
     options = {**forests.options, "keep_targets": True} if forests.regression else forests.options
+    if forests.takes_weights:
+        options = {**options, "refine": 1}
     with TemporaryFolder(None) as folder:
         for weighted in (False, True) if forests.takes_weights else (False,):  # weights have kernels of their own
             for classes in forests.classes:

@@ -231,8 +231,9 @@ class TrainOptions:
             "its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on two "
             'thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects '
             "the number of rounds by the rows that a sequence does not use, and keeps the stage if their loss clearly "
-            "decreases; it keeps none for tables of fewer than 600 rows, without out-of-bag rows, with `sampling` arc-x4 "
-            "and adaboost, with a single class, or with more than 256. Quantiles, proximities and votes remain those of the forest without the "
+            "decreases; it keeps none for tables of fewer than 600 rows, without out-of-bag rows, with `sampling` "
+            "arc-x4 and adaboost, with a single class, or with more than 256. Quantiles, proximities and votes remain "
+            "those of the forest without the "
             "stage."
         ),
     )
