@@ -188,7 +188,7 @@ def wide(table: pl.DataFrame, value: str, pattern: str) -> str:
     found = table.pivot("set", index="contestant", values=value, maintain_order=True)
     order = table.unique("contestant").sort("_contestant")["contestant"]
     found = pl.DataFrame({"contestant": order}).join(found, on="contestant", how="left", maintain_order="left")
-    sizes = dict(table.select("set", pl.format("{} x {}", "rows", "features")).iter_rows())
+    sizes = {name: f"{rows:,} x {features}" for name, rows, features in table.select("set", "rows", "features").rows()}
     heads = {name: (f"{name.rpartition('/')[2]} ({size})", pattern) for name, size in sizes.items()}
     if set(table["part"]) == {"rows"}:
         heads = {name: (f"{int(name.partition('/')[2]):,}", pattern) for name in sizes}
