@@ -177,31 +177,26 @@ class _Cell:
             lowest = threshold == -math.inf
             test = f"{self.name} < {_number(-_LARGEST)}" if lowest else f"{self.name} <= {_number(threshold)}"
             return f"{test} OR {self.name} IS NULL" if missing_left else test
-        words = [word for level in listed if level is not None for word in self._literals(level)]
+        words = [self._literal(level) for level in listed if level is not None]
         test = f"{self.name} IN ({', '.join(words)})" if words else "1 = 0"
         if tree.default_left[node]:
             test = f"NOT ({test})"
         return f"{self.name} IS NULL OR ({test})" if missing_left else f"{self.name} IS NOT NULL AND ({test})"
 
-    def _literals(self, level: str) -> list[str]:
-        """Return the literals that a level equals."""
+    def _literal(self, level: str) -> str:
+        """Return the literal that a level equals."""
         if self._feature.dtype == "Boolean":
-            return [str(int(level == "true"))]
-        if not self.is_number:
-            return [self._sql.literal(level)]
-        value = float(level)
-        if not math.isfinite(value):
-            raise ConfigError(f"SQL has no infinities, and the feature {self._feature.name!r} has one as a level")
-        # A column of 32 bits has the nearest float32, in which a level is told with fewer digits.
-        found = [value, float(np.float32(value))] if self._feature.dtype in ("Float32", "Float16") else [value]
-        return list(dict.fromkeys(map(_number, found)))
+            return str(int(level == "true"))
+        return _number(float(int(level))) if self.is_number else self._sql.literal(level)
 
     def _check_distinct(self, levels: Sequence[str]) -> None:
         """Raise ConfigError for levels that are one float64, in which SQL compares them, and FormatError for text."""
         try:
-            values = set(map(float, levels))
+            values = {float(int(level)) for level in levels}
         except ValueError as error:
-            raise damaged_forest(f"a level of the feature {self._feature.name!r} is no number: {error}") from error
+            raise damaged_forest(
+                f"a level of the feature {self._feature.name!r} is no whole number: {error}"
+            ) from error
         if len(values) < len(levels):
             raise ConfigError(
                 f"the levels of {self._feature.name!r} are whole numbers beyond 2**53, some of which SQL takes for the "
@@ -289,7 +284,6 @@ def _check_types(features: Sequence[FeatureSpec]) -> None:
         f"{feature.name!r} ({feature.dtype})"
         for feature in features
         if kind_of(feature.dtype).family not in ("number", "text")
-        and not (feature.kind == "category" and feature.dtype == "Date")  # all databases write these alike
     ]
     if odd:
         raise ConfigError(
