@@ -70,7 +70,7 @@ class _Dialect(NamedTuple):
     def name(self, name: str) -> str:
         """Return a name quoted. Raises ConfigError for one that no database has."""
         if not name or "\x00" in name:
-            raise ConfigError(f"SQL has no names that are empty or have a NUL, as {name!r}; rename it before training")
+            raise ConfigError(f"SQL has no names that are empty or have a NUL, as {name!r}; rename it")
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
 
     def literal(self, text: str) -> str:

@@ -228,9 +228,10 @@ def test_sql__refuses_columns_that_databases_take_for_one() -> None:
         bigforest.train(table, "target", trees=2).to_sql(keep=["X"])
     with pytest.raises(ConfigError, match="'Target' and 'target' differ"):
         bigforest.train(table.with_columns(Target="y"), "target", trees=2).to_sql()
-    for name in ("", "a\0b"):
-        with pytest.raises(ConfigError, match="empty or have a NUL"):
-            bigforest.train(table.select("target", pl.col("x").alias(name)), "target", trees=2).to_sql()
+    with pytest.raises(ConfigError, match="empty or have a NUL, as ''"):
+        bigforest.train(table.select("target", pl.col("x").alias("")), "target", trees=2).to_sql()
+    with pytest.raises(ConfigError, match=r"empty or have a NUL, as 'a\\x00b'"):
+        bigforest.train(table, "target", trees=2).to_sql("a\0b")
 
 
 def test_sql__fails_in_a_table_without_a_column() -> None:

@@ -8,6 +8,7 @@ import shutil
 import traceback
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,12 @@ def _compare(forest: bigforest.Forest, original: Path, rows: pl.DataFrame) -> No
     assert given.equals(wanted), "other predictions than those of the undamaged forest"
 
 
+def _export(forest: bigforest.Forest, to: str) -> None:
+    """Convert a forest. What a format does not support is not damage."""
+    with suppress(bigforest.ConfigError):
+        getattr(forest, f"to_{to}")()
+
+
 def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder: Path) -> Iterator[Step]:
     from bigforest_cli.facts import inspection_facts
 
@@ -203,7 +210,7 @@ def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder:
     if forest.files.is_refined:
         yield "refinement", lambda: forest.refinement
     for to in EXPORTS:
-        yield to, lambda to=to: getattr(forest, f"to_{to}")()
+        yield to, lambda to=to: _export(forest, to)
     if forest.has_targets:
         yield "quantiles", lambda: forest.predict(rows, quantiles=[0.1, 0.9], threads=1)
     yield "calibrate", lambda: bigforest.calibrate_forest(forest, rows, folder / "calibrated", threads=1)
