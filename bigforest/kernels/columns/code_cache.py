@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
-from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
@@ -113,16 +113,23 @@ def is_cached(cache, begin, end):
 
 
 @inlined
-def copy_few_rows(table, items, out, at):
-    """out[column, at + i] = table[row of items[i], column] for i < SQUARE; tables as in transpose_square."""
-    columns = np.uint64(table.shape[1])
-    if columns >= _SIDE:
-        for begin in range(ZERO, columns, _SIDE):
-            transpose_square(table, items, min(begin, columns - _SIDE), out, at)
-        return
-    for column in range(columns):
+def copy_cells(table, items, out, at):
+    """out[column, at + i] = table[row of items[i], column] for i < SQUARE."""
+    for column in range(np.uint64(table.shape[1])):
         for i in range(_SIDE):
             out[column, at + i] = table[items[i] >> SHIFT32, column]
+
+
+@inlined
+def copy_squares(table, items, out, at):
+    """`copy_cells` in squares of SQUARE by SQUARE, if there are as many columns; for columns of one byte, which are a
+    cell each in a line of their own."""
+    columns = np.uint64(table.shape[1])
+    if columns < _SIDE:
+        copy_cells(table, items, out, at)
+        return
+    for begin in range(ZERO, columns, _SIDE):
+        transpose_square(table, items, min(begin, columns - _SIDE), out, at)
 
 
 @inlined
@@ -137,23 +144,26 @@ def prefetch_rows(table, items, begin, end):
 
 
 @inlined
-def copy_rows(table, items, out, first):
-    """Copy the rows of at least SQUARE items to out[:, first:], and prefetch the next SQUARE meanwhile."""
+def copy_rows(table, items, out, first, copy_few):
+    """Copy the rows of at least SQUARE items to out[:, first:], and prefetch the next SQUARE meanwhile.
+
+    copy_few  copy_cells or copy_squares
+    """
     n = np.uint64(items.size)
     if table.shape[1] == 0:
         return
     for start in range(ZERO, n, _SIDE):
         at = min(start, n - _SIDE)
         prefetch_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
-        copy_few_rows(table, items[at:], out, first + at)
+        copy_few(table, items[at:], out, first + at)
 
 
 @inlined
 def copy_codes(by_row, items, cache, first):
     """Copy the codes of the rows of `items` to rows of the copy from `first` on, and renumber the items by these."""
-    copy_rows(by_row.r8, items, cache.u8, first)
-    copy_rows(by_row.r16, items, cache.u16, first)
-    copy_rows(by_row.r32, items, cache.u32, first)
+    copy_rows(by_row.r8, items, cache.u8, first, copy_squares)
+    copy_rows(by_row.r16, items, cache.u16, first, copy_cells)
+    copy_rows(by_row.r32, items, cache.u32, first, copy_cells)
     for i in range(np.uint64(items.size)):
         cache.row[first + i] = np.uint32(items[i] >> SHIFT32)
         items[i] = ((first + i) << SHIFT32) | (items[i] & BITS32)
@@ -177,26 +187,33 @@ def note_column(column, begin, end, feature, constant):
         constant[feature >> np.uint64(6)] |= np.uint64(low == high) << (feature & np.uint64(63))
 
 
+@helper
+def fill_code_cache(by_row, value, items, first, constant, cache):
+    """Copy the rows of the items, which number rows of the table, to rows from `first` on, and renumber the items.
+
+    Features that are constant in the copy are added to `constant` (scan/draw.py), so that not every path below reads
+    them again.
+    """
+    if value is not None:
+        gather_column(value, items, cache.copied[first:])
+    copy_codes(by_row, items, cache, first)
+    columns, place = (cache.u8, cache.u16, cache.u32), cache.codes.place
+    for feature in range(np.uint64(place.shape[0])):
+        on_column(columns, place, feature, note_column, (first, first + np.uint64(items.size), feature, constant))
+
+
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
     """Return the codes that the items begin..end number rows of, and the regression targets of these rows, or None.
 
-    They are those of all rows, or of the copies, which are made if it pays. Features that are constant in a copy are
-    added to `constant` (scan/draw.py), so that not every path below reads them again.
+    They are those of all rows, or of the copies, which are made if it pays. `constant`: see fill_code_cache.
     """
     n, near = end - begin, cache.room[ZERO]
     copy = np.uint64(n > near)
     if FEWEST_ROWS <= n <= cache.room[copy] and not is_copied(cache, copy, begin, end):
-        rows, first = items[begin:end], copy * near
         if is_copied(cache, ONE, begin, end):
-            number_in_table(rows, cache)
-        if value is not None:
-            gather_column(value, rows, cache.copied[first:])
-        copy_codes(by_row, rows, cache, first)
-        place = cache.codes.place
-        for feature in range(np.uint64(place.shape[0])):
-            note = (first, first + n, feature, constant)
-            on_column((cache.u8, cache.u16, cache.u32), place, feature, note_column, note)
+            number_in_table(items[begin:end], cache)
+        fill_code_cache(by_row, value, items[begin:end], copy * near, constant, cache)
         cache.span[copy, ZERO] = begin
         cache.span[copy, ONE] = end
     if is_cached(cache, begin, end):

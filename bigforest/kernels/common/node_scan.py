@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.kernels.llvm.lanes import LANES
 
@@ -151,7 +151,7 @@ def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
     split[SQ_R], split[W_R] = sq_r, w_r
 
 
-@helper
+@inlined
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     """Make this split the best if it is better, or as good with a lower code of the same feature. True if taken.
 

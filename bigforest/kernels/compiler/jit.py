@@ -17,8 +17,16 @@ from bigforest.kernels.compiler.parts import KernelCompiler, PartCompiler, PartD
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Kernels allocate nothing: callers pass all arrays. So Numba need not count references, which would cost more than the
-# work itself where arrays are passed to a function for every small node.
-_FLAGS = {"nopython": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "_nrt": False}
+# work itself where arrays are passed to a function for every small node. A function that does not say otherwise is
+# inlined if the one that it is first compiled for is.
+_FLAGS = {
+    "nopython": True,
+    "nogil": True,
+    "boundscheck": False,
+    "error_model": "numpy",
+    "_nrt": False,
+    "forceinline": False,
+}
 
 
 class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
@@ -49,7 +57,7 @@ def kernel(function: Function) -> Function:
 
 
 def helper(function: Function) -> Function:
-    """Compile a part of a kernel."""
+    """Compile a part of a kernel, once for all of its callers: for what is long, or rarely called."""
     return part(function, _FLAGS)
 
 

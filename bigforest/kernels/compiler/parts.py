@@ -53,6 +53,9 @@ class _Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
                 raise AssertionError(f"{self.name} calls {function.name}, which is not linked")
 
     def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage.name == "linkonce_odr":
+                function.linkage = "internal"  # so that LLVM removes arguments that a part does not use
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
 
@@ -84,6 +87,10 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
         state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         lowered = state["cr"]
+        if not state.flags.forceinline:
+            # LLVM would inline it where it is called once. Optimising a long function takes more than its share.
+            function = state.library._final_module.get_function(lowered.fndesc.llvm_func_name)
+            function.add_function_attribute("noinline")
         state.library.finalize()
         name = lowered.fndesc.qualname.split(".")[-1]
         stand_in = _dynfunc.make_function(

@@ -134,7 +134,7 @@ def reaches_two(ones_l, w_l, ones, weight, bar):
     return d * d >= bar * (np.float64(w_l) * np.float64(weight - w_l))
 
 
-@helper
+@inlined
 def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
     """Offer a split by its weights, int64; `best` is updated when the split is taken."""
     w_r = weight - w_l
@@ -157,7 +157,7 @@ def light_buckets(low, high, n):
     return (span >> np.uint64(shift)) + ONE, shift
 
 
-@helper
+@inlined
 def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, score):
     """Score the splits of n rows of a light node by their codes, low to high; return the highest score (float64).
 
@@ -191,20 +191,33 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
     return highest
 
 
-@helper
+@inlined
+def may_be_best(highest, best):
+    """Return whether splits of which the highest score is `highest` may be as good as the best so far."""
+    return highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]
+
+
+@inlined
 def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
     """Offer the splits of a light node that may be the best, after score_light has scored its rows.
 
     codes    uint32 [rows], codes of the feature, low to high
     slot     uint64, entry of two.left and two.score; highest: the result of score_light
     """
+    if node.items.size > PAIRED or may_be_best(highest, best):  # for most features of small nodes a call is saved
+        open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two)
+
+
+@helper
+def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
+    """Offer the splits of offer_light, open the buckets that may hide better, and offer the splits inside."""
     n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
     here, size, paired, waiting = codes, n, PAIRED, ZERO
     while True:
         left, score = two.left[slot], two.score[slot]
         buckets, shift = light_buckets(low, high, size)
         by_row = size <= paired
-        if highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]:
+        if may_be_best(highest, best):
             bar = np.float32(highest * (1.0 - SCORE_ERROR))
             hits = select_scores(score, size if by_row else buckets, bar, work.selected)
             offered = np.int64(-1)
@@ -225,7 +238,7 @@ def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, 
         low, before = two.ranges[waiting, 0], two.ranges[waiting, 2]
         span = two.ranges[waiting, 1]
         size = select_codes(codes, n, low, span, work.selected)
-        slot, high, paired = np.uint64(TOGETHER), low + span, _PAIRED_INSIDE
+        slot, high, paired = np.uint64(TOGETHER), np.uint32(low + span), _PAIRED_INSIDE
         here = two.codes[slot]
         for k in range(size):
             i = np.uint64(work.selected[k])
