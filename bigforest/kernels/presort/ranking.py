@@ -214,7 +214,7 @@ def _rank_rest(keys, base, items, begin, end, rank, before, bins):
     return rank
 
 
-@helper
+@inlined
 def _same_key(keys, items, begin, end):
     """Return whether the rows of items[begin:end] have one key."""
     key = keys[items[begin] & BITS32]
