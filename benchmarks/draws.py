@@ -2,13 +2,14 @@
 and 1, or what training chooses of the two.
 
     python benchmarks/draws.py --data DIR [--trees 100] [--max-rows 20000] [--sets uci/abalone,sim/friedman2]
-        [--families]
+        [--families | --fewer]
 
 Tables are those of suite.py of 1,000 rows and more, at most 60 columns: those that have a number to predict, and of the
 others one feature or two, drawn by the name of the table, as regression targets from the rest. R2 is out of bag.
 The summary has by half of the tables (suite_sets.py) the mean R2 by rule, and the tables on which one is behind
 the better by more than 0.01. With --families the rules are families and their numbers of projections, and
-scikit-learn's forest, on the numeric features without missing values.
+scikit-learn's forest, on the numeric features without missing values. With --fewer the rules draw fewer features or
+have larger leaves, on the choosing half alone, and the summary has the processor time of training by rule.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +44,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "p^1": {"family": "sparse-oblique", "projections": "p^1"},
     "p^1.5": {"family": "sparse-oblique", "projections": "p^1.5"},
     "rotation": {"family": "rotation"},
+}
+FEWER: dict[str, dict[str, Any]] = {
+    "half": RULES["half"],
+    "third": {"mtry": 1 / 3, "min_leaf": 2},
+    "sixth": {"mtry": 1 / 6, "min_leaf": 2},
+    "third, leaves of 5": {"mtry": 1 / 3, "min_leaf": 5},
+    "half, leaves of 5": {"mtry": "half", "min_leaf": 5},
+    "all": RULES["all"],
+    "chosen": {},
 }
 PEER = "scikit-learn"
 MOST_COLUMNS = 60
@@ -72,12 +83,17 @@ def measure(frame: pl.DataFrame, target: str, options: argparse.Namespace) -> di
     if frame.height > options.max_rows:
         order = np.random.default_rng(SPLIT_SEED).permutation(frame.height)
         frame = frame[np.sort(order[: options.max_rows])]
-    values, rules = {}, FAMILIES if options.families else RULES
+    values: dict[str, float] = {}
+    rules = FAMILIES if options.families else FEWER if options.fewer else RULES
     if options.families:
         values[PEER] = peer(frame, target, options.trees)
     with TemporaryDirectory() as folder:
         store = bf.encode_store(frame, Path(folder, "store"), target=target, task="regression")
-        forests = {rule: bf.train(store, trees=options.trees, **own) for rule, own in rules.items()}
+        forests = {}
+        for rule, own in rules.items():
+            begin = time.process_time()
+            forests[rule] = bf.train(store, trees=options.trees, **own)
+            values |= {f"seconds {rule}": time.process_time() - begin} if options.fewer else {}
         return {
             "rows": store.rows,
             "features": len(store.spec.features),
@@ -105,8 +121,8 @@ def peer(frame: pl.DataFrame, target: str, trees: int) -> float:
 def summary(found: pl.DataFrame) -> pl.DataFrame:
     """A row for each half of the tables and rule."""
     rows = []
-    rules = [rule for rule in (*RULES, PEER, *FAMILIES) if rule in found.columns]
-    for part in ("choose", "report"):
+    rules = [rule for rule in dict.fromkeys((*RULES, PEER, *FAMILIES, *FEWER)) if rule in found.columns]
+    for part in found["part"].unique().sort():
         own = found.filter(part=part)
         best = pl.max_horizontal(*(rule for rule in rules if rule != "chosen"))
         for rule in rules:
@@ -122,6 +138,7 @@ def summary(found: pl.DataFrame) -> pl.DataFrame:
                     "worst": behind["lost"].max(),
                     "where": ", ".join(names["set"].to_list()),
                 }
+                | ({"seconds": own[f"seconds {rule}"].sum()} if f"seconds {rule}" in own.columns else {})
             )
     return pl.DataFrame(rows)
 
@@ -133,7 +150,9 @@ def main() -> None:
     parser.add_argument("--sets", default="", help="names, with commas; all unless given")
     parser.add_argument("--trees", type=int, default=100)
     parser.add_argument("--max-rows", type=int, default=20_000)
-    parser.add_argument("--families", action="store_true", help="compare families, not rules of axis forests")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--families", action="store_true", help="compare families, not rules of axis forests")
+    kinds.add_argument("--fewer", action="store_true", help="compare rules that take less time")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if not options.data.is_dir():
@@ -142,6 +161,8 @@ def main() -> None:
     wanted, rows = set(filter(None, options.sets.split(","))), []
     for name, found in sets_of(options.data).items():
         if (wanted and name not in wanted) or name == "real/covertype-categories":
+            continue
+        if options.fewer and found.half != "choose":
             continue
         for table, frame, target in regressions(found):
             if options.families:
@@ -160,8 +181,10 @@ def main() -> None:
         "behind": ("behind by more than 0.01", "{}"),
         "worst": ("most behind", "{:.3f}"),
         "where": ("where", "{}"),
+        **({"seconds": ("processor time (s)", "{:.1f}")} if options.fewer else {}),
     }
-    save("family_numbers" if options.families else "draws", found, markdown(summary(found), columns), options.out)
+    name = "family_numbers" if options.families else "fewer_draws" if options.fewer else "draws"
+    save(name, found, markdown(summary(found), columns), options.out)
 
 
 if __name__ == "__main__":

@@ -45,10 +45,10 @@ _DRAWN = 1.0 - math.exp(-1.0)
 _PART_ROWS = 1_000_000
 # At least this many parts if there are as many trees, so that cores stay busy to the end and a crash loses little.
 # Fewer parts if their trees would be of fewer rows than _MIN_PART: writing a part and reading it back takes some
-# milliseconds, as much as growing trees for this many rows.
+# milliseconds, as much as growing trees for half as many rows.
 _PARTS = 16
 _MIN_PARTS = 4
-_MIN_PART = 1 << 15
+_MIN_PART = 1 << 16
 # Most trees that share passes: more save little, and their rows wait on disk together. On a cluster more trees save
 # tasks, as long as their rows take at most _WAITING_BYTES.
 _MAX_TREES = 16

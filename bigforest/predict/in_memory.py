@@ -190,7 +190,7 @@ def _in_batches(
         predictor = loader.predictor(rule)
         rows, batch = read(0, count, predictor.packed.used)
         with RowsNamed(0, count):
-            return [(batch, predictor.predict(rows, 0, proba=proba, workers=workers))]
+            return [(batch, predictor.predict(rows, 0, proba=proba, labels=not proba, workers=workers))]
     passes = loader.passes(rule, shape, resources, held)
     step = at_once if resources.memory is None else min(at_once, passes.batch)
 

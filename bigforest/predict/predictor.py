@@ -42,7 +42,7 @@ LEAF_CELLS = 1 << 21
 class Predictions(NamedTuple):
     """Predictions of rows, in order.
 
-    codes  int32 [rows], class of each row or REJECTED; none for regression.
+    codes  int32 [rows], class of each row or REJECTED; none for regression, and if not requested.
     proba  float64 [rows, classes], votes over trees, raised to the power of the rule; None if not requested.
     value  float64 [rows], mean prediction of the trees; None for classification.
     quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
@@ -168,11 +168,13 @@ class Predictor(NamedTuple):
         numbers: NDArray[np.uint64] | int,
         *,
         proba: bool,
+        labels: bool = True,
         workers: int = 1,
         before: PartialVotes | None = None,
     ) -> Predictions:
         """Predict all rows, which must have the used features (packed.used).
 
+        proba, labels  whether probabilities and classes are requested.
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
         before   of the trees before these, added to; None where these are all.
 
@@ -189,7 +191,7 @@ class Predictor(NamedTuple):
         else:
             wanted_shares = proba or self.rule.conformal is not None
             shares = np.empty((count, len(target.classes))) if wanted_shares else None
-            predictions = Predictions(np.empty(count, np.int32), shares)
+            predictions = Predictions(np.empty(count if labels else 0, np.int32), shares)
         self._vote(rows, numbers, before, predictions, workers)
         return predictions
 
@@ -316,12 +318,13 @@ class Predictor(NamedTuple):
             if self.stage is not None:
                 shares = as_probabilities(here / total, self.rule.power)
                 self.stage.correct(shares, router.columns(inputs))
-            predictions.codes[first:last] = self.rule.decide(shares, self._numbers(numbers, first, last))
+            if predictions.codes.size:
+                predictions.codes[first:last] = self.rule.decide(shares, self._numbers(numbers, first, last))
             if predictions.proba is None and self.rule.least_share == 0.0:
                 continue
             if self.stage is None:
                 shares = as_probabilities(here / total, self.rule.power)
-            if self.rule.least_share > 0.0:
+            if self.rule.least_share > 0.0 and predictions.codes.size:
                 predictions.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
             if predictions.proba is not None:
                 predictions.proba[first:last] = shares

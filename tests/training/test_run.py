@@ -401,7 +401,7 @@ def test_part_groups__are_the_parts_of_the_forest(table: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("rows", "trees", "parts"), [(200, 3, 3), (200, 40, 4), (8_192, 40, 10), (100_000, 40, 14), (600_000, 40, 40)]
+    ("rows", "trees", "parts"), [(200, 3, 3), (200, 40, 4), (8_192, 40, 5), (100_000, 40, 14), (600_000, 40, 40)]
 )
 def test_part_groups__are_fewer_where_a_table_is_small(rows: int, trees: int, parts: int) -> None:
     assert len(part_groups(rows, trees)) == parts
