@@ -295,7 +295,7 @@ def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> 
     )
     about = machine(("numpy", "numba", "polars", "scikit-learn"))
     seen = sets["contestant"].unique()
-    packages = [f"{NAMES[name]} {version(name)}" for name in (PEER, *BOOSTED) if name in seen]
+    packages = [f"{NAMES[name]} {version(name)}" for name in (PEER, *BOOSTED) if name in seen and _installed(name)]
     missing = f"Not run for lack of time: {', '.join(left)}." if left else "All sets were run."
     wide = sets.filter(pl.col("group") != "noise").pivot(
         "contestant", index=["set", "half", "rows", "features", "classes"], values=["loss", "cpu_seconds"]

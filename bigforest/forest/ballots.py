@@ -144,8 +144,8 @@ def shrunk_leaves(
 
     made  makes the arrays with entries for all nodes or leaves, of a shape and a type
 
-    The values of all nodes follow from the leaves. The same bits as for trees that are read
-    (forest/leaf_shrinking.py).
+    The values of inner nodes are computed from the leaves. Results have the bits of forest/leaf_shrinking.py, which
+    reads the trees.
     """
     from bigforest.kernels.predict.leaf_values import shrink_leaves, value_nodes
 

@@ -242,8 +242,14 @@ def bucket_losses(
     begin: int,
     end: int,
 ) -> NDArray[np.int64]:
-    """Task: return the losses of the sampled rows `begin` to before `end`, summed in buckets of rows, by each number of
-    rounds, as whole numbers, int64 [2, _BUCKETS, tried]: of all sequences, and of those that do not use the row."""
+    """Task: return losses of sampled rows, summed in buckets, as whole numbers, int64 [2, _BUCKETS, tried].
+
+    The first sums are of the losses extrapolated to all sequences, the second of those of the report.
+
+    used        all sampled rows
+    tried       numbers of rounds, from 0 on
+    begin, end  range of the sampled rows that are evaluated
+    """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
     boosted = BoostedStage(link, trees, trees.used)
