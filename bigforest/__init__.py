@@ -24,6 +24,7 @@ from bigforest.errors import (
     OutputExistsError,
     StorageError,
 )
+from bigforest.execution import forks as _forks  # noqa: F401  sees forks from now on
 from bigforest.options.train_config import TrainConfig
 from bigforest.training import namespaces as _namespaces  # noqa: F401  registers the Polars namespaces
 from bigforest.version import __version__

@@ -1,17 +1,25 @@
-"""A check for forked processes, which lack the threads of Polars and would wait for them without end."""
+"""A check for forked processes, which lack the threads of Polars and would wait for them without end.
+
+Importing bigforest imports this module, so that a fork is seen whoever has used Polars before it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 
 from bigforest.errors import ConfigError
+
+# Names of the threads of Polars that queries run on; others exist from its import and are not waited for.
+_POOL = ("polars-0\n", "async-executor-")
 
 _used_polars = False
 _lacks_threads = False
 
 
 def check_polars_threads() -> None:
-    """Raise ConfigError in a process that was forked after bigforest had used Polars. Call this before using it."""
+    """Raise ConfigError in a process that was forked after Polars had been used. Call this before using it."""
     global _used_polars
     if _lacks_threads:
         raise ConfigError(
@@ -22,10 +30,18 @@ def check_polars_threads() -> None:
     _used_polars = True
 
 
+def _before_fork() -> None:
+    """Note whether others have used Polars. Systems without /proc tell of bigforest's own use alone."""
+    global _used_polars
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            _used_polars |= name.read_text(encoding="utf-8", errors="replace").startswith(_POOL)
+
+
 def _after_fork() -> None:
     global _lacks_threads
     _lacks_threads = _used_polars
 
 
 if hasattr(os, "register_at_fork"):  # POSIX
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
