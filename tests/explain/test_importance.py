@@ -320,7 +320,7 @@ def test_explain__weights_of_rows(options: dict[str, Any]) -> None:
     case = grown_case(250, **options)
     random = np.random.default_rng(0)
     frame = case.frame.with_columns(w=pl.Series(random.choice([0.0, 0.25, 1.0, 3.0], 250)))
-    forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off", **options)
+    forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off", refine="off", **options)
     trees = trees_of(forest)
     bags = bags_of(forest.files, range(4), None)
     kept, weights = bags["row"].to_list(), frame["w"].to_list()

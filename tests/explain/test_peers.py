@@ -24,7 +24,7 @@ def drawn(task: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 @pytest.fixture(scope="module", params=["classification", "regression"])
 def grown(request: Any) -> tuple[bf.Forest, np.ndarray[Any, Any], Any]:
     matrix, target = drawn(request.param)
-    forest = bf.train((matrix, target), task=request.param, trees=6, max_depth=5, threads=1)
+    forest = bf.train((matrix, target), task=request.param, trees=6, max_depth=5, threads=1, refine="off")
     return forest, matrix, forest.to_sklearn()
 
 
@@ -41,7 +41,9 @@ def test_importance__of_a_forest_is_that_of_scikit_learn(task: str) -> None:
 
     matrix, target = drawn(task)
     matrix = matrix + np.random.default_rng(5).random(matrix.shape).astype(np.float32) / 100  # no ties: equal trees
-    forest = bf.train((matrix, target), task=task, trees=4, max_depth=3, min_leaf=20, mtry="all", threads=1)
+    forest = bf.train(
+        (matrix, target), task=task, trees=4, max_depth=3, min_leaf=20, mtry="all", threads=1, refine="off"
+    )
     grow = DecisionTreeClassifier if task == "classification" else DecisionTreeRegressor
     bags = [bag.to_numpy() for bag in forest.inbag().drop("row")]
     peers = [

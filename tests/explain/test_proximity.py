@@ -59,7 +59,7 @@ def test_proximities__weigh_rows() -> None:
     case = grown_case(120)
     weights = np.random.default_rng(0).choice([0.25, 1.0, 3.0], 120)
     frame = case.frame.with_columns(w=pl.Series(weights))
-    forest = bf.train(frame, "y", trees=5, weight="w", threads=1, shrink="off")
+    forest = bf.train(frame, "y", trees=5, weight="w", threads=1, shrink="off", refine="off")
     found = forest.explain(frame, parts="proximities", neighbors=120)
     check_answers(forest, frame, found["neighbors"], found)
 
@@ -81,7 +81,7 @@ def test_outliers__and_prototypes() -> None:
     labels = np.repeat(["a", "b", "c"], 100)
     labels[0] = "b"  # in the middle of others
     matrix[0] = 0
-    forest = bf.train((matrix, labels), trees=60)
+    forest = bf.train((matrix, labels), trees=60, refine="off")
     found = forest.explain((matrix, labels), parts="proximities")
     scores = found["outliers"].sort("score", descending=True, nulls_last=True)
     assert scores["row"][0] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -65,6 +66,7 @@ class Refined(NamedTuple):
         return naive.refined(self.loss, plain, self.least, own, row, self.category)
 
 
+@cache
 def made(name: str) -> Refined:
     data, target, options = of_case(name)
     forest = bf.train(data, target, **options)
