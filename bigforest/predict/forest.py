@@ -727,7 +727,7 @@ class Forest:
         """Convert the forest to an ONNX model, for the families axis and tree without categories.
 
         The input X is [rows, features], in the order of `features`, with NaN for missing values. The outputs are the
-        label and the probabilities (float32), or the prediction. Booleans are labelled 0 and 1.
+        label and the probabilities (float32), or the prediction, with the boosted stage. Booleans are labelled 0 and 1.
 
         Parameters
         ----------
@@ -806,7 +806,7 @@ class Forest:
         """Convert the forest to an SQL query that predicts every row of a table, for the families axis and tree.
 
         NULL and NaN are missing. The result has the columns `keep`, then `prediction` and, for classification, one
-        column p_<class> per class.
+        column p_<class> per class; a boosted stage is included.
 
         Parameters
         ----------
