@@ -217,7 +217,7 @@ class TrainOptions:
         ),
     )
     refine: Literal["auto", "off"] | int = option(
-        "off",
+        "auto",
         panel=TREES,
         min=1,
         max=MAX_ROUNDS,

@@ -115,7 +115,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         vote: Literal["soft", "hard"] = "soft",
         shrink: Literal["auto", "off"] | float = "auto",
         power: Literal["auto", "off"] | float = "auto",
-        refine: Literal["auto", "off"] | int = "off",
+        refine: Literal["auto", "off"] | int = "auto",
         stop_oob: float | None = None,
         replace: bool = True,
         calibration: float | None = None,

@@ -87,7 +87,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         ranks: bool = False,
         constants: Literal["redraw", "count"] = "redraw",
         shrink: Literal["auto", "off"] | float = "auto",
-        refine: Literal["auto", "off"] | int = "off",
+        refine: Literal["auto", "off"] | int = "auto",
         stop_oob: float | None = None,
         replace: bool = True,
         calibration: float | None = None,

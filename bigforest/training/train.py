@@ -50,7 +50,7 @@ def train(
     vote: Literal["soft", "hard"] = "soft",
     shrink: Literal["auto", "off"] | float = "auto",
     power: Literal["auto", "off"] | float = "auto",
-    refine: Literal["auto", "off"] | int = "off",
+    refine: Literal["auto", "off"] | int = "auto",
     stop_oob: float | None = None,
     bootstrap: bool = True,
     sample_fraction: float = 1.0,
@@ -222,7 +222,7 @@ def train(
         two standard errors of the difference, or without out-of-bag rows. POWER is a whole number of quarters.
         Predicted classes do not change, nor do a class without votes and the answers of single trees. With `sampling`
         arc-x4 and adaboost only a given power is used.
-    refine : {"auto", "off"} or int, default="off"
+    refine : {"auto", "off"} or int, default="auto"
         Correct the forest by small boosted trees fitted to its out-of-bag errors, if these decrease (auto), or in any
         case by ROUNDS trees. The stage begins with the out-of-bag prediction of each row, on the scale of a link: the
         number itself, its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on
