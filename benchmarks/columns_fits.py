@@ -113,7 +113,7 @@ def fit_bigforest(
 
     code = (lambda frame: frame) if coding is None else coding(train)
     table = code(train)
-    same = {"trees": options.trees, "mtry": drawn(table, regression), "min_leaf": options.min_leaf}
+    same = {"trees": options.trees, "mtry": drawn(table, regression), "min_leaf": options.min_leaf, "refine": "off"}
     forest = bigforest.train(table, target=TARGET, threads=options.threads, listener=listen, **same | given)
     return lambda frame: forest.predict(code(frame))["prediction"].to_numpy()
 

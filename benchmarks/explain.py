@@ -60,7 +60,9 @@ def contestants(what: str, options: argparse.Namespace, folder: Path) -> dict[st
     )
     file = folder / "table.parquet"
     frame.write_parquet(file)
-    forest = bf.train(file, "target", trees=options.trees, out=folder / "ours.forest", max_depth=options.depth)
+    forest = bf.train(
+        file, "target", trees=options.trees, out=folder / "ours.forest", max_depth=options.depth, refine="off"
+    )
     threads = options.threads
 
     def ours(parts: str, **more: Any) -> Callable[[], Any]:

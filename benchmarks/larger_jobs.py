@@ -79,6 +79,7 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
         memory=memory,
         trees=trees,
         mtry="sqrt",
+        refine="off",
         threads=THREADS,
         seed=1,
         overwrite=True,

@@ -200,7 +200,9 @@ def grow(store: Path, trees: int, memory: int | None, cut: bool, folder: Path) -
         with Client(address, set_as_default=False, timeout=60) as client:
             client.wait_for_workers(2, timeout=60)
             out = folder / "forest"
-            bigforest.train(store, out=out, trees=trees, mtry="sqrt", memory=memory, scheduler=client, listener=meter)
+            bigforest.train(
+                store, out=out, trees=trees, mtry="sqrt", refine="off", memory=memory, scheduler=client, listener=meter
+            )
     return {"seconds": meter.seconds, "wire": meter.bytes / 1e6, "passes": passes, "parts": digest(out)}
 
 
@@ -249,9 +251,11 @@ def measure(rows: int, trees: int) -> tuple[pl.DataFrame, list[dict[str, float]]
         home = Path(scratch)
         store = bigforest.encode_store(frame, home / "table.store", target=TARGET, scheduler="threads")
         codes = sum(feature.width for feature in store.spec.features) * store.rows
-        alone = bigforest.train(store.path, out=home / "alone", trees=trees, mtry="sqrt", scheduler="threads")
+        alone = bigforest.train(
+            store.path, out=home / "alone", trees=trees, mtry="sqrt", refine="off", scheduler="threads"
+        )
         expected = digest(alone.directory)
-        small = bigforest.plan_training(store.path, trees=trees, mtry="sqrt", memory="1TB").smallest
+        small = bigforest.plan_training(store.path, trees=trees, mtry="sqrt", refine="off", memory="1TB").smallest
         levels: list[dict[str, float]] = []
         for grain, memory in (("trees", None), ("rows", int(1.02 * small))):
             for cut in (False, True):

@@ -69,7 +69,7 @@ def _contestants(X: Any, y: NDArray[Any], trees: int, folder: Path) -> Iterator[
     whole = X.to_numpy()
     frame = pl.from_pandas(X)
     row, one, pandas_row = whole[:1].copy(), frame[:1], X[:1]
-    forest = bf.train(frame.with_columns(target=y), "target", trees=trees, power="off", shrink="off")
+    forest = bf.train(frame.with_columns(target=y), "target", trees=trees, power="off", shrink="off", refine="off")
     wanted = forest.predict_proba(whole)
     estimator = BigForestClassifier(n_estimators=trees).fit(whole, y)
     yield "bigforest", "numpy", lambda: forest.predict_proba(row), None

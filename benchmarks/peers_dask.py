@@ -73,7 +73,7 @@ def fit_bigforest(client: Any, folder: Path, trees: int, seed: int) -> tuple[Pre
 
     out = Path(tempfile.mkdtemp(dir=folder)) / "bigforest"
     forest = bigforest.train(
-        folder / "train", target=TARGET, trees=trees, mtry="sqrt", seed=seed, out=out, scheduler=client
+        folder / "train", target=TARGET, trees=trees, mtry="sqrt", refine="off", seed=seed, out=out, scheduler=client
     )
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     test = pl.read_parquet(folder / "test.parquet")

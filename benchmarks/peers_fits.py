@@ -112,6 +112,7 @@ def bigforest(folder: Path, options: argparse.Namespace, clock: Clock) -> None:
             seed=options.seed,
             out=folder / "out.forest",
             overwrite=True,
+            refine="off",  # forests are compared
             listener=listen,
             **given,
         )

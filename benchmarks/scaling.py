@@ -57,7 +57,9 @@ def grown(client: Client, store: Path, out: Path, trees: int, memory: str | None
             handed = sum(worker.bytes for worker in event.workers)
 
     begin = time.perf_counter()
-    forest = bigforest.train(store, out=out, trees=trees, mtry="sqrt", memory=memory, scheduler=client, listener=listen)
+    forest = bigforest.train(
+        store, out=out, trees=trees, mtry="sqrt", refine="off", memory=memory, scheduler=client, listener=listen
+    )
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     parts = b"".join(part.read_bytes() for part in sorted((out / "trees").iterdir()))
     whole = time.perf_counter() - begin

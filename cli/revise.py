@@ -148,7 +148,7 @@ def _draw_merged(facts: Facts) -> None:
     print_table(["merged from", "seed", "first tree", "trees"], rows)
 
 
-@command(_draw_merged, run=options.run_options("overwrite"), progress=False)
+@command(_draw_merged, run=options.run_options("overwrite"))
 def merge(
     paths: Annotated[
         list[str], typer.Argument(metavar="FOREST", show_default=False, help="Forests of the same table.")

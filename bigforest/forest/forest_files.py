@@ -342,14 +342,6 @@ class ForestFiles:
             raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
         return to_frame(refinement_table(self.directory, self.header))
 
-    def check_unrefined(self, use: str) -> None:
-        """Raise ConfigError if the forest has a boosted stage, which `use` does not cover."""
-        if self.is_refined:
-            raise ConfigError(
-                f"{use} does not include the boosted stage of this forest ({api('refine')}); use the forest without "
-                "it, forest.unrefined()"
-            )
-
     @property
     def has_oob(self) -> bool:
         """True if there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""

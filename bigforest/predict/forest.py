@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import bigforest
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, counted
+from bigforest.events import Listener, Notice
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.forest_files import ForestFiles
@@ -32,6 +33,7 @@ from bigforest.options.values import check_amount, check_power
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.rules import VoteRules, tree_numbers
+from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.levels import Levels
 
@@ -73,6 +75,14 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
 def opened_forest(forest: Forest | str | Path) -> Forest:
     """Return a forest, which may be given as its path. Raises FormatError, as `read_forest`."""
     return forest if isinstance(forest, Forest) else read_forest(forest)
+
+
+def trees_alone(forest: Forest, use: str, listener: Listener | None = None) -> Forest:
+    """Return a forest without its boosted stage, which `use` does not include. Send a notice if it has one."""
+    if forest.files.is_refined:
+        with watching(listener) as listener:
+            listener(Notice(f"{use} is for the trees alone, so the boosted stage of the forest is left out"))
+    return forest.unrefined()
 
 
 class Forest:
@@ -861,9 +871,9 @@ class Forest:
         5.0
         """
         check_amount(amount)
-        self.files.check_unrefined("shrinking")
-        choices = self.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
-        return Forest(self.files.with_choices(choices, SHRUNK))
+        plain = trees_alone(self, "shrinking")
+        choices = plain.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
+        return Forest(plain.files.with_choices(choices, SHRUNK))
 
     def sharpen(self, power: float) -> Forest:
         """Return the same trees with class probabilities raised to another power, scaled to sum to 1.
@@ -893,9 +903,9 @@ class Forest:
         check_power(power)
         if self.is_regression:
             raise ConfigError(f"{self.spec.target.name!r} is a regression target, without class probabilities")
-        self.files.check_unrefined("another power")
-        choices = replace(self.choices, power=Power(float(power)))
-        return Forest(self.files.with_choices(choices, SHARPENED))
+        plain = trees_alone(self, "another power")
+        choices = replace(plain.choices, power=Power(float(power)))
+        return Forest(plain.files.with_choices(choices, SHARPENED))
 
     def unrefined(self) -> Forest:
         """Return the same trees without the boosted stage, which the option `refine` of `train` adds.

@@ -170,7 +170,11 @@ def _check_certainty(files: ForestFiles, vote: str, trees: tuple[int, ...], reje
 
 def _check_jackknife(files: ForestFiles, by: Any) -> None:
     """Raise ConfigError for a forest or options without intervals by the jackknife."""
-    files.check_unrefined("the jackknife")
+    if files.is_refined:
+        raise ConfigError(
+            "the jackknife does not include the boosted stage of this forest; drop "
+            f"{api('jackknife')}, or train with {api('refine')} off (forest.unrefined() in Python)"
+        )
     if not files.is_regression:
         raise ConfigError(f"the jackknife is for regression, and the forest predicts classes; drop {api('jackknife')}")
     if by is not None:

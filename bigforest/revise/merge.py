@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, damaged_forest
+from bigforest.events import Listener
 from bigforest.forest.choices import Choices, Power, Shrinkage
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels, write_run
@@ -28,11 +29,14 @@ from bigforest.forest.origin import MergedForest, Origin
 from bigforest.forest.ranks import write_ranks
 from bigforest.forest.rewrite import copy_parts
 from bigforest.options.values import MAX_TREES
-from bigforest.predict.forest import Forest, opened_forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
+from bigforest.progress import watching
 from bigforest.storage.atomic import staged
 
 
-def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
+def merge(
+    paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False, listener: Listener | None = None
+) -> Forest:
     """Merge forests into the forest `out`, with trees in the order of the forests.
 
     They must have the same dataspec and the same options except for trees and seed. If they are shrunk by different
@@ -46,6 +50,8 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         Folder of the new forest.
     overwrite : bool, default=False
         Replace an existing forest.
+    listener : callable, optional
+        Called with notices: boosted stages are left out of merged forests.
 
     Returns
     -------
@@ -78,8 +84,9 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
             f"{first.directory} was grown with sampling {first.config.sampling!r}: each tree follows from those before "
             "it, so it cannot be merged; train one forest with more trees"
         )
-    for forest in forests:
-        forest.files.check_unrefined("merging")
+    with watching(listener) as listener:
+        forests = [trees_alone(forest, "merging", listener) for forest in forests]
+    first = forests[0]
     for other in forests[1:]:
         _check_alike(first, other)
     votes = all(forest.has_votes for forest in forests)
@@ -113,7 +120,7 @@ def _check_alike(first: Forest, other: Forest) -> None:
         raise ConfigError(f"{where} were grown on different tables: {_difference(first.spec, other.spec)}; leave one")
     ours, theirs = asdict(first.config), asdict(other.config)
     for name in ours:
-        if name not in ("trees", "seed") and ours[name] != theirs[name]:
+        if name not in ("trees", "seed", "refine") and ours[name] != theirs[name]:
             raise ConfigError(
                 f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
                 "only trees and seed may differ"

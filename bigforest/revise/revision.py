@@ -25,7 +25,7 @@ from bigforest.forest.forest_files import is_forest
 from bigforest.forest.format import nodes_schema
 from bigforest.forest.parts import Nodes
 from bigforest.forest.rewrite import write_nodes
-from bigforest.predict.forest import Forest, opened_forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
 from bigforest.predict.router import RowRouter, chunk_rows
@@ -79,7 +79,6 @@ def revise(
             f"the forest was grown with sampling {forest.config.sampling!r}: each tree follows from those before it, "
             f"and {revision.use} changes trees; train with another sampling"
         )
-    forest.files.check_unrefined(revision.use)
     if forest.is_regression:
         raise ConfigError(
             f"{revision.use} needs classes, and this is a regression forest for {forest.spec.target.name!r}"
@@ -89,6 +88,7 @@ def revise(
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
+        forest = trees_alone(forest, revision.use, listener)
         directory.mkdir()
         source = open_rows(data, forest.spec, scratch=work)
         target = forest.spec.target.name

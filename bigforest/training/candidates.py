@@ -34,7 +34,6 @@ _DEFAULT: dict[str, dict[str, Any]] = {
     "entropy": {"impurity": "entropy"},
     "without-replacement": {"replace": False, "sample_fraction": 0.632},
     "all-features": {"mtry": "all"},
-    "boosted-stage": {"refine": "auto"},
     "sparse-oblique": {"family": "sparse-oblique"},
     "rotation": {"family": "rotation"},
 }
@@ -44,7 +43,7 @@ def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]
     """Return the options of the default candidates, by name; of the first `most` if it is not None.
 
     The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
-    same share of the rows; all features at every node; a boosted stage; and splits on projections, sparse and rotated.
+    same share of the rows; all features at every node; and splits on projections, sparse and rotated.
     """
     names = [name for name, options in _DEFAULT.items() if task == "classification" or "impurity" not in options]
     if most is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -234,22 +235,33 @@ def test_auto__leaves_small_tables_as_they_are() -> None:
     assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine=2).rounds.amount == 2.0
 
 
-def test_refined__refuses_by_name(tmp_path: Path) -> None:
+def test_refined__is_revised_without_its_stage_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data, target, options = of_case("two classes, weights")
     forest = bf.train(data, target, out=tmp_path / "f", keep_votes=True, **options)
-    uses: list[Any] = [
-        lambda: forest.shrink(1.0),
-        lambda: forest.sharpen(2.0),
-        lambda: bf.merge([forest, forest], tmp_path / "m"),
-        lambda: bf.prune_forest(forest, data, tmp_path / "m"),
-        lambda: bf.calibrate_forest(forest, data, tmp_path / "m"),
-        lambda: forest.to_treelite(),
+    other = bf.train(data, target, out=tmp_path / "g", keep_votes=True, **{**options, "seed": 9})
+    revisions: list[Callable[[bf.Forest, bf.Forest, Path], bf.Forest]] = [
+        lambda forest, _, __: forest.shrink(1.0),
+        lambda forest, _, __: forest.sharpen(2.0),
+        lambda forest, _, out: bf.shrink_forest(forest, out, amount=1.0),
+        lambda forest, _, out: bf.shrink_forest(forest, out, data=data),
+        lambda forest, other, out: bf.merge([forest, other], out),
+        lambda forest, _, out: bf.prune_forest(forest, data, out),
+        lambda forest, _, out: bf.calibrate_forest(forest, data, out),
     ]
-    for use in uses:
-        with pytest.raises(ConfigError, match=r"forest\.unrefined\(\)"):
-            use()
-    assert forest.explain(data)["importance"].height == len(forest.spec.features)
-    assert forest.unrefined().shrink(1.0).revised == "shrunk"
+    for place, revise in enumerate(revisions):
+        caplog.clear()
+        revised = revise(forest, other, tmp_path / f"{place}")
+        assert "so the boosted stage of the forest is left out" in caplog.text
+        plain = revise(forest.unrefined(), other.unrefined(), tmp_path / f"{place} plain")
+        assert revised.rounds.amount == 0.0
+        assert revised.predict_proba(data).equals(plain.predict_proba(data))
+
+
+def test_refined__refuses_by_name(tmp_path: Path) -> None:
+    data, target, options = of_case("two classes, weights")
+    forest = bf.train(data, target, **options)
+    with pytest.raises(ConfigError, match=r"forest\.unrefined\(\)"):
+        forest.to_treelite()
     for wrong in ({"bootstrap": False}, {"sampling": "adaboost"}):
         with pytest.raises(ConfigError, match="refine"):
             bf.train(data.drop("w"), target, refine=3, **wrong)
