@@ -229,6 +229,8 @@ def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
     if spec.fill is not None:  # the value of missing cells, and those of levels, are in any order
         present = present[np.argsort(low[present], kind="stable")]
     total = np.cumsum(counts[present])
+    ends = np.flatnonzero(np.append(high[present[:-1]] < low[present[1:]], np.ones(min(present.size, 1), np.bool_)))
+    present, total = present[ends], total[ends]  # levels may have equal values
     rows = int(total[-1]) if total.size else 0
     most = min(BINS - 1, max(_LEAST_BINS, rows // _BIN_ROWS)) - gaps
     if present.size > most:
@@ -236,10 +238,8 @@ def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
         last = np.flatnonzero(np.diff(place))
     else:
         last = np.arange(present.size - 1)
-    below, above = high[present[last]], low[present[last + 1]]
-    apart = below < above  # equal values of levels are not divided
-    cuts = np.empty(int(apart.sum()))
-    midpoints(below[apart], above[apart], cuts)
+    cuts = np.empty(last.size)
+    midpoints(high[present[last]], low[present[last + 1]], cuts)
     of = np.searchsorted(cuts, low, side="left") + gaps
     of[:gaps] = 0
     cuts = np.concatenate([np.full(gaps, np.inf), cuts, [np.inf]])

@@ -56,7 +56,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     for part in part_paths(expected):
         assert (out / "trees" / part.name).read_bytes() == part.read_bytes()
     assert (out / "oob" / "rows.parquet").read_bytes() == (expected / "oob" / "rows.parquet").read_bytes()
-    assert bigforest.read_forest(out).run["threads"].to_list() == [2] * 5
+    assert bigforest.read_forest(out).run["threads"].to_list() == [2] * 6
     used = [event for event in events if isinstance(event, WorkersUsed)]
     assert len(used) == 1
     assert {each.worker for each in used[0].workers} == set(Cluster(client).threads())
@@ -64,7 +64,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert all(each.seconds > 0 for each in used[0].workers)
     ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
     totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
-    assert ends[-1:] == totals
+    assert ends[-1:] == totals[-1:]  # of two stages: one before the boosted stage, one after it
 
 
 @pytest.mark.parametrize("task", cases(["classification", "regression"], quick=0))

@@ -17,7 +17,7 @@ from bigforest.export.trees import rounded_down
 from bigforest.predict.export_file import SUFFIXES
 
 ROWS = 10_000
-OPTIONS: dict[str, Any] = {"trees": 12, "min_leaf": 2}
+OPTIONS: dict[str, Any] = {"trees": 12, "min_leaf": 2, "refine": "off"}
 
 
 def numbers_table(rows: int, seed: int) -> pl.DataFrame:

@@ -79,7 +79,11 @@ def trees(count: int, weights: Sequence[float] = ()) -> list[TreeArrays]:
 
 def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[int], **options: Any) -> TrainConfig:
     return write_forest(
-        folder, grown, store.spec, parts, **{"bootstrap": True, "shrink": "off", "power": "off"} | options
+        folder,
+        grown,
+        store.spec,
+        parts,
+        **{"bootstrap": True, "shrink": "off", "power": "off", "refine": "off"} | options,
     )
 
 

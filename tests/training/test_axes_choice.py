@@ -187,6 +187,6 @@ def test_subset_sizes__are_halves() -> None:
 @compiled
 def test_plan__counts_what_choosing_takes() -> None:
     plan = bf.plan_training(slanted(1500), "y", **rotated())
-    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob"]
+    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob", "refine"]
     named = bf.plan_training(slanted(1500), "y", **rotated(axes_from="a"))
     assert "choose" not in {stage.stage for stage in named.stages}

@@ -223,7 +223,7 @@ def test_lead__a_longer_time_takes_trees_away() -> None:
 def test_plan__counts_what_choosing_takes() -> None:
     frame = sparse(1000)
     plan = bf.plan_training(frame, "y")
-    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob"]
+    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob", "refine"]
     assert plan.stages[1].seconds > 0
     assert "choose" not in {stage.stage for stage in bf.plan_training(frame, "y", mtry="sqrt").stages}
 

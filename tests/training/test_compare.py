@@ -182,7 +182,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
         ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case; rename one"),
         ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "no row is out of bag"),
         ({"candidates": {"a": {}, "b": {"sampling": "arc-x4"}}}, "cannot be evaluated on out-of-bag rows"),
-        ({"candidates": 1}, "from 2 to 8"),
+        ({"candidates": 1}, "from 2 to 7"),
         ({"candidates": "nowhere.toml"}, "no such file of candidates"),
         ({"metric": "mse"}, "metric must be log_loss or error or auc"),
         ({"budget": "soon"}, "budget must be a time"),

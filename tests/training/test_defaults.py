@@ -68,8 +68,10 @@ def test_with_defaults__projections_are_by_the_task(task: Task, rule: str, count
 def test_from_json__options_of_later_versions_have_their_defaults() -> None:
     config = TrainConfig.of(trees=7, seed=3)
     values = json.loads(config.to_json())
-    for name in set(values) - {"trees", "seed"}:
+    for name in set(values) - {"trees", "seed", "refine"}:
         assert TrainConfig.from_json(json.dumps({key: own for key, own in values.items() if key != name})) == config
+    before = TrainConfig.from_json(json.dumps({key: own for key, own in values.items() if key != "refine"}))
+    assert before == replace(config, refine="off")  # as grown by versions without the stage
     for wrong in ({**values, "twigs": 3}, [values], 5):
         with pytest.raises(ConfigError, match="entries that are no options"):
             TrainConfig.from_json(json.dumps(wrong))
@@ -114,13 +116,14 @@ def test_train__a_regression_draws_half_of_the_features() -> None:
 def test_train__a_category_of_many_levels_is_learnt() -> None:
     """Levels of some forty rows, most of which a threshold of a thousand rows keeps together in all nodes."""
     frame = numbers(2000, 45)
-    found = bf.train(frame, "y", trees=30).oob.metrics["r2"].item()
+    options: dict[str, Any] = {"trees": 30, "refine": "off"}
+    found = bf.train(frame, "y", **options).oob.metrics["r2"].item()
     assert found > 0.75
-    assert bf.train(frame, "y", trees=30, mtry="half", min_level=1000).oob.metrics["r2"].item() < found - 0.1
+    assert bf.train(frame, "y", mtry="half", min_level=1000, **options).oob.metrics["r2"].item() < found - 0.1
 
 
 def test_train__names_of_one_row_are_not() -> None:
     frame = numbers(1000, 2).with_columns(name=pl.int_range(1000).cast(pl.String))
-    without = bf.train(frame.drop("name"), "y", trees=30).oob.metrics["r2"].item()
-    assert bf.train(frame, "y", trees=30).oob.metrics["r2"].item() > without - 0.1
-    assert bf.train(frame, "y", trees=30, min_level=1).oob.metrics["r2"].item() < without - 0.2
+    without = bf.train(frame.drop("name"), "y", trees=30, refine="off").oob.metrics["r2"].item()
+    assert bf.train(frame, "y", trees=30, refine="off").oob.metrics["r2"].item() > without - 0.1
+    assert bf.train(frame, "y", trees=30, min_level=1, refine="off").oob.metrics["r2"].item() < without - 0.2

@@ -147,7 +147,7 @@ def test_is_open__not_of_a_single_feature() -> None:
 def test_plan__counts_what_choosing_takes() -> None:
     frame = product(5000)
     plan = bf.plan_training(frame, "y")
-    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob"]
+    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob", "refine"]
     by_name = {stage.stage: stage for stage in plan.stages}
     assert by_name["choose"].seconds > 0
     assert by_name["choose"].need.memory > by_name["choose"].need.smallest - 1

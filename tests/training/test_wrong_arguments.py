@@ -45,6 +45,7 @@ def calls(forest: bf.Forest, out: Path) -> dict[str, Callable[..., Any]]:
         "predict_file": lambda **options: bf.predict_file(forest, rows, out, **options),
         "prune_forest": lambda **options: bf.prune_forest(forest, rows, out, **options),
         "calibrate_forest": lambda **options: bf.calibrate_forest(forest, rows, out, **options),
+        "merge": lambda **options: bf.merge([forest, forest], out, **options),
         "validate_forest": lambda **options: bf.validate_forest(forest, rows, **options),
         "shrink_forest": lambda **options: bf.shrink_forest(forest, out, **{"data": rows, **options}),
         "explain_forest": lambda **options: bf.explain_forest(forest, rows, **options),
@@ -155,7 +156,7 @@ def test_argument__of_another_kind(
 
 
 def test_names__one_text_is_one_name(forest: bf.Forest) -> None:
-    assert forest.to_sql(keep="late").startswith('-- 3 trees of bigforest for late\nSELECT "late", CASE')
+    assert forest.to_sql(keep="late") == forest.to_sql(keep=["late"])
     one = bf.explain_forest(forest, table(), parts="dependence", features="a")
     several = bf.explain_forest(forest, table(), parts="dependence", features=["a"])
     assert one["dependence"].equals(several["dependence"])
