@@ -166,13 +166,16 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
         )
         boosted, rounds = None, Rounds()
         # A forest that is shrunk again keeps its trees alone.
-        if lambdas is None and refines(config, store.rows, store.spec.target.answer_width):
+        refining = lambdas is None and refines(config, store.rows, store.spec.target.answer_width)
+        if refining:
             stages.close()  # the time of the boosted stage is its own
             boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies), leaves.leaves_per_tree)
-            stages.enter_context(stage("oob", store.rows, "rows", listener))
+            progress = stages.enter_context(stage("oob", 1, "reports", listener))
         inputs = plain._replace(boosted=boosted)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         write_report(store, config, inputs, tallies, changes, writers)
+        if refining:
+            progress.advance(1)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             parts = [(trees,) for trees in part_groups(store.rows, config.trees)]

@@ -64,7 +64,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert all(each.seconds > 0 for each in used[0].workers)
     ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
     totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
-    assert ends[-1:] == totals[-1:]  # of two stages: one before the boosted stage, one after it
+    assert ends[-1:] == totals[-1:]  # of the report after the boosted stage
 
 
 @pytest.mark.parametrize("task", cases(["classification", "regression"], quick=0))
