@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from bigforest.errors import ConfigError
 
 # Names of the threads of Polars that queries run on; others exist from its import and are not waited for.
-_POOL = ("polars-0\n", "async-executor-")
+# Each names itself once it runs, so that any of them may be the first.
+_POOL = re.compile(r"polars-\d|async-executor-")
 
 _used_polars = False
 _lacks_threads = False
@@ -35,7 +37,7 @@ def _before_fork() -> None:
     global _used_polars
     for name in Path("/proc/self/task").glob("*/comm"):
         with contextlib.suppress(OSError):  # the thread has ended
-            _used_polars |= name.read_text(encoding="utf-8", errors="replace").startswith(_POOL)
+            _used_polars |= bool(_POOL.match(name.read_text(encoding="utf-8", errors="replace")))
 
 
 def _after_fork() -> None:

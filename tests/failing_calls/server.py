@@ -145,18 +145,17 @@ def _answer(order: dict[str, object], home: Path) -> Answer:
 
 
 def _warm_up(folder: Path) -> None:
-    """Compile the kernels of a training, without Polars: the store is of numpy arrays, and has three classes, because
-    Polars sorts the scores of two."""
+    """Compile the kernels that grow trees, without Polars: the store is of numpy arrays, and no report follows,
+    because Polars sorts the scores of classes."""
     from bigforest.columns.dataspec import TargetSpec
     from bigforest.events import silent
     from bigforest.execution.resources import Resources
-    from bigforest.forest.files import write_levels, write_run
-    from bigforest.forest.origin import Origin
+    from bigforest.forest.files import write_levels
     from bigforest.grow.forest import ForestJob
     from bigforest.options.train_config import TrainConfig
     from bigforest.store.store import Store
     from bigforest.store.writer import PartWriter, StoreWriter
-    from bigforest.training.run import grow_forest, write_report
+    from bigforest.training.run import grow_forest
 
     codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
     with StoreWriter(folder / "s", max_bins="exact") as writer:
@@ -171,12 +170,11 @@ def _warm_up(folder: Path) -> None:
     config = TrainConfig(trees=2).for_task("classification")
     job = ForestJob(store, config, folder / "f", Resources(threads=1), silent)
     write_levels(job.directory, job.header())
-    choices, _ = write_report(job, grow_forest(job, keep=True))
-    write_run(job.directory, {}, 1, job.header(), Origin(None, (), store.fingerprint), choices)
+    grow_forest(job)
 
 
 def _load() -> None:
-    """Load all modules, so that children do not, and the kernels that training needs."""
+    """Load all modules, so that children do not, and the kernels that growing needs."""
     import bigforest
 
     for module in pkgutil.walk_packages(bigforest.__path__, "bigforest."):

@@ -74,14 +74,14 @@ def stamp_of(source: Path, root: Path = SOURCES) -> str:
 
 def digest_of(files: Iterable[Path]) -> str:
     """Return a digest of the files, and of all else that decides machine code."""
-    named = sorted(f"{path.parent.name}/{path.name} {_digest(path)}" for path in files)
+    named = sorted(f"{path.parent.name}/{path.name} {_digest(_content(path))}" for path in files)
     return hashlib.sha256(repr((_surroundings(), named)).encode()).hexdigest()
 
 
 @cache
-def _digest(path: Path) -> str:
-    """Return the digest of a file, which is part of the stamps of many kernels."""
-    return hashlib.sha256(_content(path)).hexdigest()
+def _digest(content: bytes) -> str:
+    """Return the digest of a file's content, which is part of the stamps of many kernels."""
+    return hashlib.sha256(content).hexdigest()
 
 
 @cache
