@@ -27,6 +27,7 @@ from bigforest.kernels.refine.grow import (
     BINS,
     GAPS,
     LEVELS,
+    MAX_COUNTS,
     NUMBERS,
     POOLED,
     PURPOSE_REFINE,
@@ -180,7 +181,7 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
         start,
         np.zeros((size, outputs)),
     )
-    drawn = features if outputs == 1 else max(1, round(_SHARE_OF_SEVERAL * features))
+    drawn = _drawn(features, outputs)
     rules = StageRules(
         sample.loss,
         np.uint64(key),
@@ -221,6 +222,26 @@ def _level_bins(spec: FeatureSpec, counts: NDArray[np.int64]) -> Bins:
     return Bins(kind, of.astype(np.uint8), np.full(codes.size, np.inf), codes.astype(np.uint32))
 
 
+def _drawn(features: int, outputs: int) -> int:
+    """Return the number of features that a tree draws."""
+    return features if outputs == 1 else max(1, round(_SHARE_OF_SEVERAL * features))
+
+
+def _most_bins(rows: int) -> int:
+    return min(BINS - 1, max(_LEAST_BINS, rows // _BIN_ROWS))
+
+
+def node_counts(rows: int, features: int, outputs: int) -> int:
+    """Return the size of the counts and sums of a node by bin, for this many rows of all sequences together."""
+    return _drawn(features, outputs) * (_most_bins(rows) + 1) * (1 + outputs)
+
+
+def most_counts(features: int, outputs: int) -> int:
+    """Return the most counts and sums that growing a tree keeps: of all leaves, or of a node if these are too many."""
+    node = _drawn(features, outputs) * BINS * (1 + outputs)
+    return min(LEAVES * node, max(node, MAX_COUNTS))
+
+
 def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
     """Return the bins of a feature with values; counts: rows of each code."""
     spec, low, high = store.spec.features[feature], store.low(feature), store.high(feature)
@@ -232,7 +253,7 @@ def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
     ends = np.flatnonzero(np.append(high[present[:-1]] < low[present[1:]], np.ones(min(present.size, 1), np.bool_)))
     present, total = present[ends], total[ends]  # levels may have equal values
     rows = int(total[-1]) if total.size else 0
-    most = min(BINS - 1, max(_LEAST_BINS, rows // _BIN_ROWS)) - gaps
+    most = _most_bins(rows) - gaps
     if present.size > most:
         place = (total - 1) * most // rows
         last = np.flatnonzero(np.diff(place))

@@ -33,7 +33,7 @@ from bigforest.kernels.refine.link import POISSON, SOFTMAX, SQUARED, put_means
 BINS = 256
 WORDS = 4
 # Most counts and sums of the leaves of a tree.
-MAX_COUNTS = 1 << 23
+MAX_COUNTS = 1 << 24
 # Kinds of features: with bin 0 for missing values, on levels, on levels of which the last bin has those in no other.
 NUMBERS, GAPS, LEVELS, POOLED = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
 
