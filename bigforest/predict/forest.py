@@ -77,12 +77,12 @@ def opened_forest(forest: Forest | str | Path) -> Forest:
     return forest if isinstance(forest, Forest) else read_forest(forest)
 
 
-def trees_alone(forest: Forest, use: str, listener: Listener | None = None) -> Forest:
-    """Return a forest without its boosted stage, which `use` does not include. Send a notice if it has one."""
-    if forest.files.is_refined:
+def trees_alone(forests: Sequence[Forest], use: str, listener: Listener | None = None) -> list[Forest]:
+    """Return forests without their boosted stages, which `use` does not include. Send a notice if one has a stage."""
+    if any(forest.files.is_refined for forest in forests):
         with watching(listener) as listener:
             listener(Notice(f"{use} is for the trees alone, so the boosted stage of the forest is left out"))
-    return forest.unrefined()
+    return [forest.unrefined() for forest in forests]
 
 
 class Forest:
@@ -871,7 +871,7 @@ class Forest:
         5.0
         """
         check_amount(amount)
-        plain = trees_alone(self, "shrinking")
+        [plain] = trees_alone([self], "shrinking")
         choices = plain.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
         return Forest(plain.files.with_choices(choices, SHRUNK))
 
@@ -903,7 +903,7 @@ class Forest:
         check_power(power)
         if self.is_regression:
             raise ConfigError(f"{self.spec.target.name!r} is a regression target, without class probabilities")
-        plain = trees_alone(self, "another power")
+        [plain] = trees_alone([self], "another power")
         choices = replace(plain.choices, power=Power(float(power)))
         return Forest(plain.files.with_choices(choices, SHARPENED))
 

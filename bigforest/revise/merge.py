@@ -85,7 +85,7 @@ def merge(
             "it, so it cannot be merged; train one forest with more trees"
         )
     with watching(listener) as listener:
-        forests = [trees_alone(forest, "merging", listener) for forest in forests]
+        forests = trees_alone(forests, "merging", listener)
     first = forests[0]
     for other in forests[1:]:
         _check_alike(first, other)

@@ -88,7 +88,7 @@ def revise(
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
-        forest = trees_alone(forest, revision.use, listener)
+        [forest] = trees_alone([forest], revision.use, listener)
         directory.mkdir()
         source = open_rows(data, forest.spec, scratch=work)
         target = forest.spec.target.name

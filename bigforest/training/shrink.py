@@ -15,6 +15,7 @@ from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.ranks import ranked_store
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.report import write_oob
+from bigforest.options.values import check_amount
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.progress import watching
 from bigforest.source import separated
@@ -75,7 +76,9 @@ def shrink_forest(
     >>> bf.shrink_forest(forest, "shrunk.forest", amount=5.0).shrinkage.amount
     5.0
     """
-    forest = trees_alone(opened_forest(forest), "shrinking", listener)
+    if amount is not None:
+        check_amount(amount)
+    [forest] = trees_alone([opened_forest(forest)], "shrinking", listener)
     if amount is not None:
         forest.shrink(amount).write(out, overwrite)
         return read_forest(out)
