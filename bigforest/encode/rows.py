@@ -160,7 +160,7 @@ def encode_row_weights(
 
 
 def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
-    """Yield the weights of the kept rows, not multiplied by those of their classes, slice by slice."""
+    """Yield the weights of the kept rows, without the class weights, slice by slice."""
     if name is not None:
         yield from (weights_in_slice(series, name) for series in job.column(name))
         return

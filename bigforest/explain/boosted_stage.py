@@ -1,4 +1,4 @@
-"""The boosted stage in explanations: its trees, routed like those of the forest, and predictions with it.
+"""The boosted stage in explanations: its trees are routed as trees of the forest, and predictions include it.
 
 Predictions are those of predict/refine.py. A leaf of the stage has the number that it adds to scores. The value of an
 inner node is the mean of its leaves over the rows of the sequence, as in trees of the forest over the bag.

@@ -143,7 +143,7 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
 
 
 def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
-    """Return the trees of a boosted stage, to route the rows of `table`. Their numbers are those of their sequences.
+    """Return the trees of a boosted stage, to route the rows of `table`. A tree has the number of its sequence.
 
     Answers are divided by the number of sequences, so the sum over all trees is what the stage adds to the scores.
     """

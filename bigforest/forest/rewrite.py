@@ -125,7 +125,7 @@ def _checked_trees(span: Span, header: Header) -> range:
 
 
 def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
-    """Return nodes with the dictionaries that all files are written with, in place of those of the file."""
+    """Return nodes with the dictionaries of written files in place of the dictionaries of the file that was read."""
     columns = {name: table[name].combine_chunks() for name in NODES.names}
     for name, values in (("kind", arrow_array(KINDS)), ("feature", arrow_array(names, pa.string()))):
         places = compute().index_in(columns[name].cast(pa.string()), value_set=values)

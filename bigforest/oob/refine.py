@@ -125,14 +125,19 @@ def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
 
 def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:
     """Return the estimated time of the stage on one thread, with the rounds that most forests need."""
-    share = sample_share(shape.rows, shape.features, shape.classes if shape.classes > 2 else 1)
+    share = sample_share(shape.rows, shape.features, _outputs(shape))
     rounds = _most_rounds(shape, config)
     return share * shape.rows * rounds * shape.features * max(1, shape.classes - 1) ** 0.5 * _CELL_NS
 
 
+def _outputs(shape: Shape) -> int:
+    """Return the number of scores of a row."""
+    return shape.classes if shape.classes > 2 else 1
+
+
 def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Return the bytes of the sampled rows and all trees, and the bytes of a task."""
-    outputs = shape.classes if shape.classes > 2 else 1
+    outputs = _outputs(shape)
     share = sample_share(shape.rows, shape.features, outputs)
     rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)
     trees = SEQUENCES * _most_rounds(shape, config) * (2 * LEAVES - 1) * (100 + 8 * outputs)
@@ -157,7 +162,7 @@ def _most_rounds(shape: Shape, config: TrainConfig) -> int:
     """
     if isinstance(config.refine, int):
         return config.refine
-    outputs = shape.classes if shape.classes > 2 else 1
+    outputs = _outputs(shape)
     rows = sample_share(shape.rows, shape.features, outputs) * shape.rows
     cells = rows * shape.features
     if node_counts(int(rows), shape.features, outputs) > _CACHED_COUNTS:

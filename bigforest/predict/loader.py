@@ -210,7 +210,7 @@ class TreeLoader:
 
     @property
     def _at_hand(self) -> NDArray[np.int64] | None:
-        """Positions of the features that rows have; None for those that the trees use. A stage may use any feature."""
+        """Positions of the features that rows have: all for a boosted stage, None for the features of the trees."""
         return np.arange(len(self.files.spec.features)) if self.files.is_refined else None
 
     def _whole(self) -> PackedTrees:

@@ -196,7 +196,7 @@ class Predictor(NamedTuple):
         return predictions
 
     def add(self, rows: RowBatch, before: PartialVotes, workers: int) -> None:
-        """Add the votes of these trees to those of earlier groups."""
+        """Add the votes of these trees to the votes of earlier groups."""
         self._vote(rows, 0, before, None, workers)
 
     def _vote(

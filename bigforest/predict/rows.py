@@ -367,8 +367,11 @@ def _alike(name: str, columns: Collection[str]) -> list[str]:
 
 
 def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
-    """Return whether values of this type can be compared with those of training. A column without values always can. So
-    can any column if the feature had no values in training, because no node splits on it."""
+    """Return True if values of this type can be compared with the values in training.
+
+    A column without values always can. So can any column if the feature had no values in training, because no node
+    splits on it.
+    """
     if dtype == pl.Null or trained == "Null":
         return True
     if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
