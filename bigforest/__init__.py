@@ -41,9 +41,8 @@ if _TYPE_CHECKING:
     from bigforest.predict.files import predict_file
     from bigforest.predict.forest import Forest, read_forest
     from bigforest.report.report import report_forest
-    from bigforest.revise.calibrate import calibrate_forest
     from bigforest.revise.merge import merge
-    from bigforest.revise.prune import prune_forest
+    from bigforest.revise.revision import calibrate_forest, prune_forest
     from bigforest.revise.validate import validate_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
@@ -107,7 +106,7 @@ _HOMES = {
     "Plan": "bigforest.training.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
-    "calibrate_forest": "bigforest.revise.calibrate",
+    "calibrate_forest": "bigforest.revise.revision",
     "compare": "bigforest.training.compare",
     "encode_store": "bigforest.encode.encode_store",
     "explain_forest": "bigforest.explain.explain",
@@ -118,7 +117,7 @@ _HOMES = {
     "plan_training": "bigforest.training.train",
     "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.predict.files",
-    "prune_forest": "bigforest.revise.prune",
+    "prune_forest": "bigforest.revise.revision",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",
     "report_forest": "bigforest.report.report",

@@ -9,7 +9,7 @@ import polars as pl
 
 if TYPE_CHECKING:
     from bigforest import Forest
-    from bigforest.forest.choices import Choice
+    from bigforest.forest.run_file import Choice
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
-from bigforest.forest.choices import Choices
 from bigforest.forest.decreases import importance
-from bigforest.forest.files import Header, write_features, write_run
+from bigforest.forest.files import Header, write_features
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.parts import Nodes
+from bigforest.forest.run_file import Choices, write_run
 from bigforest.kernels.common.layout import OBLIQUE, Terms
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.forest import Forest, read_forest

@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from bigforest.columns.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
-from bigforest.forest.choices import Choices
 from bigforest.forest.decreases import importance
-from bigforest.forest.files import Header, write_features, write_levels, write_run
+from bigforest.forest.files import Header, write_features, write_levels
 from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.forest.run_file import Choices, write_run
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.forest import Forest, read_forest

@@ -47,8 +47,7 @@ from bigforest.kernels.compiler.levels import levels_of_host
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.files import predict_file
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.revise.calibrate import calibrate_forest
-from bigforest.revise.prune import prune_forest
+from bigforest.revise.revision import calibrate_forest, prune_forest
 from bigforest.revise.validate import validate_forest
 from bigforest.simulation.simulate import simulate
 from bigforest.storage.atomic import TemporaryFolder

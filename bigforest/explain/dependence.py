@@ -24,7 +24,7 @@ from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, sampled, unused_values
 from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
-from bigforest.metrics.quantile_grid import quantile_grid
+from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.values import several
 from bigforest.planning.sizes import row_ranges
 

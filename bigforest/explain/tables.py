@@ -14,7 +14,7 @@ import polars as pl
 from bigforest.errors import ConfigError, FormatError, OutputExistsError, api, shown
 from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import file_kind, file_mark
-from bigforest.forest.run_stamp import RunStamp, same_run
+from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.forest.tables import write_pieces
 from bigforest.html import facts_table, rows_table
 from bigforest.options.values import check_flag

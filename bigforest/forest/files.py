@@ -3,8 +3,8 @@
 Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
 kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
 "confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
-config; the run file also has "origin" (origin.py). A file is written under a temporary name that starts with a dot and
-is renamed when complete. The two small files that describe a forest, of its features and of its run, are written here.
+config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot
+and is renamed when complete. The small files of features and levels are written here.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -33,9 +31,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_table, as_numpy
 from bigforest.columns.dataspec import DataSpec, json_object
 from bigforest.errors import BigForestError, FormatError, damaged_forest
-from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
-from bigforest.forest.format import FEATURES, RUN
-from bigforest.forest.origin import Origin
+from bigforest.forest.format import FEATURES
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.arrow import FAULTS, naming_faults
 from bigforest.storage.atomic import write_durably
@@ -43,9 +39,6 @@ from bigforest.storage.paths import local_path, readable
 from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import KIND as LEVELS_KIND
 from bigforest.store.levels import LEVELS, LEVELS_WITH_VALUES, Levels, checked_levels
-from bigforest.version import __version__
-
-Entry = TypeVar("Entry")
 
 VERSION = 3
 METADATA_KEY = b"bigforest"
@@ -401,32 +394,6 @@ def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
     return table
 
 
-def write_run(
-    directory: Path,
-    seconds: Mapping[str, float],
-    threads: int,
-    header: Header,
-    origin: Origin | None,
-    choices: Choices,
-) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices."""
-    import numba
-
-    same = {
-        "threads": threads,
-        "bigforest": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-        "polars": pl.__version__,
-        "config": header.config.to_json(),
-    }
-    columns = {"stage": list(seconds), "seconds": list(seconds.values())}
-    columns |= {name: [value] * len(seconds) for name, value in same.items()}
-    more = choices.entries() | ({} if origin is None else origin.entries())
-    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", header, more)
-
-
 def has_levels(spec: DataSpec) -> bool:
     """Return whether some feature is a category with levels, so that the forest has the file levels.parquet."""
     return any(feature.levels for feature in spec.features)
@@ -457,35 +424,3 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
 def _levels_schema(spec: DataSpec) -> pa.Schema:
     """Return the columns of levels.parquet of a forest."""
     return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
-
-
-def read_origin(directory: Path) -> Origin | None:
-    """Read the origin of the forest in `directory`; None if it is not recorded. Raises FormatError if damaged."""
-    return _parsed_entry(directory, _run_entries(directory), "origin", Origin.parse, "the origin of the forest")
-
-
-def read_choices(directory: Path) -> Choices:
-    """Read lambda, power and rounds of the forest in `directory`. Raises FormatError if damaged."""
-    raw = _run_entries(directory)
-    return Choices(
-        _parsed_entry(directory, raw, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
-        _parsed_entry(directory, raw, "power", Power.parse, "the power") or Power(),
-        _parsed_entry(directory, raw, "refine", Rounds.parse, "the boosted stage") or Rounds(),
-    )
-
-
-def _run_entries(directory: Path) -> Any:
-    """Return the metadata of run.parquet."""
-    path = directory / "run.parquet"
-    try:
-        return json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
-    except FAULTS as error:
-        raise damaged_forest(f"{path}: its metadata cannot be read ({error})") from error
-
-
-def _parsed_entry(directory: Path, raw: Any, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
-    """Return an entry of the metadata of run.parquet; None without it."""
-    try:
-        return None if raw.get(name) is None else parse(raw[name])
-    except (*FAULTS, AttributeError) as error:
-        raise damaged_forest(f"{directory / 'run.parquet'}: {what} cannot be read ({error})") from error

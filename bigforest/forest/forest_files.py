@@ -33,21 +33,17 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type, label_values
 from bigforest.errors import ConfigError, api, damaged_forest
-from bigforest.forest.choices import Choices
 from bigforest.forest.files import (
     Header,
     check_bytes,
     check_file,
     file_kind,
     has_levels,
-    read_choices,
     read_features,
     read_forest_levels,
     read_header,
-    read_origin,
     read_table,
     with_rows,
-    write_run,
 )
 from bigforest.forest.format import (
     BOOSTING,
@@ -68,7 +64,6 @@ from bigforest.forest.format import (
 from bigforest.forest.leaf_targets import targets_files
 from bigforest.forest.leaf_votes import read_votes, votes_files
 from bigforest.forest.oob_report import OobReport, oob_rows_files
-from bigforest.forest.origin import Origin
 from bigforest.forest.parts import (
     Nodes,
     Span,
@@ -87,7 +82,16 @@ from bigforest.forest.ranks import KIND as RANKS_KIND
 from bigforest.forest.ranks import Ranks, read_ranks
 from bigforest.forest.refinement import FILE as REFINEMENT_FILE
 from bigforest.forest.refinement import BoostedTrees, read_refinement, refinement_table
-from bigforest.forest.run_stamp import RUN_FILE, RunStamp, same_run
+from bigforest.forest.run_file import (
+    RUN_FILE,
+    Choices,
+    Origin,
+    RunStamp,
+    read_choices,
+    read_origin,
+    same_run,
+    write_run,
+)
 from bigforest.forest.tables import scan, to_frame
 from bigforest.forest.tree_votes import FILE as BOOSTING_FILE
 from bigforest.forest.tree_votes import KIND as BOOSTING_KIND
@@ -140,7 +144,7 @@ class ForestFiles:
                 Forest.unrefined.
     holding     keeps a temporary directory alive as long as this object or a LazyFrame of its files; None otherwise.
     part_files  the files of trees, in order.
-    stamp       the run that was opened, checked by all later reads (run_stamp.py); None while run.parquet is missing.
+    stamp       the run that was opened, checked by all later reads (run_file.py); None while run.parquet is missing.
     """
 
     def __init__(

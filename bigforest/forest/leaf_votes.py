@@ -28,13 +28,12 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, compute, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
-from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, loaded_bytes, shifted
+from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, lambdas_to_try, loaded_bytes, shifted
 from bigforest.forest.files import Header, check_bytes, check_file, row_batches, write_tables
 from bigforest.forest.format import VOTES
-from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import first_tree, parts_in
-from bigforest.forest.run_stamp import RunStamp
+from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays

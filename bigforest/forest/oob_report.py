@@ -18,7 +18,7 @@ from bigforest.columns.labels import label_type, proba_names, stored_labels
 from bigforest.errors import counted, damaged_forest
 from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
 from bigforest.forest.format import CURVE, POISSON, SPREAD, confusion, metrics, number_curve, number_metrics, oob_rows
-from bigforest.forest.run_stamp import RunStamp
+from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan, to_frame
 from bigforest.html import facts_table, rows_table
 from bigforest.storage.parquet_footer import row_groups

@@ -17,7 +17,7 @@ from polars.io.plugins import register_io_source
 
 from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import METADATA_KEY, check_bytes, declared, file_kind
-from bigforest.forest.run_stamp import RunStamp, same_run
+from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.storage.arrow import no_rows
 from bigforest.storage.atomic import check_output, staged
 

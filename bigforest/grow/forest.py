@@ -33,8 +33,7 @@ from bigforest.forest.decreases import DecreaseSums, TreeDecreases, grown_decrea
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut
 from bigforest.forest.nodes import TreeArrays, part_path, write_part
-from bigforest.forest.parts import Nodes
-from bigforest.forest.rewrite import is_finished
+from bigforest.forest.parts import Nodes, is_finished
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.cut import cut_rules, cut_whole
 from bigforest.grow.families.family import TreeCall

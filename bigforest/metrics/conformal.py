@@ -2,12 +2,13 @@
 
 Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
 errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with the probability `coverage`
-where calibration rows and new rows are exchangeable. It is taken in each category apart (Mondrian, Vovk 2005).
-Oracle: tests/naive/conformal.py.
+where calibration rows and new rows are exchangeable. It is taken in each category apart (Mondrian, Vovk 2005): bins of
+predictions, classes, or values of a column. Oracle: tests/naive/conformal.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, inf
@@ -242,3 +243,68 @@ def rank_of(coverage: float, rows: int) -> int:
 def _smallest(values: NDArray[np.float64], rank: int) -> float:
     """Return the value of this rank, from 1."""
     return float(np.partition(values, rank - 1)[rank - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class ByCategory:
+    """Calibration by the value of a row in a column.
+
+    column      name of the column.
+    dtype       name of its type in the calibration rows.
+    levels      its values there, as text.
+    calibrated  one for the rows of each level, then one for other levels, and one for missing values.
+    """
+
+    column: str
+    dtype: str
+    levels: tuple[str, ...]
+    calibrated: tuple[Intervals | ClassSets, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that Intervals or ClassSets add."""
+        return self.calibrated[0].columns
+
+    @property
+    def by_spread(self) -> bool:
+        """True if some of the intervals follow the spread of the trees."""
+        return any(one.by_spread for one in self.calibrated)
+
+    def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
+        """Yield the rows of each category, ascending, and its intervals or sets.
+
+        codes  int64 [rows], place of each row in `calibrated`.
+        """
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
+        for one, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
+            if end > begin:
+                yield order[begin:end], one
+
+
+def fit_by_category(
+    column: str,
+    dtype: str,
+    levels: tuple[str, ...],
+    codes: NDArray[np.int64],
+    coverage: float,
+    fit: Callable[[NDArray[np.bool_]], Intervals | ClassSets],
+) -> ByCategory:
+    """Calibrate intervals or sets for each category on its rows.
+
+    Categories with too few rows are calibrated together (`pooled_categories`), categories without rows on all rows.
+
+    codes  category of each calibration row: the place of its level, or len(levels) + 1 if the value is missing.
+    fit    calibrates on some of the rows.
+
+    Raises ConfigError if all rows together are too few.
+    """
+    check_enough_rows(codes.size, coverage)
+    present, own = np.unique(codes, return_inverse=True)
+    category = pooled_categories(np.bincount(own), coverage)
+    found: dict[int, Intervals | ClassSets] = {}
+    for one in np.unique(category).tolist():
+        calibrated = fit(category[own] == one)
+        found |= dict.fromkeys(present[category == one].tolist(), calibrated)
+    rest = fit(np.ones(codes.size, np.bool_))
+    return ByCategory(column, dtype, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))

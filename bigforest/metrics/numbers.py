@@ -1,4 +1,7 @@
-"""The errors of predicted numbers, by scikit-learn's definitions, from rows in batches of any size."""
+"""The errors of predicted numbers, by scikit-learn's definitions, from rows in batches of any size.
+
+Grid of a few values of a column, at equal shares of its rows.
+"""
 
 from __future__ import annotations
 
@@ -124,3 +127,11 @@ class NumberSums:
         r2 = float(explained) if self.rows > 1 else None
         deviance = None if self._deviance is None else float(self._deviance.value / weight)
         return NumberMetrics(r2, float(squared / weight), float(absolute / weight), deviance)
+
+
+def quantile_grid(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
+    """Return at most `points` distinct values, ascending: quantiles at equal shares, each a value of the column.
+
+    values  at least one, none missing.
+    """
+    return np.unique(np.quantile(values, np.linspace(0.0, 1.0, points), method="inverted_cdf"))

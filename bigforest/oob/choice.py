@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.choices import Choice, Power, Shrinkage
+from bigforest.forest.run_file import Choice, Power, Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
 from bigforest.options.train_config import TrainConfig

@@ -7,7 +7,7 @@ leaves. Weighing, the targets of leaves and boosting need the leaves of bag rows
 How rows are routed:
 
 1. Read trees packed for prediction (`load_trees`). If all nodes split on features, thresholds are replaced by the
-   largest code that goes left (forest/code_thresholds.py), because dictionaries may be larger than memory.
+   largest code that goes left (predict/packed_trees.py), because dictionaries may be larger than memory.
 2. Read the codes once, block by block. For oblique trees codes are replaced by the values that growing projected.
    Categories are compared by codes in any case. The code of a missing value becomes NaN, as in prediction.
 3. Route the rows by the kernels of prediction (`route_span`).
@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import ballots_of_trees, loaded_bytes
-from bigforest.forest.code_thresholds import replace_thresholds
 from bigforest.forest.leaf_votes import (
     LeafChunk,
     LeafFile,
@@ -46,8 +45,8 @@ from bigforest.kernels.predict.route import new_scratch
 from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.planning.sizes import row_ranges
 from bigforest.predict.groups import ENTRY_BYTES, Trees, cut, outline, survey
-from bigforest.predict.packed_trees import PackedTrees
-from bigforest.predict.router import RowRouter, chunk_rows
+from bigforest.predict.packed_trees import PackedTrees, replace_thresholds
+from bigforest.predict.predictor import RowRouter, chunk_rows
 from bigforest.predict.rows import RowBatch
 from bigforest.sampling.bags import Sampler
 from bigforest.storage.paths import local_workdir

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.leaf_shrinking import lambdas_to_try
+from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.leaf_votes import step_rows
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import number_loss

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.forest.ballots import file_bytes, loaded_bytes
-from bigforest.forest.code_thresholds import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
-from bigforest.forest.leaf_shrinking import lambdas_to_try
+from bigforest.forest.ballots import file_bytes, lambdas_to_try, loaded_bytes
 from bigforest.forest.leaf_votes import VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES, curves_of
@@ -27,7 +25,8 @@ from bigforest.oob.score_files import ROW_BYTES
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import NODE_BYTES, loaded_tree_bytes, loading_bytes
-from bigforest.predict.router import CHUNK_BYTES
+from bigforest.predict.packed_trees import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
+from bigforest.predict.predictor import CHUNK_BYTES
 from bigforest.predict.rows import tile_bytes
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.store.format import BLOCK_ROWS

@@ -28,9 +28,9 @@ from bigforest.errors import ConfigError, api
 from bigforest.events import Stage, stage
 from bigforest.execution.compile_stage import KernelKind, announced
 from bigforest.execution.resources import Resources
-from bigforest.forest.choices import Rounds
 from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, BoostedTrees, Link, write_refinement
+from bigforest.forest.run_file import Rounds
 from bigforest.grow.boosted import (
     LEAVES,
     GrownSequence,

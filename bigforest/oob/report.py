@@ -34,7 +34,7 @@ from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.errors import ConfigError
 from bigforest.events import stage
 from bigforest.execution.executor import Executor
-from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
+from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, write_table, write_tables
 from bigforest.forest.format import (
     CURVE,
@@ -47,10 +47,10 @@ from bigforest.forest.format import (
     number_metrics,
     oob_rows,
 )
-from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.refinement import BoostedTrees, Link, outputs_of
+from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.tree_votes import read_tree_votes
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups

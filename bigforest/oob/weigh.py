@@ -33,8 +33,7 @@ from bigforest.forest.ballots import Ballots, ballots_of
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import found_leaves, leaves_path, writing_ballots
 from bigforest.forest.nodes import counts_column, part_path
-from bigforest.forest.parts import Span, batches
-from bigforest.forest.rewrite import as_written, with_columns, write_nodes
+from bigforest.forest.parts import Span, as_written, batches, with_columns, write_nodes
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.common.layout import LEAF

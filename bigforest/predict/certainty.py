@@ -19,11 +19,12 @@ from bigforest.errors import ConfigError, DataError, api, damaged_forest
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SPREAD
 from bigforest.forest.oob_report import has_spread, oob_row_batches, oob_rows_path
-from bigforest.metrics.categories import ByCategory, fit_by_category
 from bigforest.metrics.conformal import (
+    ByCategory,
     ClassSets,
     Intervals,
     RejectCurve,
+    fit_by_category,
     fit_class_sets,
     fit_intervals,
     fit_least_share,

@@ -36,9 +36,8 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import RowsNamed
-from bigforest.predict.rows import RowBatch, check_schema, open_rows
+from bigforest.predict.rows import RowBatch, UnseenLevels, check_schema, open_rows
 from bigforest.predict.score import FilePrediction, Score, score_of
-from bigforest.predict.unseen_levels import UnseenLevels
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
 from bigforest.source import opens_quickly

@@ -20,19 +20,17 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, counted
 from bigforest.events import Listener, Notice
 from bigforest.execution.process_cache import ProcessCache
-from bigforest.forest.choices import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SHARPENED, SHRUNK, UNREFINED
 from bigforest.forest.oob_report import OobReport
-from bigforest.forest.origin import Origin
 from bigforest.forest.ranks import Ranks
-from bigforest.forest.run_stamp import replaced_forest
+from bigforest.forest.run_file import Choices, Origin, Power, Rounds, Shrinkage, replaced_forest
 from bigforest.html import facts_table
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.rules import VoteRules, tree_numbers
+from bigforest.predict.vote_rule import VoteRules, tree_numbers
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.levels import Levels

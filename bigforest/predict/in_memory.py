@@ -25,8 +25,7 @@ from bigforest.predict.lazy import predict_lazy
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.passes import Batch, RowsNamed
 from bigforest.predict.predictor import Predictions
-from bigforest.predict.rows import Reader, RowBatch, reading_of
-from bigforest.predict.unseen_levels import FEWEST_ROWS, UnseenLevels
+from bigforest.predict.rows import FEWEST_ROWS, Reader, RowBatch, UnseenLevels, reading_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import table_in_memory
 from bigforest.source.in_memory import SparseRows, is_matrix, is_sparse, plain_array, table_of_list

@@ -14,7 +14,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_codes
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.forest.forest_files import ForestFiles
-from bigforest.forest.origin import MergedForest
+from bigforest.forest.run_file import MergedForest
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 

@@ -25,8 +25,7 @@ from bigforest.predict.columns import (
     prediction_types,
 )
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.rows import check_schema
-from bigforest.predict.unseen_levels import FEWEST_ROWS, UnseenLevels
+from bigforest.predict.rows import FEWEST_ROWS, UnseenLevels, check_schema
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import free_name
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api
 from bigforest.execution.resources import Resources, available_threads
+from bigforest.forest.ballots import leaf_lambdas
 from bigforest.forest.forest_files import ForestFiles
-from bigforest.forest.leaf_shrinking import leaf_lambdas
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.parts import check_count
 from bigforest.forest.refinement import BoostedTrees, Link

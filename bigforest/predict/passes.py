@@ -16,8 +16,7 @@ from bigforest.execution.resources import Resources
 from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import LOADING_BYTES, Trees, choose_groups, group_bytes
-from bigforest.predict.predictor import LEAF_CELLS, PartialVotes, Predictions, Predictor
-from bigforest.predict.router import CHUNK_BYTES
+from bigforest.predict.predictor import CHUNK_BYTES, LEAF_CELLS, PartialVotes, Predictions, Predictor
 from bigforest.predict.rows import RowBatch, tile_bytes
 
 Batch = TypeVar("Batch")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type, proba_names
 from bigforest.errors import counted, listed
-from bigforest.metrics.quantile_grid import quantile_grid
+from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
 from bigforest.plot.accuracy import error_table, has_rejection, limits_table, number_losses

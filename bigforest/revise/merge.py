@@ -1,7 +1,7 @@
 """Merging forests that were grown separately on the same table.
 
 The trees are in the order of the forests, renumbered, so the merged forest predicts as the forests together. Its
-run.parquet keeps the origin of each tree (forest/origin.py); its configuration has the number of all trees, and
+run.parquet keeps the origin of each tree (forest/run_file.py); its configuration has the number of all trees, and
 the seed of the first forest, which is used for random draws in prediction only. There is no out-of-bag report: the bags
 follow from several seeds, and votes cannot be recovered exactly from the reports of the forests.
 """
@@ -19,15 +19,14 @@ from pathlib import Path
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, damaged_forest
 from bigforest.events import Listener
-from bigforest.forest.choices import Choices, Power, Shrinkage
 from bigforest.forest.decreases import importance
-from bigforest.forest.files import write_features, write_levels, write_run
+from bigforest.forest.files import write_features, write_levels
 from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_targets import copy_targets
 from bigforest.forest.leaf_votes import copy_votes
-from bigforest.forest.origin import MergedForest, Origin
+from bigforest.forest.parts import copy_parts
 from bigforest.forest.ranks import write_ranks
-from bigforest.forest.rewrite import copy_parts
+from bigforest.forest.run_file import Choices, MergedForest, Origin, Power, Shrinkage, write_run
 from bigforest.options.values import MAX_TREES
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.progress import watching

@@ -1,8 +1,14 @@
-"""Pruning and calibrating a forest with labelled rows. The whole forest is in memory."""
+"""Pruning and calibrating a forest with labelled rows. The whole forest is in memory.
+
+Both count the rows of each class that reach each node (`_counted`). Calibration replaces the class probabilities of the
+leaves by those of the rows (Ho 1995, section 5). Pruning goes bottom up: a node becomes a leaf if its majority is right
+on more of the rows that reach it than the leaves below it together (Quinlan 1987, reduced error pruning).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
@@ -20,15 +27,18 @@ from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
-from bigforest.forest.files import read_table, write_features, write_levels, write_run
+from bigforest.forest.files import read_table, write_features, write_levels
 from bigforest.forest.forest_files import is_forest
-from bigforest.forest.format import nodes_schema
-from bigforest.forest.parts import Nodes
-from bigforest.forest.rewrite import write_nodes
+from bigforest.forest.format import CALIBRATED, KINDS, NODE_KINDS, NODES, PRUNED, nodes_schema
+from bigforest.forest.nodes import counts_column
+from bigforest.forest.parts import Nodes, with_columns, write_nodes
+from bigforest.forest.run_file import write_run
+from bigforest.kernels.common.layout import LEAF
+from bigforest.options.values import check_word
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
-from bigforest.predict.router import RowRouter, chunk_rows
+from bigforest.predict.predictor import RowRouter, chunk_rows
 from bigforest.predict.rows import check_schema, open_rows
 from bigforest.progress import watching
 from bigforest.source import Source
@@ -37,6 +47,7 @@ from bigforest.storage.regular_files import copy_regular
 
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import RouteInputs
+
 
 # Tree groups per thread, so that slow threads leave work to the others.
 _PIECES = 4
@@ -172,3 +183,163 @@ def _count_leaves(
     from bigforest.kernels.predict.route import new_scratch
 
     count_leaves(inputs, roots, LeafCounts(truth, counts), new_scratch(inputs))
+
+
+# Largest count of a class in a node; and where weights are wide.
+_MOST = 2**32 - 1
+_MOST_WIDE = 2**61
+
+
+def calibrate_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> Forest:
+    """Re-estimate the class probabilities of the leaves from the rows of `data`, and write the forest `out`.
+
+    A leaf that no row reaches is not changed. All rows have the same weight, even if training used weights. The whole
+    forest is held in memory. The calibrated forest has no out-of-bag report.
+
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest, or its path.
+    data : table or path
+        A table as for `train`, with the target, of rows the forest was not trained on.
+    out : str or Path
+        Folder of the new forest.
+    threads, scratch, overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.calibrate_forest(forest, table, "calibrated.forest").trees
+    10
+    """
+    forest = opened_forest(forest)
+    # A row weighs what rows of training do on average, in the steps of their weights.
+    table = partial(_calibrated, unit=max(1, round(1.0 / forest.spec.weight_unit)))
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", table)
+    return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
+
+
+def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
+    """Return the table of a part with these counts of rows, each of which weighs `unit`."""
+    from bigforest.kernels.predict.accumulate import add_up
+
+    kind = table.schema.field("counts").type
+    most = _MOST if kind.value_type == pa.uint32() else _MOST_WIDE
+    if int(counts.max()) > most // unit:
+        raise DataError(f"more than {most // unit} rows of the secondary set are of one class; take fewer")
+    counts *= unit
+    unreached = (part.feature == LEAF) & (counts.sum(axis=1) == 0)
+    if unreached.any():
+        counts[unreached] = part.counts[unreached]
+        add_up(part.starts, part.feature, part.right, counts)
+        if int(counts.max()) > most:
+            raise DataError(f"more than about {most // unit} rows of the secondary set are of one class; take fewer")
+    weight = arrow_array(counts.sum(axis=1).astype(np.uint64))
+    return with_columns(table, {"counts": counts_column(counts, kind), "weight": weight})
+
+
+ON_TIES = ("keep", "prune")
+
+
+def prune_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    on_ties: str = "keep",
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> Forest:
+    """Prune every tree of a forest on a tuning set, and write the forest `out`. The whole forest is held in memory.
+
+    The pruned forest has no out-of-bag report.
+
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest, or its path.
+    data : table or path
+        A table as for `train`, with the target; preferably of rows the forest was not trained on.
+    out : str or Path
+        Folder of the new forest.
+    on_ties : str, default="keep"
+        What to do with a subtree that is correct on as many tuning rows as the leaf that would replace it: "keep" or
+        "prune".
+    threads, scratch, overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> bf.prune_forest(forest, table, "pruned.forest").trees
+    10
+    """
+    check_word(on_ties, ON_TIES, "on_ties")
+
+    table = partial(_pruned, prune_ties=on_ties == "prune")
+    revision = Revision(PRUNED, "the tuning set", "pruning", table)
+    return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
+
+
+def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
+    """Return the table of a part without the nodes pruned by these counts, its nodes numbered again."""
+    from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
+
+    nodes = part.feature.size
+    root = np.repeat(part.roots, np.diff(part.starts))
+    right_child = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
+    correct = counts[np.arange(nodes), part.counts.argmax(axis=1)]
+    # In a leaf, which has no children, the result is not used.
+    below = correct.take(np.arange(1, nodes + 1), mode="clip") + correct[root + right_child]
+    number, inner = np.empty(nodes, np.uint32), np.empty(nodes, np.bool_)
+    rules = CutRules(cost=0.0, ties=prune_ties)
+    decrease = (below - correct).astype(np.float64)  # of wrong rows
+    cut_trees(part.starts, right_child, decrease, rules, number, inner, np.empty(0, np.int64))
+    kept = number != REMOVED
+    left_over = np.flatnonzero(kept)
+    cut = ~inner & (right_child > 0)
+    right_child = np.where(inner, number[root + right_child], 0).astype(np.uint32)
+    kinds = table["kind"].chunk(0)
+    kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[as_numpy(kinds.indices)]
+    columns = {
+        name: table[name].chunk(0).take(arrow_array(left_over, mask=cut[left_over] if name in NODE_KINDS else None))
+        for name in NODES.names
+    }
+    columns["node"] = arrow_array(number[kept])
+    columns["left"] = arrow_array(number[kept] + np.uint32(1), mask=~inner[kept])
+    columns["right"] = arrow_array(right_child[kept], mask=~inner[kept])
+    codes = np.where(cut, 0, kind)[kept].astype(np.int8)
+    columns["kind"] = pa.DictionaryArray.from_arrays(arrow_array(codes), arrow_array(KINDS))
+    return arrow_table(columns, table.schema.remove_metadata())

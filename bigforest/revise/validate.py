@@ -19,19 +19,17 @@ from bigforest.events import Listener, stage
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.choices import Choices
 from bigforest.forest.files import file_kind, write_table
 from bigforest.forest.forest_files import VALIDATION_FILE, ForestFiles
 from bigforest.forest.format import VALIDATION, VALIDATION_KIND
+from bigforest.forest.run_file import Choices
 from bigforest.forest.tables import to_frame
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import prediction_shape
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import RowsNamed
-from bigforest.predict.predictor import Predictor
-from bigforest.predict.router import RowRouter, chunk_rows
-from bigforest.predict.rows import FeatureMap, RowBatch, check_schema, open_rows
-from bigforest.predict.unseen_levels import UnseenLevels
+from bigforest.predict.predictor import Predictor, RowRouter, chunk_rows
+from bigforest.predict.rows import FeatureMap, RowBatch, UnseenLevels, check_schema, open_rows
 from bigforest.predict.vote_rule import REJECTED
 from bigforest.progress import watching
 from bigforest.source import Source

@@ -26,9 +26,10 @@ from bigforest.events import Listener, Notice
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources
-from bigforest.forest.files import write_run, write_table
+from bigforest.forest.files import write_table
 from bigforest.forest.forest_files import TUNING_FILE, is_forest
 from bigforest.forest.format import TUNING, TUNING_KIND
+from bigforest.forest.run_file import write_run
 from bigforest.grow.criteria import criterion_named
 from bigforest.options.signatures import explicit_options
 from bigforest.options.train_config import TrainConfig

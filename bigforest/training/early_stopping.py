@@ -13,9 +13,9 @@ from dataclasses import replace
 from bigforest.events import stage
 from bigforest.forest.files import Header, write_levels
 from bigforest.forest.leaf_votes import found_leaves
-from bigforest.forest.origin import Stop
+from bigforest.forest.parts import recut
 from bigforest.forest.ranks import ranked_store
-from bigforest.forest.rewrite import recut
+from bigforest.forest.run_file import Stop
 from bigforest.grow.forest import ForestJob, part_groups
 from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at
 from bigforest.options.train_config import TrainConfig

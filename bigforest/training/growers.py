@@ -25,8 +25,7 @@ from bigforest.forest.ballots import Ballots, ballots_of_pieces, ballots_of_tree
 from bigforest.forest.files import write_levels
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves
 from bigforest.forest.nodes import TreeArrays, part_path, write_part
-from bigforest.forest.parts import read_span
-from bigforest.forest.rewrite import is_finished
+from bigforest.forest.parts import is_finished, read_span
 from bigforest.forest.tree_votes import write_tree_votes
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, missing_parts, shared_of
 from bigforest.grow.memory import GrowPlan

@@ -35,13 +35,13 @@ from bigforest.errors import (
 )
 from bigforest.events import Event, Listener, Notice, StageFinished, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.decreases import importance
-from bigforest.forest.files import Header, read_choices, write_features, write_levels, write_run
+from bigforest.forest.files import Header, write_features, write_levels
 from bigforest.forest.forest_files import ForestFiles, is_forest
-from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
+from bigforest.forest.parts import recut
 from bigforest.forest.ranks import ranked_store
-from bigforest.forest.rewrite import recut
+from bigforest.forest.run_file import Choices, Power, Shrinkage, read_choices, write_run
 from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.choice import powers_to_try

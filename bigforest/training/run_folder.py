@@ -28,7 +28,7 @@ from bigforest.encode.encode_store import ColumnArguments
 from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
 from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
-from bigforest.forest.origin import Origin, Stop
+from bigforest.forest.run_file import Origin, Stop
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import SeparatedPath, separated
 from bigforest.storage.atomic import (

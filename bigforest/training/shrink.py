@@ -9,10 +9,10 @@ from typing import Any
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
-from bigforest.forest.files import write_run
+from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.forest_files import is_forest
-from bigforest.forest.leaf_shrinking import lambdas_to_try
 from bigforest.forest.ranks import ranked_store
+from bigforest.forest.run_file import write_run
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.report import write_oob
 from bigforest.options.values import check_amount

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from bigforest.forest.ballots import (
     Ballots,
+    LeafShrinking,
     ballots_of,
     ballots_of_pieces,
     file_bytes,
     join_ballots,
     shrunk_leaves,
 )
-from bigforest.forest.leaf_shrinking import LeafShrinking
 from bigforest.forest.leaf_votes import write_ballots
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT

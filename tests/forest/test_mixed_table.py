@@ -28,7 +28,7 @@ from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.pack import fill_sets, measure_sets
 from bigforest.planning.batch_sizes import Limits
-from bigforest.predict import groups, predictor, router
+from bigforest.predict import groups, predictor
 from bigforest.predict import passes as row_passes
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.packed_trees import pack
@@ -143,7 +143,7 @@ def test_predict__any_rows(data: st.DataObject) -> None:
     unseen = data.draw(st.sampled_from(["larger", "missing"]))
     votes = expected(trees, frame.cast({"x0": pl.Float64, "x3": pl.Float64}), unseen=unseen)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(router, "_NODES_PER_ROW_OF_LEVELS", data.draw(st.sampled_from([0, 1 << 40])))
+        patch.setattr(predictor, "_NODES_PER_ROW_OF_LEVELS", data.draw(st.sampled_from([0, 1 << 40])))
         forest = write_mixed(Path(folder), trees, mixed_spec(regression))
         found = forest.predict(frame, unseen=unseen)["prediction"].to_list()
         if regression:

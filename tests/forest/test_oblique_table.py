@@ -25,7 +25,7 @@ from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.options.train_config import TrainConfig
-from bigforest.predict import router
+from bigforest.predict import predictor
 from bigforest.predict.forest import read_forest
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import Predictor
@@ -190,7 +190,7 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(router, "_TILE_ROWS", 4)
+            patch.setattr(predictor, "_TILE_ROWS", 4)
             predictions = ready.predict(RowBatch.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
         assert predictions.proba is not None
         wanted = [sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()]

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import parts
-from bigforest.forest.choices import Choices, Shrinkage
-from bigforest.forest.files import read_choices, write_table
+from bigforest.forest.ballots import LeafShrinking
+from bigforest.forest.files import write_table
 from bigforest.forest.format import RUN
-from bigforest.forest.leaf_shrinking import LeafShrinking
 from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.run_file import Choices, Shrinkage, read_choices
 from bigforest.kernels.common.layout import LEAF
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
 from tests.naive.predict import find_leaf

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError
-from bigforest.metrics.categories import fit_by_category
 from bigforest.metrics.conformal import (
     Intervals,
     fewest_rows,
+    fit_by_category,
     fit_class_sets,
     fit_intervals,
     fit_least_share,

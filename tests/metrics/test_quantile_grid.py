@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.metrics.quantile_grid import quantile_grid
+from bigforest.metrics.numbers import quantile_grid
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=40), st.sampled_from([2, 3, 5, 9]))

@@ -21,7 +21,7 @@ from bigforest.oob import leaves
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.batch_sizes import Limits
-from bigforest.predict import router
+from bigforest.predict import predictor
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
@@ -110,7 +110,7 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
     for number, (chunk, group, memory, narrow) in enumerate(
         [(1 << 20, 1 << 20, None, 1 << 24), (1, 16, None, 1 << 24), (500, 40, 10**9, 0)]
     ):
-        monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(predictor, "CHUNK_BYTES", chunk)
         monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
         monkeypatch.setattr(leaves, "_NARROW_CODES", narrow)
         home = tmp_path / str(number)

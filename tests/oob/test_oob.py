@@ -25,7 +25,6 @@ from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
-from bigforest.forest import code_thresholds as thresholds_to_codes
 from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
@@ -41,7 +40,8 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import row_ranges
-from bigforest.predict import groups, router
+from bigforest.predict import groups, predictor
+from bigforest.predict import packed_trees as thresholds_to_codes
 from bigforest.predict.forest import read_forest
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source
@@ -178,7 +178,7 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
     for number, (threads, chunk, nodes, parts) in enumerate(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
-        monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(predictor, "CHUNK_BYTES", chunk)
         config = forest_in(tmp_path / f"f{number}", store, grown, parts)
         write(store, config, tmp_path / f"f{number}", threads, Limits(group_bytes=16 * nodes))
     for name in FILES:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
-from bigforest.forest.choices import Choices, Power, Shrinkage
-from bigforest.forest.files import read_choices, write_table
+from bigforest.forest.files import write_table
 from bigforest.forest.format import RUN
+from bigforest.forest.run_file import Choices, Power, Shrinkage, read_choices
 from bigforest.kernels.predict.powers import raise_shares, true_probabilities
 from bigforest.oob.choice import POWERS
 from bigforest.options.train_config import TrainConfig

@@ -23,9 +23,9 @@ from bigforest.events import silent
 from bigforest.execution import arguments
 from bigforest.execution.resources import Resources
 from bigforest.forest import leaf_votes as leaf_files
-from bigforest.forest.choices import Shrinkage
-from bigforest.forest.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
+from bigforest.forest.ballots import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.run_file import Shrinkage
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan
 from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half, sum_losses

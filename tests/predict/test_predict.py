@@ -23,7 +23,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.batch_sizes import Limits
-from bigforest.predict import predictor, router
+from bigforest.predict import predictor
 from bigforest.predict.forest import Forest
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import Predictor
@@ -298,10 +298,10 @@ def test_predict__any_number_of_rows_threads_and_chunks(
     frame = table(rows)
     codes, shares = expected(trees(), rows_of(frame), "stochastic")
     monkeypatch.setattr(predictor, "SMALL", 0)
-    monkeypatch.setattr(router, "_NODES_PER_ROW", nodes)
-    monkeypatch.setattr(router, "_TILE_BYTES", 1)  # so that there are several tiles
+    monkeypatch.setattr(predictor, "_NODES_PER_ROW", nodes)
+    monkeypatch.setattr(predictor, "_TILE_BYTES", 1)  # so that there are several tiles
     for chunk in (1, 1 << 14, 8 << 20):
-        monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(predictor, "CHUNK_BYTES", chunk)
         for threads in (1, 2, 3):
             found = forest.predict(frame, vote="stochastic", threads=threads)["prediction"]
             assert found.to_list() == labelled(codes)

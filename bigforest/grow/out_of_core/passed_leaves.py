@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.ballots import ballots_of_trees
-from bigforest.forest.code_thresholds import replace_thresholds
 from bigforest.forest.files import has_levels
 from bigforest.forest.leaf_votes import (
     LEAF_TYPES,
@@ -43,6 +42,7 @@ from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
+from bigforest.predict.packed_trees import replace_thresholds
 from bigforest.storage.array_file import ArrayFile, writing_arrays
 from bigforest.storage.paths import local_workdir
 from bigforest.storage.scratch_arrays import ScratchArray, appending, mapped_array

@@ -1,0 +1,343 @@
+"""run.parquet: stages of training and, in its metadata, the origin of a forest and its lambda, power and rounds.
+
+All files of a forest carry its dataspec and configuration, which forests of other runs may share. run.parquet also has
+the seconds of each stage, so its content identifies the run. A stamp remembers a digest of this content, and the
+device, inode, size and time of the file. A check compares the latter, and reads the file only if they have changed:
+whether the folder of a forest was replaced after it was opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import polars as pl
+
+from bigforest.columns.arrow_arrays import arrow_table
+from bigforest.errors import FormatError, damaged_forest
+from bigforest.forest.files import METADATA_KEY, Header, read_header, write_table
+from bigforest.forest.format import RUN
+from bigforest.options.values import is_lambda, is_power, is_rounds
+from bigforest.storage.arrow import FAULTS
+from bigforest.version import __version__
+
+Entry = TypeVar("Entry")
+
+RUN_FILE = "run.parquet"
+# Bytes at the beginning and at the end of a file that are hashed.
+_READ_BYTES = 1 << 20
+
+
+class RunStamp:
+    """The run that a folder contained when the forest was opened. Can be sent to other processes.
+
+    directory  of the forest.
+    digest     of the content of its run.parquet.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Raises OSError."""
+        self.directory = directory
+        self._status = _status(directory / RUN_FILE)
+        self.digest = _digest(directory / RUN_FILE)
+
+    @classmethod
+    def of(cls, directory: Path) -> RunStamp | None:
+        """Return the stamp of a folder; None while it has no run.parquet. Raises OSError."""
+        return cls(directory) if (directory / RUN_FILE).is_file() else None
+
+    def check(self) -> None:
+        """Raise FormatError if the folder contains another run, or none. A copy of the same run passes."""
+        path = self.directory / RUN_FILE
+        try:
+            status = _status(path)
+            same = status == self._status or _digest(path) == self.digest
+        except OSError as error:
+            raise FormatError(
+                f"the forest in {self.directory} was removed or replaced after it was opened ({error}); restore its "
+                "folder, or open another with bigforest.read_forest"
+            ) from error
+        if not same:
+            raise replaced_forest(self.directory)
+        self._status = status
+
+
+def replaced_forest(directory: Path) -> FormatError:
+    """Return the error of a folder that contains another forest than the one that was opened."""
+    return FormatError(
+        f"the forest in {directory} was replaced by another one after it was opened, as its {RUN_FILE} differs; open "
+        "it again with bigforest.read_forest"
+    )
+
+
+@contextmanager
+def same_run(stamp: RunStamp | None) -> Iterator[None]:
+    """Check before and after the block that the folder still contains the run. An error in the block may be due to a
+    replacement, which is then raised instead. None for no check. Raises FormatError."""
+    if stamp is None:
+        yield
+        return
+    stamp.check()
+    try:
+        yield
+    except Exception:
+        stamp.check()
+        raise
+    stamp.check()
+
+
+def _status(path: Path) -> tuple[int, int, int, int]:
+    """Return device, inode, size and time of a file; an object in a store has neither device nor inode."""
+    status = path.stat()
+    return getattr(status, "st_dev", 0), getattr(status, "st_ino", 0), status.st_size, status.st_mtime_ns
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of a file: of all of it, unless it is larger than any run.parquet, which is a few kilobytes."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is no file")  # a pipe would be waited for
+    size = path.stat().st_size
+    found = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        found.update(file.read(_READ_BYTES))
+        file.seek(max(0, size - _READ_BYTES))
+        found.update(file.read(_READ_BYTES))
+    return found.hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedForest:
+    """One forest within a merged one: trees first_tree, first_tree + 1, ... are its trees 0, 1, ... of its seed.
+
+    forest       the path it was read from.
+    fingerprint  of the table it was grown on, see Origin.
+    """
+
+    forest: str
+    seed: int
+    first_tree: int
+    trees: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Rule that set the number of trees, see TrainConfig.stop_oob.
+
+    tolerance  of the out-of-bag error.
+    most       trees that were requested; with fewer the error had settled.
+    """
+
+    tolerance: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Training table of a forest, or the forests it was merged from.
+
+    data         absolute path (file, folder, glob or store); None for a table in memory, or when merged.
+    exclude      columns left out.
+    fingerprint  `Store.fingerprint` of the presorted table; empty when forests of different tables were merged.
+    merged       the forests it was merged from, in the order of the trees; empty for one that was grown.
+    stop         rule that set the number of trees; None if the number was given.
+    """
+
+    data: str | None
+    exclude: tuple[str, ...]
+    fingerprint: str
+    merged: tuple[MergedForest, ...] = ()
+    stop: Stop | None = None
+
+    def entries(self) -> dict[str, Any]:
+        """Return the entry of run.parquet's metadata."""
+        return {"origin": asdict(self)}
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Origin:
+        """Parse `entries`, which may be damaged. Raises ValueError, TypeError, LookupError or AttributeError."""
+        pieces = tuple(MergedForest(**piece) for piece in raw["merged"])
+        stop = None if raw.get("stop") is None else Stop(**raw["stop"])
+        origin = cls(**{**raw, "exclude": tuple(raw["exclude"]), "merged": pieces, "stop": stop})
+        texts = [origin.fingerprint, *origin.exclude, *(text for p in pieces for text in (p.forest, p.fingerprint))]
+        numbers = [number for p in pieces for number in (p.seed, p.first_tree, p.trees)]
+        if not all(isinstance(text, str) for text in [*texts, origin.data or ""]):
+            raise ValueError("a text is missing")
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError("a number is missing")
+        if stop and not (isinstance(stop.tolerance, float) and type(stop.most) is int):
+            raise ValueError("what decided the number of trees is missing")
+        return origin
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A number that was given, or selected by out-of-bag loss.
+
+    amount        the number.
+    tried         the numbers it was chosen from, ascending; none where it was given.
+    losses        out-of-bag loss by each of them, by the weights of the rows; none where no row is out of bag.
+    cross_fitted  the loss where each half of the rows has the number that is best for the other half; None as above.
+                  The loss by `amount` is a little too low, as the rows that it is measured on have chosen it.
+
+    NAMES: the entries of the fields, in their order. USUAL: the amount that changes nothing.
+    """
+
+    amount: float
+    tried: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    cross_fitted: float | None = None
+
+    NAMES: ClassVar[tuple[str, ...]]
+    USUAL: ClassVar[float]
+
+    @staticmethod
+    def may_be(value: object) -> bool:
+        """Return whether this is a valid amount."""
+        raise NotImplementedError
+
+    def entry(self) -> dict[str, Any] | None:
+        """Return the entry of run.parquet's metadata; None if nothing changes and nothing else was tried."""
+        if self.amount == self.USUAL and not self.tried:
+            return None
+        return dict(zip(self.NAMES, astuple(self), strict=True))
+
+    @classmethod
+    def parse(cls, raw: Any) -> Self:
+        """Parse an `entry`, which may be damaged. Raises ValueError or TypeError."""
+        if not isinstance(raw, dict) or set(raw) != set(cls.NAMES):
+            raise ValueError("it has missing or unknown entries")
+        amount, tried, losses, crossed = (raw[name] for name in cls.NAMES)
+        if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
+            raise ValueError(f"the numbers of losses and of each {cls.NAMES[0]} that was tried differ")
+        if not all(map(cls.may_be, [amount, *tried])):
+            raise ValueError(f"a {cls.NAMES[0]} is not a number that it may be")
+        if not all(map(is_lambda, [*losses, *([] if crossed is None else [crossed])])):
+            raise ValueError("a loss is not a finite number, 0 or more")
+        if sorted(set(tried)) != tried or (tried and amount not in tried) or (crossed is None) == bool(losses):
+            raise ValueError(f"the {cls.NAMES[0]} is not among those that were tried, or these are not ascending")
+        return cls(float(amount), tuple(map(float, tried)), tuple(map(float, losses)), crossed)
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinkage(Choice):
+    """Hierarchical shrinkage of the values of leaves (Agarwal et al. 2022), by lambda, in rows: see
+    kernels/predict/leaf_values.py. Its loss is the log loss, or the mean loss of numbers (oob/accumulator.py)."""
+
+    amount: float = 0.0
+
+    NAMES = ("lambda", "tried", "losses", "cross_fitted")
+    USUAL = 0.0
+    may_be = staticmethod(is_lambda)
+
+
+@dataclass(frozen=True, slots=True)
+class Power(Choice):
+    """The power to which shares of classes are raised, see kernels/predict/powers.py. Its loss is the log loss."""
+
+    amount: float = 1.0
+
+    NAMES = ("power", "tried", "losses", "cross_fitted")
+    USUAL = 1.0
+    may_be = staticmethod(is_power)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds(Choice):
+    """The number of trees of each sequence of the boosted stage, see forest/refinement.py; 0 for none. Its loss is the
+    log loss, or the mean loss of numbers (oob/accumulator.py)."""
+
+    amount: float = 0.0
+
+    NAMES = ("rounds", "tried", "losses", "cross_fitted")
+    USUAL = 0.0
+    may_be = staticmethod(is_rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Everything that is selected once the trees are grown."""
+
+    shrinkage: Shrinkage = field(default_factory=Shrinkage)
+    power: Power = field(default_factory=Power)
+    rounds: Rounds = field(default_factory=Rounds)
+
+    def entries(self) -> dict[str, Any]:
+        """Return the entries of run.parquet's metadata."""
+        made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry(), "refine": self.rounds.entry()}
+        return {name: entry for name, entry in made.items() if entry is not None}
+
+    def for_other_shares(self, given: float | str, shrinkage: Shrinkage | None = None) -> Choices:
+        """Return the choices for other leaf values: lambda without how it was selected, and the power only if it was
+        given.
+
+        given      the option `power` of the forest.
+        shrinkage  another one.
+        """
+        kept = Shrinkage(self.shrinkage.amount) if shrinkage is None else shrinkage
+        return Choices(kept, Power() if isinstance(given, str) else Power(self.power.amount))
+
+
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    header: Header,
+    origin: Origin | None,
+    choices: Choices,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices."""
+    import numba
+
+    same = {
+        "threads": threads,
+        "bigforest": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "polars": pl.__version__,
+        "config": header.config.to_json(),
+    }
+    columns = {"stage": list(seconds), "seconds": list(seconds.values())}
+    columns |= {name: [value] * len(seconds) for name, value in same.items()}
+    more = choices.entries() | ({} if origin is None else origin.entries())
+    write_table(arrow_table(columns, RUN), directory / RUN_FILE, "run", header, more)
+
+
+def read_origin(directory: Path) -> Origin | None:
+    """Read the origin of the forest in `directory`; None if it is not recorded. Raises FormatError if damaged."""
+    return _parsed_entry(directory, _run_entries(directory), "origin", Origin.parse, "the origin of the forest")
+
+
+def read_choices(directory: Path) -> Choices:
+    """Read lambda, power and rounds of the forest in `directory`. Raises FormatError if damaged."""
+    raw = _run_entries(directory)
+    return Choices(
+        _parsed_entry(directory, raw, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
+        _parsed_entry(directory, raw, "power", Power.parse, "the power") or Power(),
+        _parsed_entry(directory, raw, "refine", Rounds.parse, "the boosted stage") or Rounds(),
+    )
+
+
+def _run_entries(directory: Path) -> Any:
+    """Return the metadata of run.parquet."""
+    path = directory / RUN_FILE
+    try:
+        return json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
+    except FAULTS as error:
+        raise damaged_forest(f"{path}: its metadata cannot be read ({error})") from error
+
+
+def _parsed_entry(directory: Path, raw: Any, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
+    """Return an entry of the metadata of run.parquet; None without it."""
+    try:
+        return None if raw.get(name) is None else parse(raw[name])
+    except (*FAULTS, AttributeError) as error:
+        raise damaged_forest(f"{directory / 'run.parquet'}: {what} cannot be read ({error})") from error
