@@ -23,11 +23,10 @@ from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Notice, stage
 from bigforest.explain.boosted_stage import Contributions
-from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, TreeStock, plan_sweep
+from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, TreeStock, leaf_positions, plan_sweep
 from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import read_arrays, write_arrays
 

@@ -15,17 +15,9 @@ from bigforest.explain.contributions import (
     write_interactions,
 )
 from bigforest.explain.dependence import EFFECTS, plan_dependence, write_dependence
-from bigforest.explain.importance import (
-    plan_importance,
-    plan_local,
-    plan_permutation,
-    plan_unbiased,
-    write_importance,
-    write_local,
-    write_permutation,
-    write_unbiased,
-)
+from bigforest.explain.importance import plan_importance, plan_unbiased, write_importance, write_unbiased
 from bigforest.explain.job import ExplainJob
+from bigforest.explain.permutation import plan_local, plan_permutation, write_local, write_permutation
 from bigforest.explain.proximities import plan_filling, plan_proximities, write_filling, write_proximities
 from bigforest.explain.strength import plan_strength, write_strength
 from bigforest.explain.tree_groups import SectionPlan

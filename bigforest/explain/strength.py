@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
 from bigforest.events import stage
-from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.tree_groups import SectionPlan, TreeStock, load_trees, plan_groups
+from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
 from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Groups of trees per concurrent task, so that slow tasks leave work to the others.
 _PIECES = 4
+# Bytes of a row while it is routed: its number, leaf, and count in the bag.
+ROW_BYTES = 16
 # Bytes of a node besides those of predict/groups.py, and of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
@@ -140,6 +142,15 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
             answer *= stock.factors[number]
         found.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
     return found
+
+
+def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the positions, among the nodes of the group, of the leaves in which these rows end."""
+    from bigforest.kernels.explain.step import walk_rows
+
+    leaves = np.empty(rows.size, np.uint32)
+    walk_rows(tree.walked, np.uint64(tree.begin), values, rows, leaves)
+    return leaves
 
 
 def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
