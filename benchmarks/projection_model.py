@@ -13,8 +13,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import _FAN_IN, _SHARES, share_out
+from bigforest.execution.dask_cluster import _FAN_IN, _SHARES, Cluster, share_out
 from bigforest.execution.resources import Resources
 from bigforest.execution.worker import _FINISHING
 from bigforest.grow.families.registry import family_of

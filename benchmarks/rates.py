@@ -23,8 +23,7 @@ from scaling import cluster, table
 import bigforest
 from bigforest.events import silent
 from bigforest.execution import executor as crews
-from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import ClusterExecutor
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
 from bigforest.grow.families.registry import family_of

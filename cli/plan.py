@@ -14,7 +14,7 @@ from .options import CONFIG_FILE, Given, option
 from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:
-    from bigforest.planning.plan import RunPlan
+    from bigforest.planning.memory import RunPlan
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:

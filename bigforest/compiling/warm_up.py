@@ -16,11 +16,10 @@ import polars as pl
 from bigforest.encode.presort import compile_presort
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, silent, stage
-from bigforest.execution.arguments import column_names
-from bigforest.execution.cluster import Cluster
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import cluster_of
-from bigforest.execution.resources import Resources
+from bigforest.execution.dask_cluster import Cluster
+from bigforest.execution.resources import Resources, column_names
 from bigforest.grow.families.registry import known_families
 from bigforest.grow.needed_kernels import compile_for, kernels_of
 from bigforest.options.train_options import BY_IMPURITY

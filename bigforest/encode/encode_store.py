@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from bigforest.encode.encode import encode
 from bigforest.encode.roles import USUAL_NAMES, column_roles
 from bigforest.events import Listener
-from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import open_resources
+from bigforest.execution.resources import column_names, options_of, resources_of, target_of
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.progress import watching

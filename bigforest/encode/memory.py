@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from bigforest.encode.values import key_size
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.planning.sizes import Limits
 
 # Reading with Arrow and Polars, per process and per worker: buffers, pages, allocators. Measured, see the test.
 READ_BYTES = 20_000_000

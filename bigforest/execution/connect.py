@@ -19,7 +19,7 @@ from bigforest.execution.resources import Resources
 from bigforest.storage.paths import is_folder
 
 if TYPE_CHECKING:
-    from bigforest.execution.cluster import Cluster
+    from bigforest.execution.dask_cluster import Cluster
 
 LOCAL = "threads"
 
@@ -51,7 +51,7 @@ def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
 
 
 def _cluster(client: Any) -> Cluster:
-    from bigforest.execution.cluster import Cluster  # imports modules that only clusters need
+    from bigforest.execution.dask_cluster import Cluster  # imports modules that only clusters need
 
     return Cluster(client)
 

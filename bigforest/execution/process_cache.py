@@ -1,10 +1,16 @@
-"""Objects shared by the tasks of a process: made by the first task that needs them, and kept for the others."""
+"""Memory of a process that outlives a task: objects that tasks share, and a buffer that is used again.
+
+Making pages for new arrays takes longer than many tasks take to fill them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 Value = TypeVar("Value")
 
@@ -35,3 +41,34 @@ class ProcessCache(Generic[Value]):
         """Drop the value of a key, if any."""
         with self._lock:
             self._values.pop(key, None)
+
+
+# Alignment of arrays, bytes, so that none shares a cache line with another.
+_LINE = 64
+
+
+class BufferPool(threading.local):
+    """Memory for the arrays of one step after the other, separate for each thread. It pickles as an empty pool."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def __reduce__(self) -> tuple[type[BufferPool], tuple[()]]:
+        return BufferPool, ()
+
+    def arrays(self, *wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
+        """Return uninitialised arrays of these shapes and types, which are valid until the next call in this thread."""
+        sizes = [int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in wanted]
+        starts = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes)]).tolist()
+        if starts[-1] > self._bytes.size:
+            del self._bytes  # before there is more
+            self._bytes = np.empty(starts[-1], np.uint8)
+        return [
+            self._bytes[start : start + size].view(kind).reshape(shape)
+            for start, size, (shape, kind) in zip(starts[:-1], sizes, wanted, strict=True)
+        ]
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """Return `count` words, see `arrays`."""
+        [words] = self.arrays(((count,), np.uint64))
+        return words

@@ -1,17 +1,22 @@
-"""Resources of a run: threads, memory, scratch folder and cluster. None of them changes a bit of the forest."""
+"""Resources of a run (threads, memory, scratch folder, cluster), and other arguments of public functions.
+
+None of the resources changes a bit of the forest.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bigforest.errors import ConfigError, api, shown
-from bigforest.planning.batch_sizes import USUAL, Limits
-from bigforest.planning.sizes import parse_bytes
-from bigforest.storage.paths import can_write, is_folder
+from bigforest.options.values import plain, several
+from bigforest.planning.sizes import USUAL, Limits, parse_bytes
+from bigforest.storage.paths import as_path, can_write, is_folder
 
 try:
     import resource
@@ -19,7 +24,7 @@ except ImportError:  # not POSIX: no limit of open files
     resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from bigforest.execution.cluster import Cluster
+    from bigforest.execution.dask_cluster import Cluster
     from bigforest.execution.executor import Executor
 
 # Limit per process, more than any machine has; systems allow some ten thousand.
@@ -88,3 +93,57 @@ def allow_many_files() -> None:
         if limit != resource.RLIM_INFINITY and limit < wanted:
             with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard_limit))
+
+
+_ALL_PROCESSORS = Resources()
+
+
+def options_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
+    found = {name: plain(value) for name, value in options.items()}
+    weights = found.get("class_weight")
+    if isinstance(weights, str | Path) and weights != "balanced":
+        found["class_weight"] = _class_weights(weights)
+    return found
+
+
+def _class_weights(path: str | Path) -> dict[str, Any]:
+    """Read weights of classes from a file or text of JSON: an object with the classes as keys."""
+    try:
+        written = isinstance(path, str) and path.lstrip().startswith("{")
+        weights = json.loads(str(path) if written else as_path(path).read_text(encoding="utf-8"))
+        if not isinstance(weights, dict):
+            raise ValueError(f"it holds no object, but {type(weights).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        found = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
+        raise ConfigError(
+            f'{api("class_weight")} must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
+            f"not {shown(str(path))}: {found}"
+        ) from error
+    return weights
+
+
+def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
+    """Return the resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
+    if threads is None and scratch is None and memory is None:
+        return _ALL_PROCESSORS  # checking takes as long as a tree of one row
+    return Resources(
+        threads=plain(threads),
+        scratch=None if scratch is None else as_path(scratch),
+        memory=None if memory is None else parse_bytes(plain(memory)),
+    )
+
+
+def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
+    """Return names of columns as a list; a single name is one column. Raises ConfigError."""
+    names = list(several(columns))
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{api(option)} must be names of columns, not {columns!r}")
+    return names
+
+
+def target_of(name: str | None) -> str | None:
+    """Return the name of the target, or None. Raises ConfigError."""
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"{api('target')} must be the name of a column, not {name!r}")
+    return name

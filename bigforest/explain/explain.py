@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.events import Listener, silent
-from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
 from bigforest.execution.forks import check_polars_threads
+from bigforest.execution.resources import resources_of
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.sections import SECTIONS, chosen_sections, plan_sections
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
-from bigforest.planning.memory import add_estimates
-from bigforest.planning.plan import RunPlan, StagePlan
+from bigforest.planning.memory import RunPlan, StagePlan, add_estimates
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
 from bigforest.progress import watching

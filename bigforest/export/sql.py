@@ -27,7 +27,7 @@ from bigforest.columns.labels import proba_names
 from bigforest.columns.types import kind_of
 from bigforest.errors import ConfigError, api, counted, damaged_forest, shown
 from bigforest.events import Listener, silent
-from bigforest.execution.arguments import column_names
+from bigforest.execution.resources import column_names
 from bigforest.export.trees import ExportedTree, exported_trees, stage_trees
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.refinement import Link

@@ -36,9 +36,8 @@ from bigforest.forest.parts import first_tree, parts_in
 from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
-from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays
+from bigforest.storage.array_file import ArrayFile, appending, damaged, read_arrays, write_arrays, writing_arrays
 from bigforest.storage.paths import copy
-from bigforest.storage.scratch_arrays import appending
 from bigforest.store.store import Store
 
 FOLDER = "votes"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener, Notice, stage
-from bigforest.execution.arguments import resources_of
+from bigforest.execution.resources import resources_of
 from bigforest.forest.tables import check_table_file, write_table_file
 from bigforest.images.features import SMALLEST, feature_names, feature_values
 from bigforest.images.fit import fit

@@ -49,8 +49,8 @@ from bigforest.predict.packed_trees import PackedTrees, replace_thresholds
 from bigforest.predict.predictor import RowRouter, chunk_rows
 from bigforest.predict.rows import RowBatch
 from bigforest.sampling.bags import Sampler
+from bigforest.storage.array_file import mapped_array
 from bigforest.storage.paths import local_workdir
-from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 

@@ -65,8 +65,8 @@ from bigforest.oob.plan import PIECES
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import leaf_votes
 from bigforest.sampling.bags import held_out_of
+from bigforest.storage.array_file import mapped_array
 from bigforest.storage.paths import local_workdir
-from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.store import Store
 
 # Called with numbers of finished trees; None in another process.

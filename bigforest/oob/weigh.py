@@ -48,9 +48,9 @@ from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.predict.groups import loaded_tree_bytes, loading_bytes, outline
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.sampling.bags import Sampler, draws_bytes
+from bigforest.storage.array_file import mapped_array
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import local_workdir
-from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.errors import ConfigError, api, shown
-from bigforest.execution.arguments import resources_of
+from bigforest.execution.resources import resources_of
 from bigforest.explain.boosted_stage import scale_of
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bigforest.errors import ConfigError, api, shown
 from bigforest.events import Listener
-from bigforest.execution.arguments import column_names
+from bigforest.execution.resources import column_names
 from bigforest.export.onnx import to_onnx
 from bigforest.export.sklearn import to_sklearn
 from bigforest.export.sql import to_sql

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Notice, Stage, stage
-from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.connect import open_resources
-from bigforest.execution.resources import Resources
+from bigforest.execution.resources import Resources, column_names, resources_of
 from bigforest.forest.files import file_kind
 from bigforest.forest.tables import write_pieces
 from bigforest.planning.memory import Shape

@@ -10,8 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api
-from bigforest.execution.arguments import column_names, resources_of
-from bigforest.execution.resources import Resources
+from bigforest.execution.resources import Resources, column_names, resources_of
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import (
     check_columns,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bigforest.errors import DataError
 from bigforest.execution.resources import Resources
-from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.planning.sizes import Limits
 from bigforest.predict.groups import LOADING_BYTES, Trees, choose_groups, group_bytes
 from bigforest.predict.predictor import CHUNK_BYTES, LEAF_CELLS, PartialVotes, Predictions, Predictor
 from bigforest.predict.rows import RowBatch, tile_bytes

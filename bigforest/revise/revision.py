@@ -22,9 +22,8 @@ from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
-from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import map_on_threads
-from bigforest.execution.resources import Resources
+from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import read_table, write_features, write_levels

@@ -13,8 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bigforest.errors import ConfigError, DataError, write_names
-from bigforest.execution.arguments import options_of
-from bigforest.execution.resources import available_threads
+from bigforest.execution.resources import available_threads, options_of
 from bigforest.options.declaration import is_within
 from bigforest.options.signatures import ABSENT, SKLEARN_NAMES
 from bigforest.options.train_config import TrainConfig

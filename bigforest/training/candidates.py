@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, shown
-from bigforest.execution.arguments import options_of
+from bigforest.execution.resources import options_of
 from bigforest.oob.choice import in_second_half
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS

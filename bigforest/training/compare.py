@@ -23,9 +23,8 @@ import pyarrow as pa
 from bigforest.encode.encode_store import ColumnArguments, column_arguments
 from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, api, shown
 from bigforest.events import Listener, Notice
-from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
-from bigforest.execution.resources import Resources
+from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.files import write_table
 from bigforest.forest.forest_files import TUNING_FILE, is_forest
 from bigforest.forest.format import TUNING, TUNING_KIND

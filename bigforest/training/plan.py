@@ -33,8 +33,7 @@ from bigforest.oob.refine import refine_estimate, refine_nanoseconds, refines
 from bigforest.oob.weigh import weigh_estimate
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import Task
-from bigforest.planning.memory import MemoryEstimate, Shape, add_estimates, machine_bytes
-from bigforest.planning.plan import RunPlan, StagePlan
+from bigforest.planning.memory import MemoryEstimate, RunPlan, Shape, StagePlan, add_estimates, machine_bytes
 from bigforest.planning.sizes import megabytes
 from bigforest.sampling.boosting import check_rows
 from bigforest.source import Reading, Source, check_csv, open_source

@@ -8,7 +8,7 @@ from typing import Any
 
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
-from bigforest.execution.arguments import resources_of
+from bigforest.execution.resources import resources_of
 from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.forest_files import is_forest
 from bigforest.forest.ranks import ranked_store

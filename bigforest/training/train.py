@@ -12,8 +12,8 @@ import bigforest  # whose Plan is loaded when it is named
 from bigforest.encode.encode_store import column_arguments
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener
-from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import open_resources
+from bigforest.execution.resources import resources_of
 from bigforest.options.signatures import explicit_options, given, with_options_of
 from bigforest.predict.export_file import SUFFIXES, format_of
 from bigforest.predict.forest import Forest

@@ -23,7 +23,7 @@ from bigforest.columns.types import kind_of, leaves, type_name
 from bigforest.columns.values import codes_by_column, level_codes, numbers
 from bigforest.encode import encode as pipeline
 from bigforest.errors import DataError
-from bigforest.planning.batch_sizes import USUAL, Limits
+from bigforest.planning.sizes import USUAL, Limits
 from tests.encode.test_encode import content, encoded
 from tests.naive import encode as naive
 from tests.strategies import cuts

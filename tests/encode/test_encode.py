@@ -31,7 +31,7 @@ from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import USUAL, Limits
+from bigforest.planning.sizes import USUAL, Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.naive import encode as naive

@@ -22,8 +22,8 @@ from bigforest.columns.dataspec import MAX_WEIGHT, max_number
 from bigforest.encode import weights as weights_module
 from bigforest.errors import BigForestError
 from bigforest.execution.resources import Resources
-from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import BASE_BYTES
+from bigforest.planning.sizes import Limits
 from bigforest.store.format import Manifest
 from tests.encode.test_encode import content, encoded
 from tests.thorough import examples

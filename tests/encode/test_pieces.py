@@ -25,7 +25,7 @@ from bigforest.encode.presort import new_bins
 from bigforest.encode.values import DictionaryWriter, Scale
 from bigforest.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
-from bigforest.planning.batch_sizes import USUAL, Limits
+from bigforest.planning.sizes import USUAL, Limits
 from bigforest.source import open_source
 from bigforest.store import writer
 from bigforest.store.writer import PartWriter

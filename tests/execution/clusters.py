@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from bigforest.events import Event, StageAdvanced, silent
-from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob

@@ -12,9 +12,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.execution import arguments
+from bigforest.execution import resources as resources_module
 from bigforest.execution.resources import Resources
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from bigforest.store.store import Store
 from tests.execution.clusters import CONFIG, QUIET
 from tests.grow.test_invariance import frame
@@ -67,7 +67,7 @@ def store(table: Path) -> Store:
 @pytest.fixture
 def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     apart = partial(Resources, limits=Limits(cells_per_read=1))
-    monkeypatch.setattr(arguments, "Resources", apart)
+    monkeypatch.setattr(resources_module, "Resources", apart)
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import bigforest
 from bigforest.errors import ClusterError, ConfigError
 from bigforest.events import Event, WorkersUsed
 from bigforest.execution import worker
-from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import ClusterExecutor
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from tests.commands import Run
 from tests.execution.clusters import (
     CONFIG,

@@ -21,11 +21,10 @@ import bigforest
 from bigforest.encode.encode import encode
 from bigforest.errors import ClusterError
 from bigforest.events import Event, StageAdvanced, silent
-from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import ClusterExecutor
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content

@@ -14,12 +14,12 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.encode.encode import encode
 from bigforest.events import silent
-from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.grow.memory import choose_grow_plan
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content

@@ -13,8 +13,7 @@ from distributed import Client, get_worker
 
 from bigforest.errors import ClusterError, DataError, FormatError
 from bigforest.execution import worker
-from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import ClusterExecutor, share_out
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, share_out
 from bigforest.execution.executor import Threads
 from bigforest.store.store import Store
 

@@ -13,7 +13,7 @@ from distributed import Client
 import bigforest
 from bigforest.errors import DataError
 from bigforest.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed
-from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import Cluster
 from bigforest.forest.parts import part_paths
 from tests.execution.clusters import (
     CONFIG,

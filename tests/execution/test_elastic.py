@@ -18,9 +18,8 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.errors import DiskFullError
 from bigforest.events import Event, StageAdvanced, silent
-from bigforest.execution import cluster as clusters
-from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import ClusterExecutor
+from bigforest.execution import dask_cluster
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
@@ -76,7 +75,7 @@ def test_cluster__a_full_disk_of_all_workers(client: Client, two: None) -> None:
 def test_executor__a_worker_that_joins_late_gets_work(
     client: Client, two: None, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(clusters, "_FRESH", 0.5)
+    monkeypatch.setattr(dask_cluster, "_FRESH", 0.5)
     executor, seen = ClusterExecutor(Cluster(client), 1), set[int]()
     before = set(client.run(os.getpid).values())
     client.cluster.scale(3)

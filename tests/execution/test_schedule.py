@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bigforest.errors import ClusterError
-from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.executor import Threads, map_on_threads, run_on_threads
 
 

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.execution import arguments
+from bigforest.execution import resources as resources_module
 from bigforest.execution.resources import Resources
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from tests.explain.made import mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import answers, features_at
@@ -69,7 +69,7 @@ def test_trees__are_the_same_in_any_groups(tmp_path: Path, monkeypatch: pytest.M
     for case in (mixed_case(tmp_path / "mixed", 5, 1), oblique_case(tmp_path / "oblique", 5, 2)):
         first = case.forest.explain(parts="trees", rules=4, threads=1)
         with monkeypatch.context() as patched:
-            patched.setattr(arguments, "Resources", few)
+            patched.setattr(resources_module, "Resources", few)
             again = case.forest.explain(parts="trees", rules=4, threads=2, memory="1GB")
         assert all(first[name].equals(again[name], null_equal=True) for name in first.tables)
 

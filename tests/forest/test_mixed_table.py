@@ -27,7 +27,7 @@ from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.pack import fill_sets, measure_sets
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from bigforest.predict import groups, predictor
 from bigforest.predict import passes as row_passes
 from bigforest.predict.forest import Forest, read_forest

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import silent
-from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.process_cache import BufferPool
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow import forest as growing

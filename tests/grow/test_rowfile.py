@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.process_cache import BufferPool
 from bigforest.grow.out_of_core.row_file import NodeItems, NodeRows, load_rows, rows_of, writing_rows
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote

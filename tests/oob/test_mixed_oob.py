@@ -20,7 +20,7 @@ from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import leaves
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from bigforest.predict import predictor
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source

@@ -37,9 +37,8 @@ from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import row_ranges
+from bigforest.planning.sizes import USUAL, Limits, row_ranges
 from bigforest.predict import groups, predictor
 from bigforest.predict import packed_trees as thresholds_to_codes
 from bigforest.predict.forest import read_forest

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import silent
-from bigforest.execution import arguments
+from bigforest.execution import resources as resources_module
 from bigforest.execution.resources import Resources
 from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.ballots import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
@@ -33,8 +33,8 @@ from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import Limits
 from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import Limits
 from bigforest.predict import groups
 from bigforest.sampling.bags import bag
 from bigforest.store.store import Store
@@ -402,7 +402,7 @@ def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
     with monkeypatch.context() as patch:
         patch.setattr(leaf_files, "FILE_BYTES", 3000)  # some trees each
         limits = Limits(group_bytes=1, group_row_bytes=1)
-        patch.setattr(arguments, "Resources", partial(Resources, limits=limits))
+        patch.setattr(resources_module, "Resources", partial(Resources, limits=limits))
         pieces = bf.train(frame, target, out=tmp_path / "pieces", **asked)
     limited = bf.train(frame, target, out=tmp_path / "limited", memory="700MB", **asked)
     plain = bf.train(frame, target, trees=12, keep_votes=True)

@@ -22,7 +22,7 @@ from bigforest.events import StageAdvanced, StageFinished, StageStarted
 from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.predict.flat_tree import TILE
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from bigforest.predict import predictor
 from bigforest.predict.forest import Forest
 from bigforest.predict.packed_trees import pack

@@ -21,14 +21,14 @@ import bigforest
 from bigforest.encode.encode import encode
 from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
 from bigforest.events import Event, StageAdvanced, silent
-from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.sizes import Limits
 from bigforest.source import open_source
 from bigforest.storage import locks, object_cache, paths
 from bigforest.storage.object_store import ObjectPath

@@ -12,7 +12,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
-from bigforest.execution.arguments import column_names, options_of, resources_of
+from bigforest.execution.resources import column_names, options_of, resources_of
 from bigforest.options.train_config import TrainConfig
 from bigforest.sklearn import BigForestClassifier
 from bigforest.storage.paths import absolute, as_path, expanded

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
+from bigforest.execution.process_cache import BufferPool
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.family import Family, TreeCall, check_plain

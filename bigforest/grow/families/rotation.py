@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.process_cache import BufferPool
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.family import TreeCall

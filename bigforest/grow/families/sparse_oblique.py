@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api
-from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.process_cache import BufferPool
 from bigforest.grow.families.projection import (
     MEASURED,
     DecodedTable,

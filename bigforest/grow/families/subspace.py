@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
-from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
+from bigforest.execution.process_cache import BufferPool
 from bigforest.grow.families.projection import (
     DecodedTable,
     ProjectionFamily,

@@ -43,9 +43,8 @@ from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.predict.packed_trees import replace_thresholds
-from bigforest.storage.array_file import ArrayFile, writing_arrays
+from bigforest.storage.array_file import ArrayFile, ScratchArray, appending, mapped_array, writing_arrays
 from bigforest.storage.paths import local_workdir
-from bigforest.storage.scratch_arrays import ScratchArray, appending, mapped_array
 from bigforest.store.store import Store
 
 # Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of trees that split on features, with

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.process_cache import BufferPool
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import write_part
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import FormatError
-from bigforest.execution.buffer_pool import BufferPool
+from bigforest.execution.process_cache import BufferPool
 from bigforest.execution.resources import allow_many_files
 from bigforest.kernels.common.node_scan import SHIFT32
 from bigforest.kernels.out_of_core.row_files import (

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
+from bigforest.execution.process_cache import BufferPool
 from bigforest.execution.resources import allow_many_files
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.cut import cut_rules

@@ -37,9 +37,8 @@ from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.cut import CutRules, cut_trees
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import release_freed
-from bigforest.storage.array_file import read_arrays, write_arrays
+from bigforest.storage.array_file import mapped_array, read_arrays, write_arrays
 from bigforest.storage.paths import local_workdir
-from bigforest.storage.scratch_arrays import mapped_array
 from bigforest.store.store import Store
 
 # TableView.search.
