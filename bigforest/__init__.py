@@ -31,12 +31,11 @@ from bigforest.version import __version__
 
 if _TYPE_CHECKING:
     from bigforest.compiling.warm_up import warm_up
-    from bigforest.encode.encode_store import encode_store
+    from bigforest.encode.encode import encode_store
     from bigforest.explain.explain import ExplanationPlan, explain_forest, plan_explanation
     from bigforest.explain.tables import Explanation
     from bigforest.images.convert import ImageFeatures, images_to_features
-    from bigforest.plot.pictures import Pictures
-    from bigforest.plot.plot import plot_forest
+    from bigforest.plot.plot import Pictures, plot_forest
     from bigforest.predict.export_file import export_forest
     from bigforest.predict.files import predict_file
     from bigforest.predict.forest import Forest, read_forest
@@ -102,13 +101,13 @@ _HOMES = {
     "ExplanationPlan": "bigforest.explain.explain",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
-    "Pictures": "bigforest.plot.pictures",
+    "Pictures": "bigforest.plot.plot",
     "Plan": "bigforest.training.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.revision",
     "compare": "bigforest.training.compare",
-    "encode_store": "bigforest.encode.encode_store",
+    "encode_store": "bigforest.encode.encode",
     "explain_forest": "bigforest.explain.explain",
     "export_forest": "bigforest.predict.export_file",
     "images_to_features": "bigforest.images.convert",

@@ -78,7 +78,7 @@ class Target:
 
 TARGETS = (
     Target("bigforest/training/train.py", "train", documents=True),
-    Target("bigforest/encode/encode_store.py", "encode_store", _STORE),
+    Target("bigforest/encode/encode.py", "encode_store", _STORE),
     Target(
         "bigforest/sklearn/classifier.py",
         "BigForestClassifier.__init__",

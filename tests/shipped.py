@@ -30,7 +30,7 @@ import polars as pl
 import bigforest
 import bigforest.kernels
 from bigforest.compiling.warm_up import KINDS
-from bigforest.encode.presort import compile_pieces, compile_presort
+from bigforest.encode.values import compile_pieces, compile_presort
 from bigforest.events import silent
 from bigforest.explain.sections import SECTIONS
 from bigforest.grow.memory import GrowPlan

@@ -34,7 +34,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.compiling.warm_up import ALL, KINDS, search_path, small_table
-from bigforest.encode.presort import compile_pieces, compile_presort
+from bigforest.encode.values import compile_pieces, compile_presort
 from bigforest.errors import BigForestError, ConfigError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources

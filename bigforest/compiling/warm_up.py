@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from bigforest.encode.presort import compile_presort
+from bigforest.encode.values import compile_presort
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.execution.compile_stage import ENCODING, announced

@@ -4,8 +4,8 @@
 2. `plan_encode` divides the features into tasks that fit the memory budget (memory.py).
 3. Nested columns are unnested; files that have some are copied flat.
 4. Target, weights and groups are read and written, which also says which rows are kept (rows.py).
-5. Tasks encode groups of features, each into files of its own, which are appended to the store in order: categories
-   (categories.py), and numbers in memory or in pieces (numeric.py).
+5. Tasks encode groups of features, each into files of its own, which are appended to the store in order: categories,
+   and numbers in memory or in pieces (features.py).
 6. The manifest is written, and the store is renamed to its final name (store/writer.py).
 
     column     values               dictionary            codes
@@ -18,32 +18,37 @@ rows and positions in files have 64 bits, codes 32: more distinct values are an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from numpy.typing import ArrayLike
 
 from bigforest.columns.types import Leaf, is_nested
-from bigforest.encode.categories import encode_category
-from bigforest.encode.job import EncodeJob
-from bigforest.encode.memory import plan_encode
+from bigforest.encode.features import encode_category, encode_in_memory, encode_in_pieces
+from bigforest.encode.memory import EncodeJob, plan_encode
 from bigforest.encode.notices import column_notices
-from bigforest.encode.numeric import encode_in_memory, encode_in_pieces
-from bigforest.encode.presort import FEW_ROWS, compile_presort
-from bigforest.encode.roles import ColumnRoles, column_roles
+from bigforest.encode.roles import USUAL_NAMES, ColumnRoles, column_roles
 from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
 from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
-from bigforest.encode.values import key_size, value_bytes
+from bigforest.encode.values import FEW_ROWS, compile_presort, key_size, value_bytes
 from bigforest.errors import DataError, api, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compile_stage import ENCODING, announced
+from bigforest.execution.connect import open_resources
 from bigforest.execution.executor import Executor
-from bigforest.execution.resources import Resources
+from bigforest.execution.resources import Resources, column_names, options_of, resources_of, target_of
+from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
-from bigforest.source import Source
+from bigforest.progress import watching
+from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
+from bigforest.source.in_memory import numeric_categories, with_columns_beside
 from bigforest.source.source import source_of_files
-from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
-from bigforest.storage.paths import copy, is_remote, write_atomically
+from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
+from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, PartWriter, StoreWriter, write_range
@@ -228,3 +233,122 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
             writer.written(ranges[index])
 
         executor.run(write_range, [(wanted,) for wanted in ranges], written, even=True)
+
+
+@with_entries
+@explicit_options
+def encode_store(
+    data: Any,
+    out: str | Path,
+    *,
+    target: str | ArrayLike | None = None,
+    # Options, written by docs/options.py.
+    max_bins: Literal["exact"] | int = "exact",
+    group: str | ArrayLike | None = None,
+    weight: str | ArrayLike | None = None,
+    class_weight: Mapping[Any, float] | str | Path | None = None,
+    task: Literal["classification", "regression"] | None = None,
+    categories: str | Sequence[str] = (),
+    missing: str | Sequence[str] = (),
+    # End of the options.
+    exclude: Sequence[str] = (),
+    overwrite: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    listener: Listener | None = None,
+    scheduler: Any = None,
+) -> Store:
+    """Presort a table into the store `out`, to train on it many times.
+
+    Arguments that are not described here, and the errors, are the same as for `train`.
+
+    Parameters
+    ----------
+    data : path or table
+        The table, as for `train`.
+    out : path
+        Folder of the store.
+    target : str or ArrayLike
+        The target column, or one value per row.
+    overwrite : bool, default=False
+        Replace an existing store at `out`.
+
+    Returns
+    -------
+    Store
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> rows = {"size": [1.0, 2.0, 2.0, 4.0], "kind": ["a", "a", "b", "b"]}
+    >>> store = bf.encode_store(rows, "kind.store", target="kind")
+    >>> bf.train(store, trees=5).trees
+    5
+    """
+    resources = resources_of(threads, scratch, memory)
+    data, target, left_out, options = column_arguments(data, target, exclude, given(locals()))
+    config = TrainConfig(**options)
+    check_csv(data, config.missing)
+    if not opens_quickly(data):
+        check_output(out, overwrite=overwrite, kind="store", is_ours=is_store)
+    with (
+        watching(listener) as listener,
+        open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        reading = Reading(missing=config.missing, excluded=frozenset(left_out))
+        source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
+        roles = column_roles(source, target, left_out, config)
+        with staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder:
+            encode(
+                source,
+                target,
+                folder,
+                config=config,
+                exclude=left_out,
+                resources=resources,
+                listener=listener,
+                roles=roles,
+            )
+    return Store.open(out)
+
+
+class ColumnArguments(NamedTuple):
+    """Arguments of `train` and `encode_store` about the table, with every column named.
+
+    data     the table; arrays given as `target`, `weight` or `group` are columns of it.
+    target   name of the target column; None for the first of the usual names.
+    exclude  names of columns to ignore.
+    options  explicit options of TrainConfig.
+    """
+
+    data: Any
+    target: str | None
+    exclude: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def column_arguments(
+    data: Any, target: Any, exclude: Any, options: dict[str, Any], *, resumes: bool = False
+) -> ColumnArguments:
+    """Name the columns that the arguments refer to.
+
+    Categorical columns of numbers of a pandas frame are added to the option `categories`, unless a forest is resumed,
+    which records its categories. Raises ConfigError and DataError.
+    """
+    beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
+    coded = [] if resumes else numeric_categories(data[0] if isinstance(data, tuple) and data else data)
+    left_out = tuple(column_names(exclude, "exclude"))
+    data = as_path(data) if isinstance(data, os.PathLike) else data
+    data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
+    options = options_of(options | {name: names[name] for name in ("weight", "group") if name in options})
+    target = target_of(names["target"])
+    if coded:
+        usual = next((name for name in USUAL_NAMES if name in data.columns), None)
+        no_features = {target or usual, *names.values(), *left_out}
+        categories = column_names(options.get("categories", ()), "categories")
+        options["categories"] = tuple(
+            dict.fromkeys([*categories, *(name for name in coded if name not in no_features)])
+        )
+    return ColumnArguments(data, target, left_out, options)

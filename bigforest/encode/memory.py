@@ -1,27 +1,34 @@
-"""The memory of encoding: how the work is divided within a budget; a budget too small is refused before the run.
+"""The memory of encoding, how the work is divided within a budget, and the job that its tasks share.
 
-With less memory, first more columns are encoded in pieces (numeric.py), then there are fewer workers.
+A budget too small is refused before the run.
+
+With less memory, first more columns are encoded in pieces (features.py), then there are fewer workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from bigforest.encode.values import key_size
+import numpy as np
+import polars as pl
+
+from bigforest.columns.types import cells
+from bigforest.encode.values import BUCKET_ROWS, CELL_BITS, key_size
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.planning.sizes import Limits
+from bigforest.source import Source
+from bigforest.storage.paths import local_path
+from bigforest.store.format import ROW_NUMBER_TYPE
 
 # Reading with Arrow and Polars, per process and per worker: buffers, pages, allocators. Measured, see the test.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
-# A column in pieces (numeric.py): slices, and memory of merging besides the keys.
+# A column in pieces (features.py): slices, and memory of merging besides the keys.
 PIECE_BYTES = 16_000_000
-# Rows of a bucket of `presort` (presort.py), whose items and buffer fit the second-level cache; bits of a cell.
-BUCKET_ROWS = 1 << 15
-CELL_BITS = 16
 # The shortest useful run of a column in pieces, and the bytes that a worker gets before there is another worker.
 _MIN_RUN = 1 << 18
 _GOOD_BYTES = 100_000_000
@@ -95,7 +102,7 @@ def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
 
 
 def sort_bytes(rows: int) -> int:
-    """Return the memory of `presort` (presort.py) for this many rows, bytes, besides the keys."""
+    """Return the memory of `presort` (values.py) for this many rows, bytes, besides the keys."""
     return 8 * rows + 8 * min(rows, BUCKET_ROWS) + (36 << CELL_BITS) + (1 << 15)
 
 
@@ -173,3 +180,48 @@ def _groups(
             groups.append([name])
             keys, widest = key_size(size), size
     return tuple(map(tuple, groups))
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeJob:
+    """Inputs shared by all tasks that encode features.
+
+    rows_file  file of the rows of the source to encode, ascending, ROW_NUMBER_TYPE; None for all rows.
+    max_bins   "exact", or the maximal number of codes of a feature.
+    plan       rows of the store, and how much of a column may be in memory.
+    parts      folder for the parts of the store that tasks write.
+    scratch    folder for columns that do not fit in memory.
+    columns    the column of the table that holds each feature.
+    kinds      "numeric" or "category", of each feature.
+    """
+
+    source: Source
+    rows_file: Path | None
+    max_bins: str | int
+    plan: EncodePlan
+    parts: Path
+    scratch: Path
+    columns: Mapping[str, str]
+    kinds: Mapping[str, str]
+
+    def column(self, name: str) -> Iterator[pl.Series]:
+        """Yield the rows to encode of one column, in slices that are not empty."""
+        return (cells(frame, name) for frame in self.slices([name]))
+
+    def slices(self, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Yield the rows to encode of some columns, in frames that are not empty."""
+        rows = self.plan.limits.slice_rows
+        if self.rows_file is None:
+            yield from self.source.batches(names, rows)
+            return
+        kept = np.asarray(np.memmap(local_path(self.rows_file), ROW_NUMBER_TYPE, "r"))
+        at, begin = int(kept[0]), 0
+        for frame in self.source.batches(names, rows, at, int(kept[-1]) + 1):
+            # A slice has at most as many kept rows as rows: search only among the next ones.
+            end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(at + len(frame))))
+            if end - begin == len(frame):
+                yield frame
+            elif end > begin:
+                yield frame[(kept[begin:end] - np.uint64(at)).astype(np.uint32)]
+            at += len(frame)
+            begin = end

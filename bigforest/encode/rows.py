@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import GroupSpec, TargetSpec, WeightSpec
 from bigforest.columns.types import cells, is_text_type
 from bigforest.columns.values import group_names, places_among
-from bigforest.encode.job import EncodeJob
-from bigforest.encode.memory import EncodePlan
+from bigforest.encode.memory import EncodeJob, EncodePlan
 from bigforest.encode.targets import (
     DistinctValues,
     FoundClasses,

@@ -11,7 +11,7 @@ import polars as pl
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import TargetSpec
-from bigforest.encode.presort import compile_presort
+from bigforest.encode.values import compile_presort
 from bigforest.execution.compile_stage import KernelKind
 from bigforest.execution.executor import Threads
 from bigforest.grow.criteria import criterion_of

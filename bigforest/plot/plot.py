@@ -1,23 +1,452 @@
-"""`bigforest.plot_forest`: pictures of a forest in a folder."""
+"""`forest.plot`: the pictures of a forest, as Altair charts; and `bigforest.plot_forest`, pictures in a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import OutputExistsError
+import polars as pl
+
+from bigforest.errors import ConfigError, OutputExistsError, api, shown
 from bigforest.events import Listener
+from bigforest.execution.resources import resources_of
+from bigforest.explain.boosted_stage import scale_of
+from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions
-from bigforest.options.values import check_word, some_of
-from bigforest.plot.accuracy import has_rejection
-from bigforest.plot.draw import FORMATS, altair, converter, write_chart
-from bigforest.plot.pictures import Pictures
-from bigforest.plot.tree import DEPTH
+from bigforest.explain.row_table import sampled
+from bigforest.explain.tables import Explanation
+from bigforest.options.values import check_word, is_integer, several, some_of
+from bigforest.plot.accuracy import (
+    confusion_chart,
+    error_chart,
+    has_rejection,
+    precision_recall_chart,
+    rejection_chart,
+    reliability_chart,
+    roc_chart,
+    rounds_chart,
+)
+from bigforest.plot.contributions import swarm_chart, waterfall_chart
+from bigforest.plot.dependence import dependence_chart, interactions_chart, surface_chart
+from bigforest.plot.draw import FORMATS, altair, converter, milliseconds, write_chart
+from bigforest.plot.forest import depth_chart, importance_chart, leaves_chart, time_chart
+from bigforest.plot.proximity import map_chart
+from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
 from bigforest.predict.forest import Forest, opened_forest
+from bigforest.predict.rows import open_rows
 from bigforest.source import Source
-from bigforest.storage.atomic import check_output, made_folder
+from bigforest.storage.atomic import TemporaryFolder, check_output, made_folder
 from bigforest.storage.paths import as_path
+
+# Rows of a table that are looked at together.
+_SLICE = 1 << 16
+_DRAWN = 1000
+# Rows over which interactions are a mean; rows and values of a surface; rows of the map, and neighbors of each:
+# with fewer, most rows have none in common and a few outliers fill the picture.
+_PAIR_ROWS = 100
+_SURFACE_ROWS, _GRID = 200, 30
+_MAP_ROWS, _MAP_NEIGHBORS = 500, 2000
+_NONE_OUT_OF_BAG = "every row is in the bag of every tree, so there is nothing out of bag to draw"
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Plots of a forest: `forest.plot.error()` and so on return Altair charts, which notebooks show.
+
+    forest  whose pictures they are.
+    how     options of `bigforest.explain_forest` that say how to run: threads, memory, scratch, listener, scheduler.
+
+    All raise ConfigError if the extra `plot` is not installed or the forest lacks the data for the plot.
+
+    Examples
+    --------
+    >>> import bigforest as bf
+    >>> table = {"length": [1.0, 2.0, 3.0, 4.0] * 10, "width": [1.0, 3.0] * 20, "kind": ["a", "a", "b", "b"] * 10}
+    >>> forest = bf.train(table, "kind", trees=10)
+    >>> forest.plot.error().save("error.html")
+    """
+
+    forest: Forest
+    how: dict[str, Any] | None = None
+
+    # What other modules of the package ask for is not for users.
+    _INTERNAL = frozenset({"explain", "opened"})
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - self._INTERNAL)
+
+    def error(self) -> Any:
+        """Plot the out-of-bag error against the number of trees, with a band of two standard errors.
+
+        Examples
+        --------
+        >>> forest.plot.error().save("error.html")
+        """
+        self._check_oob()
+        return error_chart(self.forest)
+
+    def rounds(self) -> Any:
+        """Out-of-bag loss against the number of rounds of the boosted stage, from none to all that were tried.
+
+        Examples
+        --------
+        >>> refined = bf.train(table, "kind", trees=10, refine=2)
+        >>> refined.plot.rounds().save("rounds.html")
+        """
+        altair()
+        if not self.forest.rounds.tried:
+            raise ConfigError(f"no boosted stage was tried for this forest; train it with {api('refine')}")
+        return rounds_chart(self.forest)
+
+    def confusion(self) -> Any:
+        """Plot out-of-bag rows by true and predicted class.
+
+        Examples
+        --------
+        >>> forest.plot.confusion().save("confusion.html")
+        """
+        self._check_oob(classes=True)
+        return confusion_chart(self.forest)
+
+    def reliability(self, label: Any = None) -> Any:
+        """Plot out-of-bag probabilities against the shares of rows of the class.
+
+        Parameters
+        ----------
+        label : object, default=None
+            Positive class. None for the second of two, otherwise each of the six classes with most rows.
+
+        Examples
+        --------
+        >>> forest.plot.reliability().save("reliability.html")
+        """
+        self._check_oob(classes=True)
+        return reliability_chart(self.forest, label)
+
+    def roc(self, label: Any = None) -> Any:
+        """Plot the ROC curve of the out-of-bag rows: a class against the rest.
+
+        Parameters
+        ----------
+        label : object, default=None
+            Positive class. None for the second of two, otherwise each of the six classes with most rows.
+
+        Examples
+        --------
+        >>> forest.plot.roc().save("roc.html")
+        """
+        self._check_oob(classes=True)
+        return roc_chart(self.forest, label)
+
+    def precision_recall(self, label: Any = None) -> Any:
+        """Plot precision against recall of the out-of-bag rows of a class.
+
+        Parameters
+        ----------
+        label : object, default=None
+            Positive class. None for the second of two, otherwise each of the six classes with most rows.
+
+        Examples
+        --------
+        >>> forest.plot.precision_recall().save("precision_recall.html")
+        """
+        self._check_oob(classes=True)
+        return precision_recall_chart(self.forest, label)
+
+    def rejection(self) -> Any:
+        """Plot the error of the predicted out-of-bag rows against their share, with the least certain rejected.
+
+        Examples
+        --------
+        >>> forest.plot.rejection().save("rejection.html")
+        """
+        self._check_oob(classes=True)
+        if not has_rejection(self.forest):
+            raise ConfigError("the forest is boosted, so its out-of-bag error is biased and has no rejection curve")
+        return rejection_chart(self.forest)
+
+    def importance(self) -> Any:
+        """Plot the most important features by the decrease of impurity, with two standard errors over the trees.
+
+        Examples
+        --------
+        >>> forest.plot.importance().save("importance.html")
+        """
+        return self._importance("importance", None)
+
+    def unbiased(self, data: Any) -> Any:
+        """Plot the most important features by the decrease of impurity in out-of-bag rows (MDI-oob).
+
+        Parameters
+        ----------
+        data : table or path
+            The training table, as for `bigforest.explain_forest`.
+
+        Examples
+        --------
+        >>> forest.plot.unbiased(table).save("unbiased.html")
+        """
+        return self._importance("unbiased", data)
+
+    def permutation(self, data: Any) -> Any:
+        """Plot the most important features by permuting them among out-of-bag rows.
+
+        Parameters
+        ----------
+        data : table or path
+            The training table, as for `bigforest.explain_forest`.
+
+        Examples
+        --------
+        >>> forest.plot.permutation(table).save("permutation.html")
+        """
+        return self._importance("permutation", data)
+
+    def dependence(self, data: Any, features: Sequence[str] | None = None) -> Any:
+        """Plot the partial dependence on features, over a sample of rows.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        features : sequence of str or None, default=None
+            Names of features. None for the most important.
+
+        Examples
+        --------
+        >>> forest.plot.dependence(table).save("dependence.html")
+        """
+        altair()
+        features = None if features is None else several(features)
+        if features is not None and any(not isinstance(name, str) for name in features):
+            raise ConfigError(
+                f"{api('features')} must be names, not {shown(features)}; pairs are tables of explain_forest"
+            )
+        rows, _ = self._drawn(data)
+        found = self.explain("dependence", rows, features=features)
+        return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
+
+    def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
+        """Plot the contributions of features to the prediction of a row.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        row : int, default=0
+            Number of the row.
+        label : object, default=None
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.waterfall(table, row=3).save("waterfall.html")
+        """
+        altair()
+        with self.opened(data) as source:
+            if not is_integer(row, 0, source.rows - 1):
+                raise ConfigError(f"{api('row')} must be a number from 0 to {source.rows - 1}, not {shown(row)}")
+            rows = pl.concat(list(source.batches([*source.schema], 1, row, row + 1)))
+        return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row, scale_of(self.forest))
+
+    def swarm(self, data: Any, label: Any = None) -> Any:
+        """Plot the contributions of features to the predictions of rows, at most 1,000 of them.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        label : object, default=None
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.swarm(table).save("swarm.html")
+        """
+        altair()
+        rows, of = self._drawn(data)
+        return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
+
+    def depth(self) -> Any:
+        """Plot leaves by level, and the depth of the trees.
+
+        Examples
+        --------
+        >>> forest.plot.depth().save("depth.html")
+        """
+        return depth_chart(self.forest)
+
+    def leaves(self) -> Any:
+        """Plot leaves by their number of rows.
+
+        Examples
+        --------
+        >>> forest.plot.leaves().save("leaves.html")
+        """
+        return leaves_chart(self.forest)
+
+    def tree(self, number: int = 0, depth: int = DEPTH) -> Any:
+        """Plot the upper levels of a tree: conditions, classes and rows.
+
+        Parameters
+        ----------
+        number : int, default=0
+            Of the tree.
+        depth : int, default=3
+            Levels below the root to draw.
+
+        Examples
+        --------
+        >>> forest.plot.tree(number=2, depth=2).save("tree.html")
+        """
+        if not is_integer(number, 0, self.forest.trees - 1):
+            raise ConfigError(f"{api('tree')} must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
+        if not is_integer(depth, 0, MOST_DEPTH):
+            raise ConfigError(f"{api('depth')} must be a number of levels from 0 to {MOST_DEPTH}, not {shown(depth)}")
+        return tree_chart(self.forest, number, depth)
+
+    def time(self) -> Any:
+        """Plot the seconds of each stage of the run.
+
+        Examples
+        --------
+        >>> forest.plot.time().save("time.html")
+        """
+        return time_chart(self.forest)
+
+    def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
+        """Plot the mean prediction over the values of two features, and a sample of the rows.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        features : sequence of two str or None, default=None
+            Names of features. None for the two with the largest decrease of impurity.
+        label : object, default=None
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.surface(table, ["length", "width"]).save("surface.html")
+        """
+        altair()
+        if features is None:
+            ranked = self.explain("importance")["importance"]
+            ranked = ranked.sort("importance", descending=True, nulls_last=True, maintain_order=True)
+            features = ranked["feature"].head(2).to_list()
+        names = several(features)
+        if len(names) != 2 or any(not isinstance(name, str) for name in names) or names[0] == names[1]:
+            raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
+        classes, label = self._explained(label)
+        rows, _ = self._drawn(data)
+        found = self.explain("dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
+        pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
+        return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
+
+    def interactions(self, data: Any, label: Any = None) -> Any:
+        """Plot the interactions of pairs of features, over at most 100 rows.
+
+        Exact, and so slow for large forests: `plan_explanation` with the part `interactions` says how long it takes.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        label : object, default=None
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
+
+        Examples
+        --------
+        >>> forest.plot.interactions(table).save("interactions.html")
+        """
+        altair()
+        classes, _ = self._explained(label)
+        rows, _ = self._drawn(data, _PAIR_ROWS)
+        found = self.explain("interactions", rows, classes=classes)
+        return interactions_chart(found["interaction-pairs"], rows.height)
+
+    def map(self, data: Any) -> Any:
+        """Plot rows as points; rows with large RF-GAP proximities are close to each other.
+
+        Parameters
+        ----------
+        data : table or path
+            The training table, as for `bigforest.explain_forest`.
+
+        Examples
+        --------
+        >>> forest.plot.map(table).save("map.html")
+        """
+        altair()
+        with self.opened(data) as source:
+            name = self.forest.spec.target.name
+            found = self.explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
+            if not found["neighbors"].height:
+                raise ConfigError(_NONE_OUT_OF_BAG)
+            return map_chart(found["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
+
+    @contextmanager
+    def opened(self, data: Any) -> Iterator[Source]:
+        """Open a table as a Source, within a `with` block. Raises ConfigError if there is none."""
+        if data is None:
+            raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
+        how = self.how or {}
+        resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
+        with TemporaryFolder(resources.scratch) as folder:
+            yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
+
+    def _check_oob(self, classes: bool = False) -> None:
+        """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""
+        altair()
+        if classes and self.forest.is_regression:
+            raise ConfigError("this plot is for classification, and this is a regression forest")
+        if not self.forest.oob.rows_used:
+            raise ConfigError(_NONE_OUT_OF_BAG)
+
+    def explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
+        """Return the tables of a section of an explanation, made as the plots are."""
+        return explain_forest(self.forest, data, parts=part, **options, **(self.how or {}))
+
+    def _importance(self, kind: str, data: Any) -> Any:
+        altair()
+        found = self.explain(kind, data)
+        return importance_chart(found[kind], kind)
+
+    def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
+        classes, _ = self._explained(label)
+        found = self.explain("contributions", rows, classes=classes)
+        return found["contributions"].sort("row")
+
+    def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
+        """Return the option `classes` that explains one class, and the class; None for regression. See `swarm`."""
+        classes = self.forest.classes
+        if label is not None:
+            ExplainOptions(classes=[label]).check_names(self.forest.spec, classes, "label")
+        if label is None and classes:
+            label = classes[1] if len(classes) == 2 else self._largest_class()
+        return None if label is None else [label], label
+
+    def _largest_class(self) -> Any:
+        """Return the class of most rows of the bags."""
+        roots = self.forest.nodes.filter(pl.col("node") == 0).select(pl.col("counts")).collect().to_series()
+        sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
+        return self.forest.classes[sums.index(max(sums))]
+
+    def _drawn(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
+        """Return all rows of a table, or a sample of them, and their number."""
+        with self.opened(data) as source:
+            chosen = sampled(source.rows, most, 0)
+            pieces, begin = [], 0
+            for piece in source.batches([*source.schema], _SLICE):
+                own = chosen[(chosen >= begin) & (chosen < begin + piece.height)]
+                pieces.append(piece[(own - begin).tolist()])
+                begin += piece.height
+            return pl.concat(pieces), source.rows
+
 
 # The plots, in their order: what has to be there for one to be drawn unasked, "" for never, and the arguments it takes.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {

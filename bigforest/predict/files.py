@@ -40,7 +40,7 @@ from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
 from bigforest.source import opens_quickly
-from bigforest.source.reading import text_name
+from bigforest.source.source import text_name
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path, downloads, text_lines, write_atomically
 

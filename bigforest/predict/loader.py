@@ -30,7 +30,7 @@ from bigforest.predict.predictor import GroupLeafTargets, Predictor
 from bigforest.predict.refine import BoostedStage
 from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source.reading import Reading
+from bigforest.source.source import Reading
 
 
 class TreeLoader:

@@ -11,7 +11,7 @@ from bigforest.events import Listener
 from bigforest.options.values import is_integer
 from bigforest.plot.draw import altair, converter
 from bigforest.plot.forest import importance_chart
-from bigforest.plot.pictures import Pictures
+from bigforest.plot.plot import Pictures
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
 from bigforest.report.sections import again, card, quality, wrong

@@ -23,7 +23,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
 from bigforest.plot.accuracy import error_table, has_rejection, limits_table, number_losses
 from bigforest.plot.draw import one_line
-from bigforest.plot.pictures import Pictures
+from bigforest.plot.plot import Pictures
 from bigforest.predict.forest import Forest
 from bigforest.report import page
 from bigforest.source import Source

@@ -2,8 +2,7 @@
 
 from bigforest.source.files import SeparatedPath, may_be_csv, separated
 from bigforest.source.open import check_csv, open_source, opens_quickly, table_in_memory
-from bigforest.source.reading import Reading
-from bigforest.source.source import Source
+from bigforest.source.source import Reading, Source
 
 __all__ = [
     "Reading",

@@ -22,9 +22,9 @@ import polars as pl
 
 from bigforest.columns.types import columns_named, is_text_type
 from bigforest.errors import DataError, listed, reason
-from bigforest.source.reading import Reading
 from bigforest.source.source import (
     POLARS_FAULTS,
+    Reading,
     Source,
     cast_to,
     not_readable,

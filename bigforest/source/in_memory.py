@@ -19,8 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError, api, counted, reason, shown
-from bigforest.source.reading import EVERYTHING, Reading
-from bigforest.source.source import POLARS_FAULTS, check_names
+from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, check_names
 from bigforest.source.spool import PART_BYTES, spool_batches
 
 TARGET = "target"

@@ -26,8 +26,7 @@ from bigforest.source.in_memory import (
     package_of,
     with_columns_beside,
 )
-from bigforest.source.reading import EVERYTHING, Reading
-from bigforest.source.source import Source, source_of, source_of_files
+from bigforest.source.source import EVERYTHING, Reading, Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk

@@ -10,8 +10,7 @@ import polars as pl
 
 from bigforest.errors import ConfigError, DataError, reason
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
-from bigforest.source.reading import EVERYTHING, Reading
-from bigforest.source.source import POLARS_FAULTS, check_names
+from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, check_names
 from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.

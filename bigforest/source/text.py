@@ -26,8 +26,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
-from bigforest.source.reading import Reading, text_name
-from bigforest.source.source import POLARS_FAULTS, check_names, not_readable, what_it_is
+from bigforest.source.source import POLARS_FAULTS, Reading, check_names, not_readable, text_name, what_it_is
 from bigforest.storage.paths import text_lines
 
 # Separators of values in files that are called CSV.

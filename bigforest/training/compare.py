@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from bigforest.encode.encode_store import ColumnArguments, column_arguments
+from bigforest.encode.encode import ColumnArguments, column_arguments
 from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, api, shown
 from bigforest.events import Listener, Notice
 from bigforest.execution.connect import open_resources
@@ -52,12 +52,18 @@ from bigforest.storage.paths import UNFINISHED, as_path, is_folder, is_remote, r
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.candidates import (
+    METRICS,
+    ROW_BYTES,
+    Rows,
+    RowScores,
     check_candidate_count,
     cross_fitted,
     default_candidates,
     given_candidates,
+    measure_loss,
     retired,
     rounds,
+    row_scores,
     standings,
     winner,
 )
@@ -72,7 +78,6 @@ from bigforest.training.comparison import (
     curve_table,
     has_begun,
 )
-from bigforest.training.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.training.plan import open_table, resolve
 from bigforest.training.run import check_table, resume, train_forest
 from bigforest.training.run_folder import Run, is_unfinished

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.encode.encode_store import ColumnArguments
+from bigforest.encode.encode import ColumnArguments
 from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
 from bigforest.forest.forest_files import is_forest
 from bigforest.forest.leaf_votes import FOLDER as LEAVES

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 import bigforest  # whose Plan is loaded when it is named
-from bigforest.encode.encode_store import column_arguments
+from bigforest.encode.encode import column_arguments
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener
 from bigforest.execution.connect import open_resources

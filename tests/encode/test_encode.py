@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.types import leaves, type_name
 from bigforest.encode.encode import encode
-from bigforest.encode.job import EncodeJob
+from bigforest.encode.memory import EncodeJob
 from bigforest.encode.targets import MAX_FLOAT_CLASSES, find_task
 from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent

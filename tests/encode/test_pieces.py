@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 
 from bigforest.columns.dataspec import MAX_CODES
 from bigforest.encode import numeric
-from bigforest.encode.job import EncodeJob
-from bigforest.encode.memory import PIECE_BYTES, plan_encode, sort_bytes
-from bigforest.encode.numeric import encode_in_pieces
-from bigforest.encode.presort import new_bins
-from bigforest.encode.values import DictionaryWriter, Scale
+from bigforest.encode.features import encode_in_pieces
+from bigforest.encode.memory import PIECE_BYTES, EncodeJob, plan_encode, sort_bytes
+from bigforest.encode.values import DictionaryWriter, Scale, new_bins
 from bigforest.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
 from bigforest.planning.sizes import USUAL, Limits

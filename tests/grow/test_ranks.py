@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.encode import presort as presort_
-from bigforest.encode.presort import new_bins, presort
-from bigforest.encode.values import KeyMaker
+from bigforest.encode import values as values_
+from bigforest.encode.values import KeyMaker, new_bins, presort
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
 from tests.thorough import examples
 
@@ -32,7 +31,7 @@ def ranked(
             maker.make(series[int(part[0]) : int(part[-1]) + 1], keys[part[0] : part[-1] + 1])
     assert maker.wrong() is None
     scale = maker.scale()
-    with mock.patch.object(presort_, "BUCKET_ROWS", bucket), mock.patch.object(presort_, "FEW_ROWS", few):
+    with mock.patch.object(values_, "BUCKET_ROWS", bucket), mock.patch.object(values_, "FEW_ROWS", few):
         offsets = presort(keys, scale, new_bins(len(keys), "exact"))
     return keys, scale.values(offsets)
 

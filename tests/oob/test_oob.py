@@ -45,7 +45,7 @@ from bigforest.predict.forest import read_forest
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
-from bigforest.training.losses import row_scores
+from bigforest.training.candidates import row_scores
 from tests.forests import random_tree, write_forest
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.oob import report

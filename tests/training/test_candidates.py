@@ -9,8 +9,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bigforest.training.candidates import cross_fitted, retired, rounds, standings, winner
-from bigforest.training.losses import MeasuredLoss, Rows, RowScores, measure_loss, standard_error
+from bigforest.training.candidates import (
+    MeasuredLoss,
+    Rows,
+    RowScores,
+    cross_fitted,
+    measure_loss,
+    retired,
+    rounds,
+    standard_error,
+    standings,
+    winner,
+)
 from tests.naive import race as naive
 from tests.thorough import examples
 

@@ -21,8 +21,8 @@ from bigforest.events import Event, Notice, StageStarted
 from bigforest.storage.state_file import entries_checksum
 from bigforest.store.store import Store
 from bigforest.training import compare as race_run
+from bigforest.training.candidates import Rows, measure_loss, row_scores
 from bigforest.training.comparison import ComparisonState
-from bigforest.training.losses import Rows, measure_loss, row_scores
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 

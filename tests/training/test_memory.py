@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.encode.encode_store import encode_store
+from bigforest.encode.encode import encode_store
 from tests.thorough import cases
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from sklearn.metrics import mean_poisson_deviance
 from sklearn.tree import DecisionTreeRegressor
 
 import bigforest as bf
-from bigforest.oob.monitor import settled_at
 from bigforest.plot.accuracy import error_table
+from bigforest.training.early_stopping import settled_at
 
 # More leaves would be of so few rows that splits on several features are equal.
 LEAVES = 7

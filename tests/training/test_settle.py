@@ -21,10 +21,10 @@ from bigforest.execution.resources import Resources
 from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.oob.monitor import settled_at
 from bigforest.oob.plan import oob_estimate
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
+from bigforest.training.early_stopping import settled_at
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 from tests.training.test_run import files

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.encode.presort import dense_ranks
+from bigforest.encode.values import dense_ranks
 from bigforest.execution.executor import Executor
 from bigforest.forest.format import GROUP_ENTRIES
 from bigforest.forest.nodes import TreeArrays

@@ -1,9 +1,9 @@
-"""Encoding numeric features: every cell becomes the rank of its value among the distinct values of its column.
+"""Encoding features: every cell becomes the rank of its value among the distinct values of its column.
 
-A column that fits in memory:
+A numeric column that fits in memory:
 
 1. make a key of every value, an unsigned integer in the same order (values.py);
-2. presort: replace the keys by their ranks, which also finds the distinct keys (presort.py);
+2. presort: replace the keys by their ranks, which also finds the distinct keys (values.py);
 3. write the distinct values as the dictionary, and the ranks as codes.
 
     values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0: missing, only where values are
@@ -19,21 +19,30 @@ replaced by those in the column. The column is read once. The store has the same
     ranks    1 0 1       | 0 1            file `ranks`: of every row, within its run
     merged   0 2         | 1 2            file `merged`: rank of each key of a run in the column
     codes    2 0 2       | 1 2            merged[ranks]
+
+The levels of a category are found in one reading of its column, and become codes in a second. Memory: a slice, and the
+distinct levels a few times.
+
+    cells   late  null  early  late
+    levels  early  late                 distinct texts, in the order of their UTF-8 bytes (whole numbers: by value)
+    codes     2     0     1     2       0: missing, only where values are
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.types import cells
-from bigforest.encode.job import EncodeJob
-from bigforest.encode.presort import new_bins, presort
+from bigforest.columns.types import cells, type_name
+from bigforest.columns.values import level_codes, level_text
+from bigforest.encode.memory import EncodeJob
 from bigforest.encode.values import (
     DictionaryWriter,
     KeyMaker,
@@ -42,9 +51,12 @@ from bigforest.encode.values import (
     Scale,
     absent_cells,
     in_chunks,
+    new_bins,
+    presort,
     with_gaps,
     without,
 )
+from bigforest.errors import DataError, api
 from bigforest.kernels.presort.ranking import count_offset_cells, rank_cells
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_workdir
@@ -252,3 +264,44 @@ def _mapped(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
         return np.asarray(np.memmap(file, dtype, "r", shape=(size,)))
     except ValueError as error:
         raise OSError(f"{file}: the scratch file has been cut short; do not touch it during a run") from error
+
+
+# Levels are in memory as the known ones, as the new ones, and as the union of both.
+_COPIES = 3
+
+
+def encode_category(job: EncodeJob, name: str, part: PartWriter) -> None:
+    """Encode a category. Raises DataError when its levels do not fit in memory."""
+    dtype = job.source.schema[name]
+    slices: Callable[[], Iterator[pl.Series]] = partial(job.column, name)
+    if job.plan.rows <= job.plan.limits.slice_rows:  # a column of one slice is read once
+        slices = partial(iter, list(slices()))
+    levels, missing = _find_levels(job, name, dtype, slices())
+    first = int(missing)
+    numbers = np.arange(first + len(levels), dtype=np.float64)
+    numbers[:first] = np.nan
+    part.values(numbers, numbers if isinstance(job.max_bins, int) else None)
+    part.levels(levels, first)
+    codes = (np.nan_to_num(level_codes(series, levels, first), nan=0.0).astype(np.uint32) for series in slices())
+    part.end_feature(name, type_name(dtype), codes, job.columns[name], kind="category", missing=missing)
+
+
+def _find_levels(job: EncodeJob, name: str, dtype: pl.DataType, slices: Iterator[pl.Series]) -> tuple[pl.Series, bool]:
+    """Return the levels of a category in their order, as text, and whether values are missing."""
+    max_bytes = job.plan.task_bytes
+    known = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # distinct ones, then those of slices
+    missing = False
+    for series in slices:
+        missing |= bool(series.null_count())
+        distinct = series.unique().drop_nulls()
+        known.append(distinct if dtype.is_integer() else level_text(distinct))
+        # Joined when their number has doubled, so that few joins are made.
+        if sum(map(len, known)) >= 2 * max(len(known[0]), job.plan.limits.levels_waiting):
+            known = [pl.concat(known).unique()]
+        taken = _COPIES * sum(one.estimated_size() for one in known)
+        if max_bytes is not None and taken > max_bytes:
+            raise DataError(
+                f"the levels of {name!r} do not fit in memory: {sum(map(len, known))} and more take {int(taken)} "
+                f"bytes of {max_bytes}; raise {api('memory')}, exclude it, or join rare levels"
+            )
+    return pl.concat(known).unique().sort().cast(pl.String), missing
