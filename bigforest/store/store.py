@@ -565,23 +565,28 @@ class Store:
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
         """Return a table in memory of these rows, ascending, with the same codes and values.
 
-        It is for growing trees in this process, and has weights and groups but no row numbers.
+        It is for growing trees in this process, and has weights but no row numbers. Groups without rows are left out,
+        as a bag of these alone would be empty.
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
         (u8, u16, u32, place), (_, low, high), weight = self._codes, self.dictionaries, self.spec.weight
         if weight is not None:  # rows have the mean weight of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
+        group, groups = self.spec.group, self.groups
+        if group is not None and groups is not None:
+            present, own = np.unique(_picked(groups, rows), return_inverse=True)
+            group, groups = replace(group, groups=present.size), own.astype(groups.dtype)
         return replace(
             self,
-            spec=replace(self.spec, rows=rows.size, weight=weight),
+            spec=replace(self.spec, rows=rows.size, weight=weight, group=group),
             _codes=Codes(_picked(u8, rows), _picked(u16, rows), _picked(u32, rows), place),
             _low=low,
             _high=high,
             _target=_picked(self._target, rows),
             _numbers=None,
             _row_numbers=None,
-            _groups=None if self.groups is None else _picked(self.groups, rows),
+            _groups=groups,
             _weight=None if self.weight is None else _picked(self.weight, rows),
             _files=None,
         )

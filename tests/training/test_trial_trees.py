@@ -154,7 +154,8 @@ def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
     some = store.of_rows(rows)
     assert np.array_equal(some.values(0, 5), store.values(0, 300)[rows], equal_nan=True)
     assert np.array_equal(some.target, store.target[rows])
-    assert np.array_equal(some.groups_of(0, 5), store.groups_of(0, 300)[rows])
+    assert some.groups_of(0, 5).tolist() == [0, 1, 2, 3, 4] and some.spec.group.groups == 5
+    assert store.of_rows(np.array([3, 4, 5])).groups_of(0, 3).tolist() == [0, 1, 1]
     assert np.array_equal(some.weights_of(0, 5), store.weights_of(0, 300)[rows])
     assert (some.rows, some.fingerprint == store.fingerprint) == (5, False)
     config = TrainConfig.of(group="g", weight="w").for_task("regression")
