@@ -30,7 +30,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.types import divisor_of, is_plain, is_text_type, kind_of, nearest_floats, physical
+from bigforest.columns.types import (
+    divisor_of,
+    is_feature_type,
+    is_plain,
+    is_text_type,
+    kind_of,
+    nearest_floats,
+    physical,
+)
 
 # Up to this many levels, a cast is faster than a join: a third of its time for few levels, 1.1 times for 4,000 levels
 # and few rows.
@@ -111,8 +119,10 @@ def places_of(values: pl.Series, known: pl.Series, *, trained: str | None = None
     trained  name of the type whose `level_text` the known values are; None if they have their own type.
 
     The two may have different types. A value that equals several known values only in a looser form, such as `" a"`
-    among `"a "` and `"a  "`, is unknown.
+    among `"a "` and `"a  "`, is unknown, and so is every value of a type that features cannot have, such as a list.
     """
+    if not is_feature_type(values.dtype):
+        return pl.Series([None] * len(values), dtype=pl.UInt32)
     values = (values.cast(pl.String) if is_text_type(values.dtype) else values).alias("")
     values = values.fill_nan(None) if values.dtype.is_float() else values
     distinct = values.drop_nulls().unique()

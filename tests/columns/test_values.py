@@ -92,6 +92,13 @@ def test_score__of_booleans_in_text(truth: Any) -> None:
     assert forest.score(table.drop("y"), pl.Series(list(truth) * 50)) == 1.0
     with pytest.raises(bigforest.DataError, match="labels that the forest does not know, such as 'yes', 'no'"):
         forest.score(table.drop("y"), ["yes", "no"] * 50)
+    for strange in (
+        pl.Series([b"\xff", b"no"] * 50),
+        pl.Series([[True]] * 100),
+        pl.Series([True] * 100, dtype=pl.Object),
+    ):
+        with pytest.raises(bigforest.DataError, match=r"are labels of type (Binary|List|Object)"):
+            forest.score(table.with_columns(y=strange))
 
 
 def test_coverage_by__takes_equal_values_of_other_types() -> None:
