@@ -379,6 +379,8 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         files, name = expanded(path), _plain_folder(location).resolve().name or "data"
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
+    elif location.exists():
+        raise DataError(f"{path}: it is a pipe or a device; pipe its content in and give - as the table")
     else:
         raise DataError(f"{path}: there is no such file or folder; check the path")
     for file in files:
