@@ -19,10 +19,11 @@ from bigforest.events import Listener, Stage, silent, stage
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.dask_cluster import Cluster
-from bigforest.execution.resources import Resources, column_names
+from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import known_families
 from bigforest.grow.needed_kernels import compile_for, kernels_of
 from bigforest.options.train_options import BY_IMPURITY
+from bigforest.options.values import names_of
 from bigforest.planning.memory import TableTraits
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
@@ -125,7 +126,8 @@ def warm_up(
     >>> bf.warm_up(["classification"])
     ['classification']
     """
-    named = list(KINDS) if kinds == ALL else column_names([kinds] if isinstance(kinds, str) else kinds, "kinds")
+    named = list(names_of(kinds, "kinds"))
+    named = list(KINDS) if named == [ALL] else named
     for name in named:
         if name not in KINDS:
             raise ConfigError(f"there is no kind {name!r}; kinds are {', '.join(KINDS)}, or {ALL}")

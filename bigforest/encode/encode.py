@@ -39,10 +39,10 @@ from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import open_resources
 from bigforest.execution.executor import Executor
-from bigforest.execution.resources import Resources, column_names, options_of, resources_of, target_of
+from bigforest.execution.resources import Resources, options_of, resources_of, target_of
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
-from bigforest.options.values import Task
+from bigforest.options.values import Task, names_of
 from bigforest.progress import watching
 from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
 from bigforest.source.in_memory import numeric_categories, with_columns_beside
@@ -339,7 +339,7 @@ def column_arguments(
     """
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
     coded = [] if resumes else numeric_categories(data[0] if isinstance(data, tuple) and data else data)
-    left_out = tuple(column_names(exclude, "exclude"))
+    left_out = names_of(exclude, "exclude")
     data = as_path(data) if isinstance(data, os.PathLike) else data
     data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
     options = options_of(options | {name: names[name] for name in ("weight", "group") if name in options})
@@ -347,7 +347,7 @@ def column_arguments(
     if coded:
         usual = next((name for name in USUAL_NAMES if name in data.columns), None)
         no_features = {target or usual, *names.values(), *left_out}
-        categories = column_names(options.get("categories", ()), "categories")
+        categories = list(names_of(options.get("categories", ()), "categories"))
         options["categories"] = tuple(
             dict.fromkeys([*categories, *(name for name in coded if name not in no_features)])
         )

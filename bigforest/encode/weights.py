@@ -238,4 +238,7 @@ def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[
             f"{api('class_weight')} names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
         )
     texts = list(weight)
+    if len(set(codes.tolist())) < len(codes):
+        twice = next(texts[code] for code in codes if (codes == code).sum() > 1)
+        raise ConfigError(f"{api('class_weight')} names the class {twice!r} more than once; give it one weight")
     return weight | {texts[code]: own for (_, own), code in zip(given, codes, strict=True)}

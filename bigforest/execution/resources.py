@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigforest.errors import ConfigError, api, shown
-from bigforest.options.values import plain, several
+from bigforest.options.values import plain
 from bigforest.planning.sizes import USUAL, Limits, parse_bytes
 from bigforest.storage.paths import as_path, can_write, is_folder
 
@@ -107,11 +106,20 @@ def options_of(options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict. Raises ValueError when a key occurs twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it names a class twice")
+    return found
+
+
 def _class_weights(path: str | Path) -> dict[str, Any]:
     """Read weights of classes from a file or text of JSON: an object with the classes as keys."""
     try:
         written = isinstance(path, str) and path.lstrip().startswith("{")
-        weights = json.loads(str(path) if written else as_path(path).read_text(encoding="utf-8"))
+        text = str(path) if written else as_path(path).read_text(encoding="utf-8")
+        weights = json.loads(text, object_pairs_hook=_once)
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")
     except (OSError, ValueError, RecursionError) as error:
@@ -132,14 +140,6 @@ def resources_of(threads: int | None, scratch: str | Path | None, memory: str | 
         scratch=None if scratch is None else as_path(scratch),
         memory=None if memory is None else parse_bytes(plain(memory)),
     )
-
-
-def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
-    """Return names of columns as a list; a single name is one column. Raises ConfigError."""
-    names = list(several(columns))
-    if not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{api(option)} must be names of columns, not {columns!r}")
-    return names
 
 
 def target_of(name: str | None) -> str | None:

@@ -27,12 +27,11 @@ from bigforest.columns.labels import proba_names
 from bigforest.columns.types import kind_of
 from bigforest.errors import ConfigError, api, counted, damaged_forest, shown
 from bigforest.events import Listener, silent
-from bigforest.execution.resources import column_names
 from bigforest.export.trees import ExportedTree, exported_trees, stage_trees
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.refinement import Link
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED
-from bigforest.options.values import check_word
+from bigforest.options.values import check_word, names_of
 
 if TYPE_CHECKING:
     from bigforest.columns.dataspec import FeatureSpec
@@ -209,7 +208,7 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     check_word(dialect, tuple(_DIALECTS), "dialect")
-    sql, keep = _DIALECTS[dialect], column_names(keep, "keep")
+    sql, keep = _DIALECTS[dialect], names_of(keep, "keep")
     names = ["prediction"] if files.is_regression else proba_names(files.spec.target)
     _check_names(files, keep, names)
     _check_types(files.spec.features)

@@ -27,6 +27,7 @@ from bigforest.options.values import (
     Task,
     Ties,
     as_kept,
+    as_text,
     check_power,
     levels_of,
     names_of,
@@ -88,6 +89,8 @@ class TrainConfig(TrainOptions):
         object.__setattr__(self, "categories", names_of(self.categories, "categories"))
         object.__setattr__(self, "axes_from", names_of(self.axes_from, "axes_from"))
         object.__setattr__(self, "missing", names_of(self.missing, "missing", 'texts such as "-999"'))
+        object.__setattr__(self, "subspace", as_text(self.subspace))
+        object.__setattr__(self, "min_level", as_text(self.min_level))
         check(self, OPTIONS, base_family(self.family))
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))

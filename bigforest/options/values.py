@@ -52,16 +52,18 @@ OF_NUMBERS = ("variance", "poisson")
 
 def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:
     """Return the columns, or other texts, of an option, from one or several. Raises ConfigError."""
-    names = [given] if isinstance(given, str) else given
-    if hasattr(given, "__array__") and getattr(given, "ndim", 1) == 1:  # an array, an index or a Series
-        names = list(given)
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{api(option)} must be {what}, not {names!r}")
+    names = several(given)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{api(option)} must be {what}, not {given!r}")
     return tuple(map(str, names))
 
 
 def plain(value: Any) -> Any:
-    """Return a scalar of numpy as the number, text, boolean or date of Python, and other values unchanged."""
+    """Return a scalar of numpy, or an array without dimensions, as the number, text, boolean or date of Python.
+
+    Other values are returned unchanged.
+    """
+    value = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
     if isinstance(value, np.datetime64) and isinstance(value.item(), int):  # of nanoseconds
         return value.astype("datetime64[us]").item()
     return value.item() if isinstance(value, np.generic) else value
@@ -96,6 +98,14 @@ def _numbers_of(given: int | str, option: str, most: int) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
+def as_text(given: Any) -> Any:
+    """Return several whole numbers as a text such as 5,54,5, and other values unchanged."""
+    if given is None or isinstance(given, str):
+        return given
+    numbers = [plain(number) for number in several(given)]
+    return ",".join(map(str, numbers)) if len(numbers) > 1 and all(map(is_integer, numbers)) else given
+
+
 def as_kept(given: int | str | None, numbers_of: Callable[[int | str], tuple[int, ...]]) -> int | str | None:
     """Return an option of one or several numbers as forests store it: a number, or a text without blanks."""
     if given is None:
@@ -109,13 +119,14 @@ def weights_of(given: Any) -> ClassWeight:
     if given is None or (isinstance(given, str) and given == "balanced"):
         return given
     try:
-        pairs = sorted((label_text(plain(label)), plain(weight)) for label, weight in dict(given).items())
+        given = given.items() if hasattr(given, "items") else given
+        pairs = sorted((label_text(plain(label)), plain(weight)) for label, weight in given)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f'{api("class_weight")} must be "balanced" or a mapping of classes to weights, not {given!r}'
         ) from error
     for label, weight in pairs:
-        if not is_number(weight) or not 0.0 < weight <= sys.float_info.max:
+        if not (is_number(weight) or isinstance(weight, Decimal)) or not 0.0 < weight <= sys.float_info.max:
             raise ConfigError(
                 f"{api('class_weight')} must be above 0 and finite, not {weight!r} of {label!r}; to leave a class out, "
                 "drop its rows"
@@ -188,11 +199,7 @@ def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
 
 def check_flag(value: object, name: str) -> None:
     """Raise ConfigError unless the argument of this name is True or False."""
-    if isinstance(value, bool):
-        return
-    import numpy as np  # here, as importing bigforest does not load it
-
-    if not isinstance(value, np.bool_):
+    if not isinstance(plain(value), bool):
         raise ConfigError(f"{api(name)} must be True or False, not {shown(value)}")
 
 
@@ -205,5 +212,5 @@ def several(given: Any) -> tuple[Any, ...]:
     """Return the argument as a tuple. A string counts as one item; scalars of Arrow become values of Python."""
     if isinstance(given, tuple):
         return given
-    given = given.to_pylist() if hasattr(given, "to_pylist") else given
+    given = given.to_pylist() if hasattr(given, "to_pylist") else plain(given)
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from bigforest.errors import ConfigError, api, shown
 from bigforest.events import Listener
-from bigforest.execution.resources import column_names
 from bigforest.export.onnx import to_onnx
 from bigforest.export.sklearn import to_sklearn
 from bigforest.export.sql import to_sql
 from bigforest.export.treelite import to_treelite
 from bigforest.export.trees import library
-from bigforest.options.values import check_word
+from bigforest.options.values import check_word, names_of
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import staged
@@ -104,7 +103,7 @@ def export_forest(
     check_word(dtype, ("float32", "float64"), "dtype")
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
-    keep = column_names(keep, "keep")
+    keep = names_of(keep, "keep")
     for name, changed, own in (
         ("dtype", dtype != "float32", "onnx"),
         ("table", table != "rows", "sql"),

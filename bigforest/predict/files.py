@@ -19,9 +19,10 @@ from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.connect import open_resources
-from bigforest.execution.resources import Resources, column_names, resources_of
+from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.files import file_kind
 from bigforest.forest.tables import write_pieces
+from bigforest.options.values import names_of
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import row_ranges
 from bigforest.predict.columns import (
@@ -156,7 +157,7 @@ def predict_file(
     rule = forest.rules.make(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
     if not opens_quickly(data):
         check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
-    keep = column_names(keep, "keep")
+    keep = names_of(keep, "keep")
     by = {} if rule.category is None else {"texts" if rule.category_is_text else "also": [rule.category]}
     notice = _notice_of_training(forest, data)
     with (

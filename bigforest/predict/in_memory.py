@@ -10,7 +10,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api
-from bigforest.execution.resources import Resources, column_names, resources_of
+from bigforest.execution.resources import Resources, resources_of
+from bigforest.options.values import names_of
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import (
     check_columns,
@@ -42,7 +43,7 @@ def predict(
 ) -> Any:
     """Predict a table in memory or a lazy frame: see `Forest.predict` and, with `proba`, `Forest.predict_proba`."""
     resources = resources_of(threads, None, memory)
-    keep = column_names(keep, "keep")
+    keep = list(names_of(keep, "keep"))
     check_proba(loader.files.spec, proba)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(loader, data, rule, keep, proba, resources)

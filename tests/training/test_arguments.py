@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
-from bigforest.execution.resources import column_names, options_of, resources_of
+from bigforest.execution.resources import options_of, resources_of
 from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import names_of
 from bigforest.sklearn import BigForestClassifier
 from bigforest.storage.paths import absolute, as_path, expanded
 
@@ -31,10 +33,10 @@ def test_numpy_scalars__are_numbers() -> None:
 @pytest.mark.parametrize("given", [None, 5, [1], ["a", None]])
 def test_names_of__what_is_no_name(given: Any) -> None:
     with pytest.raises(ConfigError, match="keep must be names of columns"):
-        column_names(given, "keep")
+        names_of(given, "keep")
 
 
-@pytest.mark.parametrize(("given", "kept"), [({}, None), ({"a": 2}, (("a", 2.0),)), ({3: 1.5}, (("3", 1.5),))])
+@pytest.mark.parametrize(("given", "kept"), [({}, None), ({"a": Decimal(2)}, (("a", 2.0),)), ({3: 1.5}, (("3", 1.5),))])
 def test_class_weight__of_a_mapping(given: dict[Any, float], kept: object) -> None:
     assert TrainConfig(class_weight=given).class_weight == kept  # type: ignore[arg-type]
 
@@ -55,6 +57,12 @@ def test_class_weight__of_scalars_of_numpy(label: Any, text: str, weight: Any) -
     assert TrainConfig(class_weight={label: weight}).class_weight == ((text, float(weight)),)
 
 
+@pytest.mark.parametrize("given", [{"a": 2, " a": 3}, '{"a": 2, "a": 3}', [("a", 2), ("a", 3)]])
+def test_class_weight__of_a_class_named_twice(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"names (a class twice|the class 'a' more than once)"):
+        bigforest.train({"x": [1.0, 2.0] * 10, "y": ["a", "b"] * 10}, "y", trees=2, class_weight=given)
+
+
 @pytest.mark.parametrize(("label", "column"), [("True", [True, False]), (" 7.0", [7, 8]), ("7", [7.0, 8.0])])
 def test_class_weight__of_a_class_written_in_another_way(label: str, column: list[Any]) -> None:
     table = {"x": [1.0, 2.0] * 10, "y": column * 10}
@@ -65,12 +73,21 @@ def test_class_weight__of_a_class_written_in_another_way(label: str, column: lis
     assert given.spec.weight == same.spec.weight and max(given.spec.weight.classes) == 3.0
 
 
-@pytest.mark.parametrize("names", [np.array(["a", "b"]), pd.Index(["a", "b"]), pl.Series(["a", "b"])])
+@pytest.mark.parametrize(
+    "names",
+    [np.array(["a", "b"]), pd.Index(["a", "b"]), pl.Series(["a", "b"]), {"a": 0, "b": 0}.keys(), iter(("a", "b"))],
+)
 def test_names__of_an_array_or_index(names: Any) -> None:
     kept = TrainConfig(categories=names).categories
     assert kept == ("a", "b") and {type(name) for name in kept} == {str}
     with pytest.raises(ConfigError, match="categories must be names of columns"):
-        TrainConfig(categories=np.array("a"))  # type: ignore[arg-type]
+        TrainConfig(categories=np.array([["a"]]))  # type: ignore[arg-type]
+    assert TrainConfig(categories=np.array("a")).categories == ("a",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [np.array([5, 54]), [5, np.int8(54)], pl.Series([5, 54]), "5, 54"])
+def test_min_level__of_several_numbers(given: Any) -> None:
+    assert TrainConfig(min_level=given).min_level == "5,54"
 
 
 def test_class_weight__of_an_estimator_from_a_series() -> None:
