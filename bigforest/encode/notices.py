@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.types import kind_of
 from bigforest.errors import api, listed
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 # A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
@@ -88,7 +89,7 @@ def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str
     if _are_days(values):
         return "dates in numbers"
     alone = len(store.spec.features) == 1  # nothing else can have been meant
-    return "row numbers" if not alone and different == store.rows and _are_row_numbers(values) else None
+    return "row numbers" if not alone and _number_rows(store, number) else None
 
 
 def _are_days(values: NDArray[np.float64]) -> bool:
@@ -103,11 +104,29 @@ def _are_dates(levels: pl.Series) -> bool:
     return len(levels) >= _MIN_DATES and bool(levels.str.contains(_DATE).mean() >= _DATE_SHARE)  # type: ignore[operator]
 
 
-def _are_row_numbers(values: NDArray[np.float64]) -> bool:
-    """Return True for different whole numbers, ascending, which are close to each other."""
-    most = values[-1] - values[0] + 1.0
-    close = len(values) ** 2 >= 2.0 * _MIN_REPEATS * most and values[0] % 1.0 == 0.0
-    return bool(close and (values % 1.0 == 0.0).all())
+def _number_rows(store: Store, number: int) -> bool:
+    """Return True for whole numbers that are close to each other, and different wherever they are not missing.
+
+    In bins they are different if each bin has as many rows as whole numbers.
+    """
+    missing = int(store.spec.features[number].missing)
+    low, high = store.low(number)[missing:], store.high(number)[missing:]
+    most = high[-1] - low[0] + 1.0
+    if store.rows**2 < 2.0 * _MIN_REPEATS * most or low[0] % 1.0 or (low % 1.0).any() or (high % 1.0).any():
+        return False
+    widths = high - low + 1.0
+    different = int(widths.sum())
+    binned = len(widths) < different
+    if different > store.rows or not (missing or binned):
+        return different == store.rows
+    codes, size = store.feature_codes(number), len(widths) + missing if binned else 1
+    counts = np.zeros(size, np.int64)
+    for first in range(0, store.rows, BLOCK_ROWS):
+        block = codes[first : first + BLOCK_ROWS]
+        counts += np.bincount(block, minlength=size) if binned else np.count_nonzero(block == 0)
+    rows = store.rows - (int(counts[0]) if missing else 0)
+    alike = np.array_equal(counts[missing:], widths) if binned else different == rows
+    return alike and rows**2 >= 2.0 * _MIN_REPEATS * most
 
 
 def _searched_texts(store: Store) -> dict[str, pl.Series]:

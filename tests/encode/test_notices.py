@@ -1,0 +1,65 @@
+"""Notices about columns that are probably not what they seem to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest.events import Event, Notice
+
+ROWS = 200
+ORDER = np.random.default_rng(0).permutation(ROWS)
+DAYS = [f"{day % 28 + 1}/{day % 12 + 1}/2024" for day in ORDER]
+FEW_MISSING = [None if place % 9 == 0 else int(number) for place, number in enumerate(ORDER)]
+ROW_NUMBERS = "these columns have another value in nearly every row"
+
+
+def notices(values: Any, **options: Any) -> list[str]:
+    told: list[str] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Notice):
+            told.append(event.message)
+
+    table = pl.DataFrame({"own": values, "x": np.random.default_rng(1).normal(size=ROWS), "y": ["a", "b"] * 100})
+    bigforest.encode_store(table, options.pop("out"), target="y", listener=hear, **options)
+    return [message for message in told if "'own'" in message]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        (ORDER, {}, ROW_NUMBERS),
+        (ORDER + 1e6, {}, ROW_NUMBERS),
+        (ORDER, {"max_bins": 16}, ROW_NUMBERS),
+        (FEW_MISSING, {}, ROW_NUMBERS),
+        ([f"customer {number}" for number in ORDER], {}, ROW_NUMBERS),
+        ([7] * ROWS, {}, "these columns have the same value in every row"),
+        ([None] * ROWS, {}, "these columns have no value in any row"),
+        (DAYS, {}, "these columns are text, because their dates are not all written as 2024-03-15"),
+        (20240101 + ORDER % 28, {}, "these columns are whole numbers such as 20240315, which seem to be dates"),
+    ],
+)
+def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: str) -> None:
+    (told,) = notices(values, out=tmp_path / "store", **options)
+    assert told.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (ORDER // 2, {}),  # each number twice
+        (np.random.default_rng(2).integers(0, ROWS, ROWS), {"max_bins": 16}),
+        (ORDER * 1000, {}),  # far from each other, as prices
+        ([None if number is None else number // 2 for number in FEW_MISSING], {}),
+        (np.where(ORDER % 2, np.inf, -np.inf), {}),
+        ([None, 7] * 100, {}),
+    ],
+)
+def test_no_notice(tmp_path: Path, values: Any, options: dict[str, Any]) -> None:
+    assert notices(values, out=tmp_path / "store", **options) == []
