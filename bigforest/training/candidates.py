@@ -2,11 +2,12 @@
 
 The rules of a comparison: which candidates are retired, which one wins, and the cross-fitted loss.
 
-A loss is a mean over out-of-bag rows, or 1 minus the area under the ROC curve. With it, functions return the
-*influence* of every row: the first-order change of the loss when the weight of the row increases. The sum of the
-squared influences is the squared standard error of the loss. The squared differences of the influences of two forests
-give the standard error of the difference of their losses, paired by row (for the area: DeLong et al. 1988). Influences
-of the rows of a group are added up first, because they are not independent. Oracle: tests/naive/race.py.
+A loss is a mean over out-of-bag rows, or 1 minus the area under the ROC curve, for several classes 1 minus the mean
+of the areas of each against the rest. With it, functions return the *influence* of every row: the first-order change
+of the loss when the weight of the row increases. The sum of the squared influences is the squared standard error of
+the loss. The squared differences of the influences of two forests give the standard error of the difference of their
+losses, paired by row (for the area: DeLong et al. 1988). Influences of the rows of a group are added up first, because
+they are not independent. Oracle: tests/naive/race.py.
 """
 
 from __future__ import annotations
@@ -37,20 +38,25 @@ from bigforest.predict.forest import Forest
 from bigforest.store.store import Store
 
 METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse", "poisson_deviance")}
-# Bytes of a row per candidate, and in common.
+# Bytes of a row per candidate, and in common; for the area, per curve.
 ROW_BYTES = 16
 
 
 class RowScores(NamedTuple):
     """Scores that determine the loss of each row.
 
-    score   float64 [rows], its loss, or for the area the share of the votes for the second class; NaN if the row is out
-            of no bag.
-    second  bool [rows], whether it is of the second class, where the area is requested; None for other losses.
+    score  float64 [rows], its loss; for the area [rows, curves], the share of the votes for the second of two classes,
+           or for each of several. NaN if the row is out of no bag.
+    own    bool [rows, curves], whether the row is of that class, where the area is requested; None for other losses.
     """
 
     score: NDArray[np.float64]
-    second: NDArray[np.bool_] | None
+    own: NDArray[np.bool_] | None
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """Rows with a score, bool [rows]."""
+        return np.isfinite(self.score if self.own is None else self.score[:, 0])
 
 
 class MeasuredLoss(NamedTuple):
@@ -84,21 +90,21 @@ class Rows(NamedTuple):
 
 def row_scores(forest: Forest, metric: str) -> RowScores:
     """Compute the scores of all training rows from the out-of-bag report of a forest. Raises FormatError."""
-    target = forest.spec.target
     with forest.files.same_run():
         batches = oob_row_batches(forest.directory, _columns(forest, metric))
         pieces = [_scores(batch, forest, metric) for batch in batches]
     score = np.concatenate([piece[0] for piece in pieces])
-    if score.size != forest.spec.rows:
-        rows = f"{counted(score.size, 'row')}, not {forest.spec.rows:,}"
+    if len(score) != forest.spec.rows:
+        rows = f"{counted(len(score), 'row')}, not {forest.spec.rows:,}"
         raise damaged_forest(f"{forest.directory}: the out-of-bag report has {rows}")
     if metric == "poisson_deviance":
         truth = np.concatenate([piece[1] for piece in pieces])
         score = NumberLoss(1.0, least_counted(float(truth.max()))).of(truth, score)
     if metric != "auc":
         return RowScores(score, None)
-    assert len(target.classes) == 2
-    return RowScores(score, np.concatenate([piece[1] for piece in pieces]) == 1)
+    classes = len(forest.spec.target.classes)
+    codes = np.concatenate([piece[1] for piece in pieces])
+    return RowScores(score, codes[:, None] == np.arange(classes)[classes == 2 :])
 
 
 def _columns(forest: Forest, metric: str) -> list[str]:
@@ -124,20 +130,24 @@ def _scores(
         return np.where(as_numpy(batch.column("trees")) > 0, wrong, np.nan), codes
     shares = np.column_stack([as_numpy(column, np.nan) for column in batch.columns[3:]]).astype(float)
     if metric == "auc":
-        return shares[:, 1], codes
+        return shares[:, shares.shape[1] == 2 :], codes
     return log_losses(shares[np.arange(codes.size), codes]), codes
 
 
 def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
     """Return the loss of a forest and the influences of the rows. The loss is NaN if no row is out of bag."""
-    used = np.isfinite(scores.score)
+    used = scores.used
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
+    if scores.own is not None:
+        curves = zip(scores.score.T, scores.own.T, strict=True)
+        areas = [_area(np.where(used, score, 0.0), own, weight) for score, own in curves]
+        known = [area for area in areas if not math.isnan(area.loss)] or areas[:1]
+        losses, influences = zip(*known, strict=True)
+        return MeasuredLoss(sum(losses) / len(known), sum(influences) / len(known))
     scored = np.where(used, scores.score, 0.0)
-    if scores.second is None:
-        total = weight.sum()
-        loss = float((weight * scored).sum() / total) if total else math.nan
-        return MeasuredLoss(loss, weight * (scored - loss) / total if total else weight)
-    return _area(scored, scores.second, weight)
+    total = weight.sum()
+    loss = float((weight * scored).sum() / total) if total else math.nan
+    return MeasuredLoss(loss, weight * (scored - loss) / total if total else weight)
 
 
 def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> MeasuredLoss:
@@ -311,7 +321,7 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
 
     The loss of the winner is a little too low, because the winner was chosen by it. Rows of one group are in one half.
     """
-    count = next(iter(scores.values())).score.size
+    count = len(next(iter(scores.values())).score)
     key = np.arange(count) if rows.group is None else rows.group
     second = in_second_half(key.astype(np.uint64))
     losses, weights = [], []
@@ -320,10 +330,10 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
         chosen = winner(standings(of_half, rows.chosen(half)))
         other = ~half
         losses.append(measure_loss(_part(scores[chosen], other), rows.chosen(other)).loss)
-        used = np.isfinite(scores[chosen].score[other])
+        used = scores[chosen].used[other]
         weights.append(float(used.sum() if rows.weight is None else rows.weight[other][used].sum()))
     return float(np.dot(losses, weights) / sum(weights)) if sum(weights) else math.nan
 
 
 def _part(scores: RowScores, keep: NDArray[np.bool_]) -> RowScores:
-    return RowScores(scores.score[keep], None if scores.second is None else scores.second[keep])
+    return RowScores(scores.score[keep], None if scores.own is None else scores.own[keep])

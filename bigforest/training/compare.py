@@ -30,6 +30,7 @@ from bigforest.forest.forest_files import TUNING_FILE, is_forest
 from bigforest.forest.format import TUNING, TUNING_KIND
 from bigforest.forest.run_file import write_run
 from bigforest.grow.criteria import criterion_named
+from bigforest.metrics.classes import MOST_CURVES, curves_of
 from bigforest.options.signatures import explicit_options
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -246,8 +247,9 @@ class Race:
             metric = "poisson_deviance" if base.get("impurity") == "poisson" else METRICS[task][0]
         if not isinstance(metric, str) or metric not in METRICS[task]:
             raise ConfigError(f"{api('metric')} must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
-        if metric == "auc" and len(store.spec.target.classes) != 2:
-            raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
+        classes = len(store.spec.target.classes)
+        if metric == "auc" and not curves_of(classes):
+            raise ConfigError(f"auc is for 2 to {MOST_CURVES} classes, and there are {classes}; take log_loss")
         if metric == "poisson_deviance":
             criterion_named("poisson").check(store)
         run = replace(run, fingerprint=store.fingerprint)
@@ -320,7 +322,8 @@ def _check_place(out: Path) -> None:
 
 def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows:
     """Read the weights and groups of the rows. Raises ConfigError if the scores do not fit in memory."""
-    needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
+    curves = curves_of(len(store.spec.target.classes)) if state.metric == "auc" else 1
+    needed = BASE_BYTES + ROW_BYTES * curves * store.rows * (len(state.racing) + 4)
     MemoryEstimate("compare", needed, needed).check(resources.memory)
     return Rows.of(store)
 

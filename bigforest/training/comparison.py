@@ -155,7 +155,7 @@ class Comparison:
                 difference to the best and its standard_error, paired by row, seconds, bytes of the forest, retired
                 (reason; null for candidates that finished) and winner. The loss is that of the candidate's last round.
     curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
-    metric      the loss: log_loss, error or auc (1 minus the area) for classification, mse or
+    metric      the loss: log_loss, error or auc (1 minus the area, or the mean area) for classification, mse or
                 poisson_deviance for regression.
     winner      name of the winning candidate.
     cross_fitted  cross-fitted loss: each half of the rows with the candidate selected on the other half.

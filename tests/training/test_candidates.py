@@ -42,7 +42,7 @@ def tables(draw: st.DrawFn, candidates: int = 3) -> tuple[dict[str, list[float |
 
 def scores_of(own: list[float | None], second: list[bool] | None = None) -> RowScores:
     values = np.array([math.nan if s is None else s for s in own])
-    return RowScores(values, None if second is None else np.array(second))
+    return RowScores(values, None) if second is None else RowScores(values[:, None], np.array(second)[:, None])
 
 
 @settings(max_examples=examples(100))

@@ -223,10 +223,12 @@ def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     assert "stopped" in found.facts()
 
 
-@pytest.mark.parametrize("metric", ["log_loss", "error", "auc", "mse", "poisson_deviance"])
+@pytest.mark.parametrize("metric", ["log_loss", "error", "auc", "auc of three", "mse", "poisson_deviance"])
 @pytest.mark.parametrize("column", [None, "w", "g"])
 def test_compare__losses_are_those_of_the_report(metric: str, column: str | None, tmp_path: Path) -> None:
     frame = table(150, metric in ("mse", "poisson_deviance")).drop({"w", "g"} - {column})
+    if metric == "auc of three":
+        metric, frame = "auc", frame.with_columns(y=pl.when(pl.col("x0") > 0.5).then(pl.lit("third")).otherwise("y"))
     shared: dict[str, Any] = {} if column is None else {"weight" if column == "w" else "group": column}
     if metric == "poisson_deviance":
         shared["impurity"] = "poisson"
