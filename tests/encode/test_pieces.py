@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.columns.dataspec import MAX_CODES
-from bigforest.encode import numeric
+from bigforest.encode import features
 from bigforest.encode.features import encode_in_pieces
 from bigforest.encode.memory import PIECE_BYTES, EncodeJob, plan_encode, sort_bytes
 from bigforest.encode.values import DictionaryWriter, Scale, new_bins
@@ -113,7 +113,7 @@ def test_encode__full_disk_is_a_clear_error(
     frame = pl.DataFrame({f"x{i}": np.arange(100) * 0.3 for i in range(5)} | {"y": np.arange(100) % 2})
     limits = Limits(presort_rows=10, slice_rows=20) if pieces else USUAL
     if pieces:
-        monkeypatch.setattr(numeric, "write_whole", write)
+        monkeypatch.setattr(features, "write_whole", write)
     else:
         monkeypatch.setattr(writer._Files, "append", write)
     with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
