@@ -35,11 +35,12 @@ class Features(NamedTuple):
         """Return the features of a store. Raise ConfigError if `min_level` is of another number of features."""
         features, mean = store.spec.features, store.spec.searched_weight
         min_level = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
-        kinds = [
-            CATEGORY if feature.splits_on_levels else MISSING if feature.has_gaps else NUMBER for feature in features
-        ]
+        kinds = np.full(len(features), NUMBER, np.uint8)
+        if store.shape.extras.non_plain_features:
+            kinds[[feature.has_gaps for feature in features]] = MISSING
+            kinds[[feature.splits_on_levels for feature in features]] = CATEGORY
         codes = tuple(feature.codes for feature in features)
-        return cls(codes, np.array(kinds, np.uint8), np.array(min_level, np.int64))
+        return cls(codes, kinds, np.array(min_level, np.int64))
 
     @property
     def plain(self) -> bool:

@@ -563,13 +563,15 @@ class Store:
         return self if self._made_by is None else Store.open(self.path, verify=False)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
-        """Return a table in memory of these rows, ascending, with the same codes and values.
+        """Return a table in memory of these rows, ascending, with the same codes and values; for all rows, the store.
 
         It is for growing trees in this process, and has weights but no row numbers. Groups without rows are left out,
         as a bag of these alone would be empty.
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
+        if rows.size == self.rows:
+            return self
         (u8, u16, u32, place), (_, low, high), weight = self._codes, self.dictionaries, self.spec.weight
         if weight is not None:  # rows have the mean weight of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
