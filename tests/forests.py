@@ -12,7 +12,6 @@ from bigforest.columns.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import Header, write_features
 from bigforest.forest.nodes import TreeArrays, write_part
-from bigforest.forest.parts import Nodes
 from bigforest.forest.run_file import Choices, write_run
 from bigforest.kernels.common.layout import OBLIQUE, Terms
 from bigforest.options.train_config import TrainConfig
@@ -109,11 +108,3 @@ def forest_of(directory: Path, trees: list[TreeArrays], spec: DataSpec, **config
     """The trees as an open forest of two parts."""
     write_forest(directory, trees, spec, [len(trees) // 2] if len(trees) > 1 else [], **config)
     return read_forest(directory)
-
-
-def nodes_of(tree: TreeArrays, number: int) -> Nodes:
-    """The tree as it is read."""
-    node = np.arange(tree.feature.size, dtype=np.uint32)
-    root = np.zeros(1, np.int64)
-    shared = (tree.threshold, tree.default_left, tree.weight, tree.counts, tree.value, tree.levels, tree.terms)
-    return Nodes(number, root, node, tree.feature, tree.right, *shared)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.forest.refinement import BoostedTrees, Link
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.refinement import Link
 from bigforest.predict.forest import Forest
 from bigforest.predict.vote_rule import as_probabilities
 
@@ -47,7 +48,7 @@ class WalkedStage(NamedTuple):
     spec   of the table.
     """
 
-    trees: BoostedTrees
+    trees: TreeArrays
     link: Link
     power: float
     spec: DataSpec

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import as_numpy, read_only
+from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.errors import DataError
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.explain.boosted_stage import WalkedStage
 from bigforest.explain.row_table import RowTable
-from bigforest.forest.parts import Nodes, batches
-from bigforest.forest.refinement import SEQUENCES
+from bigforest.forest.parts import batches
+from bigforest.forest.refinement import SEQUENCES, rounds_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES, Trees, cut
@@ -161,24 +161,20 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
     from bigforest.kernels.explain.step import WalkedTrees, node_answers
 
     trees = stage.trees
-    starts, size = trees.starts, trees.feature.size
-    node = (np.arange(size) - np.repeat(trees.roots, np.diff(starts))).astype(np.uint32)
-    columns: list[NDArray[Any]] = [node, trees.right, trees.threshold, trees.weight, np.zeros((size, 0), np.uint32)]
-    node, right, threshold, weight, counts = map(read_only, columns)
-    shared = (node, trees.feature, right, threshold, trees.default_left, weight, counts)
-    nodes = Nodes(0, trees.roots, *shared, np.zeros(size), trees.levels)
+    assert trees.value is not None
+    nodes = trees._replace(value=trees.value[:, 0])  # of which only the places of leaves are used
     packed = pack([[nodes]], stage.spec, used=np.array(table.used, np.int64))
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     values = trees.value[trees.feature == LEAF] / SEQUENCES
     outputs = [np.ascontiguousarray(column[:, None]) for column in values.T]
     found = []
-    for tree, (begin, end) in enumerate(pairwise(starts.tolist())):
-        rows, own = weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
+    for tree, (begin, end) in enumerate(pairwise(trees.starts.tolist())):
+        rows, own = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
         answer = np.empty((end - begin, len(outputs)))
         for place, mixed in enumerate(outputs):
             node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, rows, own)
             answer[:, place] = own[:, 0]
-        found.append(LoadedTree(tree // trees.rounds, walked, begin, end, rows, answer))
+        found.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, rows, answer))
     return found
 
 

@@ -13,8 +13,8 @@ from bigforest.errors import listed
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.tree_groups import SectionPlan, plan_groups
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import answers_of, cut_entries
-from bigforest.forest.parts import Nodes, join_nodes, read_span
+from bigforest.forest.nodes import TreeArrays, answers_of, cut_entries, join_trees
+from bigforest.forest.parts import read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.predict.groups import Trees
 
@@ -113,7 +113,7 @@ def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
 
 def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeShapes:
     """Task: the shapes of the trees of a group; most: pairs of features that are counted together."""
-    nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
+    nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     paths = _paths(nodes)
     own = _split_features(nodes)
@@ -135,7 +135,7 @@ class _Paths(NamedTuple):
     begin: NDArray[np.int64]
 
 
-def _paths(nodes: Nodes) -> _Paths:
+def _paths(nodes: TreeArrays) -> _Paths:
     begin = np.repeat(nodes.roots, np.diff(nodes.starts))
     parent, level = np.full(begin.size, -1), np.zeros(begin.size, np.int64)
     here, depth = nodes.roots, 0
@@ -157,7 +157,7 @@ class _SplitFeatures(NamedTuple):
     start: NDArray[np.int64]
 
 
-def _split_features(nodes: Nodes) -> _SplitFeatures:
+def _split_features(nodes: TreeArrays) -> _SplitFeatures:
     number = (nodes.feature != LEAF).astype(np.int64)
     if nodes.terms is not None:
         number = np.where(nodes.feature == OBLIQUE, np.diff(nodes.terms.start), number)
@@ -189,7 +189,7 @@ def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by("key").agg(pl.sum("nodes"))
 
 
-def _lines(nodes: Nodes, level: NDArray[np.int64]) -> pl.DataFrame:
+def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
     """Return the rows of `trees`."""
     roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
     in_leaves = np.where(leaf, weight, 0.0)
@@ -204,7 +204,7 @@ def _lines(nodes: Nodes, level: NDArray[np.int64]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> pl.DataFrame:
+def _rule_leaves(nodes: TreeArrays, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> pl.DataFrame:
     """Return the most informative leaves; among ties the first tree and node."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
@@ -223,7 +223,7 @@ def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: in
     return pl.DataFrame(columns if nodes.value is not None else columns | {"share": own.max(axis=1)})
 
 
-def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header) -> str:
+def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Header) -> str:
     """Return the conditions of a leaf as a text, those on one number put together, in the order in which features come
     first.
 
@@ -279,7 +279,7 @@ def _interval(name: str, low: float | None, high: float | None, missing: bool) -
     return f"({text} or missing)" if missing else text
 
 
-def _listed(nodes: Nodes, at: int, left: bool, place: int, header: Header) -> str:
+def _listed(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) -> str:
     lists, levels, feature = nodes.levels, header.levels, header.spec.features[place]
     assert lists is not None and levels is not None
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]
@@ -288,7 +288,7 @@ def _listed(nodes: Nodes, at: int, left: bool, place: int, header: Header) -> st
     return f"{feature.name} {'in' if inside else 'not in'} {{{listed(names, _NAMED)}}}"
 
 
-def _projection(nodes: Nodes, node: int, header: Header) -> str:
+def _projection(nodes: TreeArrays, node: int, header: Header) -> str:
     terms = nodes.terms
     assert terms is not None
     here = range(int(terms.start[node]), int(terms.start[node + 1]))

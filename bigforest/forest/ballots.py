@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import Nodes
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 from bigforest.options.train_config import TrainConfig
 
@@ -62,7 +61,7 @@ def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int,
     return 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
 
 
-def ballots_of_trees(trees: TreeArrays | Nodes, wide: bool) -> Ballots:
+def ballots_of_trees(trees: TreeArrays, wide: bool) -> Ballots:
     """Return the ballots of trees; wide: rows have wide weights."""
     return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
 
@@ -98,7 +97,7 @@ def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np
     return leaf & (np.count_nonzero(counts, axis=1) > 1) if counts.shape[1] else leaf
 
 
-def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:
+def ballots_of_pieces(pieces: Iterable[TreeArrays], wide: bool) -> Ballots:
     """Return the ballots of trees that are read a piece at a time. Memory: twice the ballots, and a piece."""
     parts, classes = [], 1
     for own in pieces:
@@ -240,7 +239,7 @@ class LeafShrinking:
         """Return the shrunk values of the leaves in the next piece: float64 [leaves, classes * lambdas], or [leaves,
         lambdas] for regression; all lambdas of the first class come first.
 
-        feature, weight, counts  of the nodes of the piece, see forest/parts.py Nodes; number: their values.
+        feature, weight, counts  of the nodes of the piece, see forest/nodes.py TreeArrays; number: their values.
         """
         from bigforest.kernels.predict.leaf_values import most_open, shrink_leaves
 

@@ -63,9 +63,9 @@ from bigforest.forest.format import (
 )
 from bigforest.forest.leaf_targets import targets_files
 from bigforest.forest.leaf_votes import read_votes, votes_files
+from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
-    Nodes,
     Span,
     batches,
     check_count,
@@ -73,7 +73,6 @@ from bigforest.forest.parts import (
     check_part,
     check_parts,
     first_tree,
-    join_nodes,
     part_paths,
     read_span,
 )
@@ -81,7 +80,7 @@ from bigforest.forest.ranks import FILE as RANKS_FILE
 from bigforest.forest.ranks import KIND as RANKS_KIND
 from bigforest.forest.ranks import Ranks, read_ranks
 from bigforest.forest.refinement import FILE as REFINEMENT_FILE
-from bigforest.forest.refinement import BoostedTrees, read_refinement, refinement_table
+from bigforest.forest.refinement import read_refinement, refinement_table
 from bigforest.forest.run_file import (
     RUN_FILE,
     Choices,
@@ -294,9 +293,9 @@ class ForestFiles:
         )
 
     @_of_same_run
-    def read_parts(self) -> list[Nodes]:
+    def read_parts(self) -> list[TreeArrays]:
         """Read and check the nodes of all trees, file by file. Raises FormatError."""
-        parts = [join_nodes(list(read_span(span, self.header))) for span in self.parts]
+        parts = [join_trees(list(read_span(span, self.header))) for span in self.parts]
         trees = [part.roots.size for part in parts]
         check_order(self.part_files, [part.tree for part in parts], trees)
         check_count(self.directory, sum(trees), self.header)
@@ -334,7 +333,7 @@ class ForestFiles:
         return self.rounds.amount > 0
 
     @_of_same_run
-    def read_refinement(self) -> BoostedTrees:
+    def read_refinement(self) -> TreeArrays:
         """Read and check the trees of the boosted stage, which the forest has. Raises FormatError."""
         return read_refinement(self.directory, self.header, int(self.rounds.amount))
 

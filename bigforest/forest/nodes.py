@@ -43,21 +43,6 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
     return _made(found[0], start, list(map(np.concatenate, zip(*(part[1:] for part in found), strict=True))))
 
 
-def join_fields(pieces: Sequence[Any], sizes: Sequence[int], names: Iterable[str]) -> dict[str, Any]:
-    """Join the named arrays and lists of consecutive nodes; sizes: number of nodes of each piece.
-
-    Pieces may lack levels or terms that others have; what none has is None.
-    """
-    found: dict[str, Any] = {}
-    for name in names:
-        own = [getattr(piece, name) for piece in pieces]
-        if name in ("levels", "terms"):
-            found[name] = join_lists(own, sizes)
-        else:
-            found[name] = None if own[0] is None else np.concatenate(own)
-    return found
-
-
 def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
     """Cut consecutive lists into ranges with at most `most` entries together, or of one list. start: where the entries
     of each list begin, and the end of the last."""
@@ -201,6 +186,10 @@ T = TypeVar("T")
 class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
+    Trees that are growing, trees that were read and checked, and trees of a boosted stage have this form. Read, they
+    come in pieces, which may begin and end within a tree; gain, below and above are empty then, and numbers of
+    children, thresholds and sides are undefined in nodes that have none in the file.
+
     feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
     left          uint32 (0), always the node's own number in its tree + 1
     right         uint32 (0), number of the right child in the tree
@@ -208,13 +197,15 @@ class TreeArrays(NamedTuple):
     threshold     float64 (nan), nan on a category
     default_left  bool (False), False in oblique nodes
     gain          float64 (nan)
-    weight        uint64
-    counts        uint32 [nodes, classes], without classes for regression
+    weight        uint64, weight of the bag rows in the node
+    counts        uint32, or uint64 of wide weights [nodes, classes], without classes for regression
     below, above  uint32 (0), largest code that went left and smallest that went right, of nodes that were grown on
                   codes of features; they are not written
-    value         float64, mean of the target; None for classification
+    value         float64, mean of the target; None for classification. Of a boosted stage float64 [nodes, outputs],
+                  the numbers that a leaf adds to the scores
     levels        levels that nodes on categories list; None without categories
     terms         directions of oblique nodes; None without oblique nodes
+    tree          number of the tree of the first node, of trees that were read
     """
 
     feature: NDArray[np.int32]
@@ -225,17 +216,35 @@ class TreeArrays(NamedTuple):
     default_left: NDArray[np.bool_]
     gain: NDArray[np.float64]
     weight: NDArray[np.uint64]
-    counts: NDArray[np.uint32]
+    counts: NDArray[Any]
     below: NDArray[np.uint32]
     above: NDArray[np.uint32]
     value: NDArray[np.float64] | None = None
     levels: LevelLists | None = None
     terms: Terms | None = None
+    tree: int = 0
+
+    @property
+    def roots(self) -> NDArray[np.int64]:
+        """Positions of the roots, int64 [trees that begin here]."""
+        return np.flatnonzero(self.depth == 0)
 
     @property
     def starts(self) -> NDArray[np.int64]:
         """Starts of the trees, and the end of the last, int64 [trees + 1]."""
-        return np.append(np.flatnonzero(self.depth == 0), self.depth.size)
+        return np.append(self.roots, self.depth.size)
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Positions in the dataspec of the features that some node splits on, int64, ascending."""
+        terms = [] if self.terms is None else [self.terms.feature]
+        return np.unique(np.concatenate([self.feature[self.feature >= 0], *terms])).astype(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        lists = [field for field in (self.levels, self.terms) if field is not None]
+        return sum(field.nbytes for fields in (self, *lists) for field in fields if isinstance(field, np.ndarray))
 
     @property
     def entries(self) -> NDArray[np.int64]:
@@ -245,11 +254,24 @@ class TreeArrays(NamedTuple):
 
     def rows(self, begin: int, end: int) -> TreeArrays:
         """Return the nodes from `begin` to before `end`."""
-        levels = None if self.levels is None else cut_lists(self.levels, begin, end)
-        terms = None if self.terms is None else cut_lists(self.terms, begin, end)
-        arrays = self._asdict() | {"levels": None, "terms": None}
-        cut: dict[str, Any] = {name: array if array is None else array[begin:end] for name, array in arrays.items()}
-        return TreeArrays(**cut | {"levels": levels, "terms": terms})
+        return self.of_nodes(lambda array: array[begin:end], lambda lists: cut_lists(lists, begin, end))
+
+    def of_nodes(self, array: Callable[[NDArray[Any]], NDArray[Any]], lists: Callable[[Any], Any]) -> TreeArrays:
+        """Return the nodes with each array, and the levels and terms, replaced by a function of them."""
+        made: dict[str, Any] = {
+            name: lists if name in _LISTS else array for name in TreeArrays._fields if name != "tree"
+        }
+        for name, function in made.items():
+            made[name] = None if getattr(self, name) is None else function(getattr(self, name))
+        return self._replace(**made)
+
+    def kept(self) -> TreeArrays:
+        """Return these trees without the arrays that only growing and writing need."""
+        return self._replace(gain=np.empty(0), below=_NONE, above=_NONE)
+
+
+_LISTS = ("levels", "terms")
+_NONE = np.empty(0, np.uint32)
 
 
 def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
@@ -261,10 +283,17 @@ def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) ->
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
-    """Join the nodes of trees, one after the other."""
+    """Join the nodes of trees, or pieces of them, one after the other. Pieces may lack levels or terms that others
+    have."""
     if len(trees) == 1:
         return trees[0]
-    return TreeArrays(**join_fields(trees, [tree.feature.size for tree in trees], TreeArrays._fields))
+    sizes = [tree.feature.size for tree in trees]
+    joined: dict[str, Any] = {name: join_lists([getattr(tree, name) for tree in trees], sizes) for name in _LISTS}
+    for name in TreeArrays._fields:
+        own = [getattr(tree, name) for tree in trees]
+        if name not in (*_LISTS, "tree"):
+            joined[name] = None if own[0] is None else np.concatenate(own)
+    return trees[0]._replace(**joined)
 
 
 def part_path(directory: Path, first_tree: int) -> Path:

@@ -37,8 +37,8 @@ from bigforest.forest.files import (
     write_tables,
 )
 from bigforest.forest.format import KINDS, NODE_KINDS, NODES, nodes_schema
-from bigforest.forest.nodes import check_levels, check_terms, cut_row_groups, join_fields, part_path
-from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
+from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, cut_row_groups, part_path
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import UNFINISHED, is_remote, known_folder
@@ -57,63 +57,6 @@ PROBLEMS = (
 )
 
 
-class Nodes(NamedTuple):
-    """Consecutive nodes, checked: the arrays that prediction needs. All but the first two have one entry per node.
-
-    Trees that are kept in memory after growing have this form too, without the arrays of TreeArrays (nodes.py) that
-    only growing and writing need: left, depth, gain, below and above, 24 bytes per node.
-
-    tree        number of the tree of the first node
-    roots       int64, positions of the roots
-    node        uint32, number within the tree
-    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/common/layout.py) in nodes without one
-    right       uint32, number of the right child within the tree; undefined in a leaf
-    threshold   float64; undefined in a leaf and on a category
-    default_left  bool; undefined in leaves and oblique nodes
-    weight      uint64, weight of the bag rows in the node
-    counts      uint32, or uint64 of wide weights [nodes, classes], without classes for regression
-    value       float64, finite; None for classification
-    levels      levels that nodes on categories list; None without categories
-    terms       directions of oblique nodes; None without oblique nodes
-    """
-
-    tree: int
-    roots: NDArray[np.int64]
-    node: NDArray[np.uint32]
-    feature: NDArray[np.int32]
-    right: NDArray[np.uint32]
-    threshold: NDArray[np.float64]
-    default_left: NDArray[np.bool_]
-    weight: NDArray[np.uint64]
-    counts: NDArray[Any]
-    value: NDArray[np.float64] | None = None
-    levels: LevelLists | None = None
-    terms: Terms | None = None
-
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """Starts of the trees, and the end of the last, int64 [trees + 1]."""
-        return np.append(self.roots, self.feature.size)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        lists = [field for field in (self.levels, self.terms) if field is not None]
-        return sum(field.nbytes for fields in (self, *lists) for field in fields if isinstance(field, np.ndarray))
-
-
-# Fields that have an entry, or a list, per node.
-_OF_NODES = tuple(name for name in Nodes._fields if name not in ("tree", "roots"))
-
-
-def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
-    """Join consecutive pieces."""
-    sizes = [piece.node.size for piece in pieces]
-    begins = np.cumsum(sizes) - sizes
-    roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
-    return Nodes(pieces[0].tree, roots, **join_fields(pieces, sizes, _OF_NODES))
-
-
 def check_batch(
     batch: Any,
     header: Header,
@@ -121,7 +64,7 @@ def check_batch(
     state: NDArray[np.int64],
     waiting: NDArray[np.uint32],
     rest: NDArray[np.uint64],
-) -> Nodes:
+) -> TreeArrays:
     """Check a record batch of schema NODES, which must continue from `state` (see check_nodes), and return its arrays.
 
     Raises FormatError naming `path` otherwise.
@@ -153,9 +96,9 @@ def check_batch(
     tree, node, left, right, depth, weight = numbers.values()
     found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
     require(found == 0, PROBLEMS[found])
-    roots = np.flatnonzero(node == 0)
-    shared = (node, feature, right, threshold, default_left, weight, counts, value, levels, terms)
-    return Nodes(int(tree[0]), roots, *shared)
+    shared = (feature, left, right, depth, threshold, default_left, np.empty(0), weight, counts)
+    none = np.empty(0, np.uint32)
+    return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
 
 
 def _numbers(array: Any) -> NDArray[Any]:
@@ -302,7 +245,7 @@ def piece_rows(classes: int, entries: float = 0.0) -> int:
     return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
 
 
-def read_span(span: Span, header: Header) -> Iterator[Nodes]:
+def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """Yield the nodes of a span, checked, some at a time.
 
     The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES. Raises

@@ -2,14 +2,14 @@
 
 A sequence of trees is grown one after the other; each adds to the scores of rows what the trees before it left over.
 The score of a row is the link of the forest's prediction plus the mean over the sequences of the sums of their trees
-(kernels/refine/link.py). Trees are sorted by sequence and round, and all sequences have as many rounds. Read, they are
-checked node by node like those of the forest (parts.py).
+(kernels/refine/link.py). They are the same record as the trees of the forest (nodes.py TreeArrays), sorted by sequence
+and round, where all sequences have as many rounds, and are checked node by node likewise (parts.py).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,7 @@ from bigforest.errors import damaged_forest
 from bigforest.forest.files import Header, decoding, open_checked, read_table, write_table
 from bigforest.forest.format import NODES, REFINEMENT
 from bigforest.forest.nodes import TreeArrays, nodes_table
-from bigforest.forest.parts import PROBLEMS, WORDS, Nodes, check_batch
-from bigforest.kernels.common.layout import LevelLists
+from bigforest.forest.parts import PROBLEMS, WORDS, check_batch
 from bigforest.kernels.refine.apply import MAX_LEAVES
 from bigforest.options.train_config import TrainConfig
 
@@ -36,35 +35,9 @@ LEAST_SHARE = 2.0**-10
 LEAST_NUMBER = 2.0**-16
 
 
-class BoostedTrees(NamedTuple):
-    """The trees of a boosted stage, by sequence and round.
-
-    rounds   trees of each sequence
-    roots    int64 [trees], positions of the roots
-    feature, right, threshold, default_left, levels  as in Nodes (parts.py)
-    weight   uint64 [nodes], rows of the sequence in each
-    value    float64 [nodes, outputs], what a leaf adds to each score; inner nodes have the values of their rows
-    """
-
-    rounds: int
-    roots: NDArray[np.int64]
-    feature: NDArray[np.int32]
-    right: NDArray[np.uint32]
-    threshold: NDArray[np.float64]
-    default_left: NDArray[np.bool_]
-    levels: LevelLists | None
-    weight: NDArray[np.uint64]
-    value: NDArray[np.float64]
-
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """Starts of the trees, and the end of the last, int64 [trees + 1]."""
-        return np.append(self.roots, self.feature.size)
-
-    @property
-    def used(self) -> NDArray[np.int64]:
-        """Positions in the dataspec of the features that some node splits on, ascending."""
-        return np.unique(self.feature[self.feature >= 0]).astype(np.int64)
+def rounds_of(trees: TreeArrays) -> int:
+    """Return the number of trees of each sequence of a boosted stage."""
+    return trees.roots.size // SEQUENCES
 
 
 class Link:
@@ -107,14 +80,14 @@ def outputs_of(spec: DataSpec) -> int:
     return classes if classes > 2 else 1
 
 
-def write_refinement(
-    directory: Path, trees: TreeArrays, value: NDArray[np.float64], rounds: int, header: Header
-) -> None:
-    """Write the trees of a boosted stage, by sequence and round, into the forest `directory`; value: of each node."""
-    starts = trees.starts
+def write_refinement(directory: Path, trees: TreeArrays, header: Header) -> None:
+    """Write the trees of a boosted stage, by sequence and round, into the forest `directory`."""
+    starts, rounds, value = trees.starts, rounds_of(trees), trees.value
+    assert value is not None
     tree = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     number = np.arange(trees.feature.size) - starts[tree]
-    table = nodes_table(trees, tree.astype(np.uint32), number.astype(np.uint32), _as_numbers(header))
+    nodes = trees._replace(value=None)
+    table = nodes_table(nodes, tree.astype(np.uint32), number.astype(np.uint32), _as_numbers(header))
     values = pa.ListArray.from_arrays(
         arrow_array(np.arange(len(value) + 1, dtype=np.int32) * value.shape[1]), arrow_array(value.reshape(-1))
     )
@@ -125,7 +98,7 @@ def write_refinement(
     write_table(arrow_table(columns, REFINEMENT), directory / FILE, KIND, header)
 
 
-def read_refinement(directory: Path, header: Header, rounds: int) -> BoostedTrees:
+def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
     """Read and check the boosted stage of the forest in `directory`, of this many rounds. Raises FormatError."""
     path = directory / FILE
 
@@ -148,20 +121,10 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> BoostedTree
     require((lengths == outputs).all(), f"values must hold {outputs} numbers")
     value = as_numpy(columns["values"].flatten()).reshape(-1, outputs)
     require(np.isfinite(value).all(), "a value is not finite")
-    return BoostedTrees(
-        rounds,
-        nodes.roots,
-        nodes.feature,
-        nodes.right,
-        nodes.threshold,
-        nodes.default_left,
-        nodes.levels,
-        nodes.weight,
-        np.ascontiguousarray(value),
-    )
+    return nodes._replace(value=np.ascontiguousarray(value))
 
 
-def _checked(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> Nodes:
+def _checked(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> TreeArrays:
     """Check the nodes as nodes of a regression forest, and return them. Raises FormatError."""
     from bigforest.kernels.predict import pack
 

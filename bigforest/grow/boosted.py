@@ -78,12 +78,10 @@ class GrownSequence(NamedTuple):
     """The trees of a sequence.
 
     trees  with thresholds and levels
-    value  float64 [nodes, outputs]
     added  float64 [rows of the sequence, outputs], sums of the values of all trees
     """
 
     trees: TreeArrays
-    value: NDArray[np.float64]
     added: NDArray[np.float64]
 
 
@@ -197,7 +195,7 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
     grow_rounds(kept, rules, np.int64(rounds), scratch, nodes)
     with np.errstate(over="ignore"):
         trees = _with_values(nodes, bins, min(unit, 2.0**500))
-    return GrownSequence(trees, nodes.value[: nodes.ends[-1]] * unit, kept.added * unit)
+    return GrownSequence(trees._replace(value=nodes.value[: nodes.ends[-1]] * unit), kept.added * unit)
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
@@ -299,6 +297,6 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
         np.zeros((size, 0), np.uint32),
         none,
         none,
-        np.zeros(size),
+        nodes.value[:size],
         levels,
     )

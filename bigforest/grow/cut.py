@@ -81,16 +81,10 @@ def cut_nodes(
     """
     kept = np.flatnonzero(number != REMOVED)
     leaf = ~inner[kept]
-    found: dict[str, Any] = {
-        name: None if array is None else array[kept]
-        for name, array in nodes._asdict().items()
-        if name not in ("levels", "terms")
-    }
+    remaining = nodes.of_nodes(lambda array: array[kept], lambda lists: lists_of_some(lists, kept, inner))
+    found = remaining._asdict()
     for name, value in _LEAF.items():
         found[name][leaf] = value
     found["left"] = np.where(leaf, np.uint32(0), number[kept] + np.uint32(1))
     found["right"] = np.where(leaf, np.uint32(0), right[kept])
-    for name in ("levels", "terms"):
-        lists = getattr(nodes, name)
-        found[name] = None if lists is None else lists_of_some(lists, kept, inner)
     return TreeArrays(**found)

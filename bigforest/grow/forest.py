@@ -33,7 +33,7 @@ from bigforest.forest.decreases import DecreaseSums, TreeDecreases, grown_decrea
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut
 from bigforest.forest.nodes import TreeArrays, part_path, write_part
-from bigforest.forest.parts import Nodes, is_finished
+from bigforest.forest.parts import is_finished
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.cut import cut_rules, cut_whole
 from bigforest.grow.families.family import TreeCall
@@ -55,7 +55,7 @@ from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
-from bigforest.predict.packed_trees import PackedTrees, grown_nodes, pack
+from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.sampling.bags import Sampler, check_bag, max_weight
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
@@ -88,7 +88,7 @@ class ForestJob(NamedTuple):
 class KeptTrees(NamedTuple):
     """All trees of a forest as they were grown, by part, and the decreases of their nodes by feature."""
 
-    parts: list[list[Nodes]]
+    parts: list[list[TreeArrays]]
     spec: DataSpec
     decreases: DecreaseSums
 
@@ -129,7 +129,7 @@ class Grower:
         with compiling(kernels_of(store.shape.extras, config, by_passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, by_passes, resources.scratch)
         self._keep = keep and self._plan.keeps
-        self._kept: dict[int, list[Nodes]] = {}
+        self._kept: dict[int, list[TreeArrays]] = {}
         self._kept_bytes = 0
         self._decreases = DecreaseSums(len(store.spec.features))
         self.trees_per_call = self._plan.group if by_passes else self._executor.size
@@ -229,7 +229,7 @@ def _check_rows(store: Store, config: TrainConfig, plan: GrowPlan) -> None:
 class GrownPart(NamedTuple):
     """The trees of a part, and the decreases of the trees that have a split."""
 
-    nodes: list[Nodes]
+    nodes: list[TreeArrays]
     decreases: list[TreeDecreases]
 
 
@@ -247,13 +247,13 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
             if call.left_out is not None:
                 leaves.add(call.left_out, call.trees)
             if keep:
-                kept.append(call.trees)
+                kept.append(call.trees.kept())
                 decreases.extend(grown_decreases(call.trees, store.spec))
             yield call.trees
 
     write_part(directory, trees.start, grown(), shared_of(store, config).header)
     leaves.write()
-    return GrownPart(list(grown_nodes(trees.start, kept)), decreases) if keep else None
+    return GrownPart(kept, decreases) if keep else None
 
 
 class GrownTrees(NamedTuple):

@@ -29,7 +29,7 @@ from bigforest.events import Stage, stage
 from bigforest.execution.compile_stage import KernelKind, announced
 from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays, join_trees
-from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, BoostedTrees, Link, write_refinement
+from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, Link, write_refinement
 from bigforest.forest.run_file import Rounds
 from bigforest.grow.boosted import (
     LEAVES,
@@ -183,7 +183,7 @@ def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
     return _evaluated_up_to(_PREDICTION_SHARE * forest / stage_round)
 
 
-def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tuple[BoostedTrees | None, Rounds]:
+def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tuple[TreeArrays | None, Rounds]:
     """Grow the stage of a forest and write its file, if it is kept. Return its trees, and how rounds were selected.
 
     leaves  of a tree of the forest, on average
@@ -204,13 +204,13 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         sequences = [(number,) for number in range(SEQUENCES)]
         shared = (store, config, sample, rounds)
         grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)
-        evaluated = (store, config, used, _boosted(grown, rounds)[0], tried)
+        evaluated = (store, config, used, _boosted(grown, rounds), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
     chosen = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
         return None, chosen
-    boosted, trees, value = _boosted(grown, int(chosen.amount))
-    write_refinement(directory, trees, value, boosted.rounds, job.header())
+    boosted = _boosted(grown, int(chosen.amount))
+    write_refinement(directory, boosted, job.header())
     return boosted, chosen
 
 
@@ -237,20 +237,16 @@ def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
     return [(first, min(first + step, size)) for first in range(0, size, step)]
 
 
-def _boosted(grown: Sequence[GrownSequence], rounds: int) -> tuple[BoostedTrees, TreeArrays, NDArray[np.float64]]:
-    """Return the first rounds of all sequences, and their nodes with the value of each."""
-    ends = [int(one.trees.starts[rounds]) for one in grown]
-    trees = join_trees([one.trees.rows(0, end) for one, end in zip(grown, ends, strict=True)])
-    value = np.concatenate([one.value[:end] for one, end in zip(grown, ends, strict=True)])
-    shared = (trees.feature, trees.right, trees.threshold, trees.default_left, trees.levels, trees.weight)
-    return BoostedTrees(rounds, trees.starts[:-1], *shared, value), trees, value
+def _boosted(grown: Sequence[GrownSequence], rounds: int) -> TreeArrays:
+    """Return the first rounds of all sequences."""
+    return join_trees([one.trees.rows(0, int(one.trees.starts[rounds])) for one in grown])
 
 
 def bucket_losses(
     store: Store,
     config: TrainConfig,
     used: SampledRows,
-    trees: BoostedTrees,
+    trees: TreeArrays,
     tried: tuple[int, ...],
     begin: int,
     end: int,

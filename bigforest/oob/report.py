@@ -48,8 +48,9 @@ from bigforest.forest.format import (
     oob_rows,
 )
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
-from bigforest.forest.refinement import BoostedTrees, Link, outputs_of
+from bigforest.forest.refinement import Link, outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
 from bigforest.forest.tree_votes import read_tree_votes
 from bigforest.grow.boosted import in_sample, stage_bags
@@ -93,7 +94,7 @@ class ReportInputs(NamedTuple):
     scratch: Path
     scores: int
     power: float
-    boosted: BoostedTrees | None
+    boosted: TreeArrays | None
 
 
 def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choices:

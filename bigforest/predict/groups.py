@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from bigforest.errors import damaged_forest
 from bigforest.forest.ballots import mixed_leaves
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import part_path
+from bigforest.forest.nodes import TreeArrays, part_path
 from bigforest.forest.parts import (
     PIECE_BYTES,
-    Nodes,
     Span,
     check_count,
     check_order,
@@ -254,18 +253,16 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
     sizes: list[NDArray[np.int64]] = []
     for piece in read_span(span, header):
         first = piece.tree if first < 0 else first
-        used[np.unique(piece.feature[piece.feature >= 0])] = True
-        if piece.terms is not None:
-            used[piece.terms.feature] = True
-            projects |= piece.terms.feature.size > 0
-        for begin, end in pairwise(dict.fromkeys([0, *piece.roots.tolist(), piece.node.size])):
-            if piece.node[begin] == 0:
+        used[piece.used] = True
+        projects |= piece.terms is not None and piece.terms.feature.size > 0
+        for begin, end in pairwise(dict.fromkeys([0, *piece.starts.tolist()])):
+            if piece.depth[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += _stretch(piece, begin, end)
     return _SurveyedPart(first, np.array(sizes).T, used, projects)
 
 
-def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
+def _stretch(piece: TreeArrays, begin: int, end: int) -> tuple[int, int, int]:
     """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
     impure = int(np.count_nonzero(mixed_leaves(piece.feature[begin:end], piece.counts[begin:end])))
     lists = [found.start for found in (piece.terms, piece.levels) if found is not None]

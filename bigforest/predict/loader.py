@@ -18,8 +18,9 @@ from bigforest.execution.resources import Resources, available_threads
 from bigforest.forest.ballots import leaf_lambdas
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import check_count
-from bigforest.forest.refinement import BoostedTrees, Link
+from bigforest.forest.refinement import Link
 from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import parse_bytes
@@ -48,7 +49,7 @@ class TreeLoader:
         self._surveyed: Trees | None = None
         self._targets: LeafTargets | None = None
         self._means: NDArray[np.float64] | None = None
-        self._boosted: BoostedTrees | None = None
+        self._boosted: TreeArrays | None = None
         self._found: tuple[Any, FeatureMap] | None = None  # the last schema, and its features
         self._last: Predictor | None = None  # of a plain rule, which the next call will probably use again
 
@@ -201,7 +202,7 @@ class TreeLoader:
             packed, leaf_votes, rule, self.files.spec, [], count, self.files.ranks, targets, total, grown, values, stage
         )
 
-    def _stage_trees(self) -> BoostedTrees | None:
+    def _stage_trees(self) -> TreeArrays | None:
         """Return the trees of the boosted stage, read once; None without one. Raises FormatError."""
         with self._lock:
             if self._boosted is None and self.files.is_refined:

@@ -33,7 +33,7 @@ from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import LeafShrinking, mixed_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, join_lists, list_of_nodes
-from bigforest.forest.parts import Nodes, Span, check_order, read_span
+from bigforest.forest.parts import Span, check_order, read_span
 from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
 from bigforest.store.store import Store
 
@@ -148,7 +148,7 @@ def load(
 
 
 def pack(
-    parts: Sequence[Sequence[Nodes]],
+    parts: Sequence[Sequence[TreeArrays]],
     spec: DataSpec,
     lambdas: Sequence[float] = (),
     workers: int = 1,
@@ -160,19 +160,6 @@ def pack(
     """
     sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
     return _join(_pack_apart(sized, spec, lambdas, workers), used)
-
-
-def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
-    """Convert trees that have just been grown to the record of trees that are read; first: number of the first tree."""
-    for trees in pieces:
-        starts = trees.starts
-        roots = starts[:-1]
-        node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(starts))
-        columns: list[NDArray[Any]] = [node.astype(np.uint32), trees.right, trees.threshold, trees.weight, trees.counts]
-        number, right, threshold, weight, counts = map(read_only, columns)
-        more = (trees.value, trees.levels, trees.terms)
-        yield Nodes(first, roots, number, trees.feature, right, threshold, trees.default_left, weight, counts, *more)
-        first += roots.size
 
 
 class _Trees(NamedTuple):
@@ -201,7 +188,7 @@ _Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees
 
 
 def _pack_apart(
-    parts: Sequence[tuple[int, Iterable[Nodes]]],
+    parts: Sequence[tuple[int, Iterable[TreeArrays]]],
     spec: DataSpec,
     lambdas: Sequence[float],
     workers: int,
@@ -237,7 +224,7 @@ def _too_many(what: str) -> FormatError:
 
 
 def _pack_pieces(
-    pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64], votes: bool
+    pieces: Iterable[TreeArrays], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64], votes: bool
 ) -> _Trees:
     """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes; votes: keep counts and values of
     leaves."""
@@ -256,8 +243,10 @@ def _pack_pieces(
         own = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
-        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
-        pack_nodes(*nodes, counts, here, own, impure, directions, sets, found.used)
+        columns: list[NDArray[Any]] = [piece.left - np.uint32(1), piece.right, piece.threshold, counts]
+        number, right, threshold, classes = map(read_only, columns)
+        nodes = (number, piece.feature, right, threshold, piece.default_left, listed, blocks, classes)
+        pack_nodes(*nodes, here, own, impure, directions, sets, found.used)
         roots.append(piece.roots + done)
         done += size
         impure += len(own)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.refinement import SEQUENCES, BoostedTrees, Link
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.refinement import SEQUENCES, Link, rounds_of
 
 if TYPE_CHECKING:
     from bigforest.kernels.refine.apply import SmallTrees
@@ -28,8 +29,8 @@ class BoostedStage:
     places  positions in the dataspec of the features of a tile, ascending; among them are all that the stage uses.
     """
 
-    def __init__(self, link: Link, trees: BoostedTrees, places: NDArray[np.int64]) -> None:
-        self._link, self._rounds = link, trees.rounds
+    def __init__(self, link: Link, trees: TreeArrays, places: NDArray[np.int64]) -> None:
+        self._link, self._rounds = link, rounds_of(trees)
         self._trees = _small_trees(trees, places)
 
     @cached_property
@@ -82,11 +83,12 @@ class BoostedStage:
         self._link.put_predictions(self._link.scores(predictions) + mean, predictions)
 
 
-def _small_trees(trees: BoostedTrees, places: NDArray[np.int64]) -> SmallTrees:
+def _small_trees(trees: TreeArrays, places: NDArray[np.int64]) -> SmallTrees:
     """Pack the trees of a stage; places: see BoostedStage."""
     from bigforest.kernels.refine.apply import SmallTrees
 
-    ends = trees.starts
+    assert trees.value is not None
+    roots, ends = trees.roots, trees.starts
     size = np.diff(ends)
     tree = np.repeat(np.arange(size.size), size)
     inner = trees.feature >= 0
@@ -96,7 +98,7 @@ def _small_trees(trees: BoostedTrees, places: NDArray[np.int64]) -> SmallTrees:
     leaves = before[ends]
     # The left subtree of a node holds the leaves from its own first one to before those of its right child.
     first = before[nodes] - leaves[of]
-    right = before[trees.roots[of] + trees.right[nodes].astype(np.int64)] - leaves[of]
+    right = before[roots[of] + trees.right[nodes].astype(np.int64)] - leaves[of]
     bit = np.uint64(1)
     left = (bit << right.astype(np.uint64)) - (bit << first.astype(np.uint64))
     keep = (~left & np.uint64(0xFFFFFFFF)).astype(np.uint32)
@@ -135,7 +137,7 @@ class _Lookups(NamedTuple):
 
 
 def _lookups(
-    trees: BoostedTrees, nodes: NDArray[np.int64], tree: NDArray[np.int64], keep: NDArray[np.uint32]
+    trees: TreeArrays, nodes: NDArray[np.int64], tree: NDArray[np.int64], keep: NDArray[np.uint32]
 ) -> _Lookups:
     """Return the lookups of the nodes on levels: their positions, trees, and the bits that the right side keeps."""
     none = np.zeros(0, np.int64)

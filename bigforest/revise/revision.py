@@ -29,8 +29,8 @@ from bigforest.forest.decreases import importance
 from bigforest.forest.files import read_table, write_features, write_levels
 from bigforest.forest.forest_files import is_forest
 from bigforest.forest.format import CALIBRATED, KINDS, NODE_KINDS, NODES, PRUNED, nodes_schema
-from bigforest.forest.nodes import counts_column
-from bigforest.forest.parts import Nodes, with_columns, write_nodes
+from bigforest.forest.nodes import TreeArrays, counts_column
+from bigforest.forest.parts import with_columns, write_nodes
 from bigforest.forest.run_file import write_run
 from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import check_word
@@ -63,7 +63,7 @@ class Revision(NamedTuple):
     stage: str
     rows: str
     use: str
-    table: Callable[[Nodes, pa.Table, NDArray[np.int64]], pa.Table]
+    table: Callable[[TreeArrays, pa.Table, NDArray[np.int64]], pa.Table]
 
 
 def revise(
@@ -117,7 +117,7 @@ def revise(
 
 
 def _write(
-    forest: Forest, parts: Sequence[Nodes], directory: Path, revision: Revision, counts: NDArray[np.int64]
+    forest: Forest, parts: Sequence[TreeArrays], directory: Path, revision: Revision, counts: NDArray[np.int64]
 ) -> None:
     """Write all files but run.parquet, from the counts of all nodes."""
     spec, header = forest.spec, forest.files.header
@@ -135,7 +135,7 @@ def _write(
 
 def _counted(
     forest: Forest,
-    parts: Sequence[Nodes],
+    parts: Sequence[TreeArrays],
     source: Source,
     revision: Revision,
     resources: Resources,
@@ -238,7 +238,7 @@ def calibrate_forest(
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
+def _calibrated(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
     """Return the table of a part with these counts of rows, each of which weighs `unit`."""
     from bigforest.kernels.predict.accumulate import add_up
 
@@ -312,7 +312,7 @@ def prune_forest(
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
+def _pruned(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
     """Return the table of a part without the nodes pruned by these counts, its nodes numbered again."""
     from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
 

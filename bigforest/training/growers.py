@@ -32,7 +32,7 @@ from bigforest.grow.memory import GrowPlan
 from bigforest.oob.leaves import for_store, leaves_of_rows
 from bigforest.oob.weigh import weigh_estimate, weigh_parts
 from bigforest.predict.groups import survey
-from bigforest.predict.packed_trees import PackedTrees, grown_nodes, pack
+from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.storage.atomic import remove
 from bigforest.store.format import block_count, block_span
@@ -81,7 +81,7 @@ class BoostingGrower(Grower):
         for tree in part:
             self._shared.sampler.weigh(tree, self._weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
-            packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
+            packed = pack([[grown.trees]], store.spec)
             ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
             self._evaluate(tree, for_store(packed, store, resources.workers), ballots, leaves)
             advance(1)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from bigforest.forest.nodes import TreeArrays, cut_lists
+from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.parts import check_parts, read_span
 from bigforest.predict.forest import Forest
 from tests.forests import forest_of, random_tree, spec_of
@@ -71,33 +71,9 @@ def oblique_case(folder: Path, rows: int, seed: int, trees: int = 3) -> Case:
 def trees_of(forest: Forest) -> list[TreeArrays]:
     """The trees of a grown forest, as the naive functions take them; gains are not kept."""
     header, spans = check_parts(forest.part_files)
-    weight = forest.nodes.select("weight").collect().to_series().to_numpy()
     found: list[TreeArrays] = []
-    done = 0
     for span in spans:
-        for piece in read_span(span, header):
-            for begin, end in pairwise(piece.starts.tolist()):
-                own = slice(begin, end)
-                lists = [None if some is None else cut_lists(some, begin, end) for some in (piece.levels, piece.terms)]
-                size = end - begin
-                value = None if piece.value is None else piece.value[own]
-                found.append(
-                    TreeArrays(
-                        piece.feature[own],
-                        piece.node[own] + np.uint32(1),
-                        piece.right[own],
-                        np.zeros(size, np.uint32),
-                        piece.threshold[own],
-                        piece.default_left[own],
-                        np.full(size, np.nan),
-                        weight[done : done + size],
-                        piece.counts[own],
-                        np.zeros(size, np.uint32),
-                        np.zeros(size, np.uint32),
-                        value,
-                        lists[0],
-                        lists[1],
-                    )
-                )
-                done += size
+        trees = join_trees(list(read_span(span, header)))
+        trees = trees._replace(gain=np.full(trees.feature.size, np.nan))
+        found += [trees.rows(begin, end) for begin, end in pairwise(trees.starts.tolist())]
     return found

@@ -23,7 +23,6 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 from bigforest.storage.array_file import ArrayFile
 from tests.forest.test_shrinkage import AMOUNTS, check_formula, leaves, trees
-from tests.forests import nodes_of
 
 
 def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
@@ -66,12 +65,9 @@ def test_ballots__are_what_each_leaf_casts(grown: list[TreeArrays], wide: bool, 
             else:
                 np.testing.assert_array_equal(joined.mixed[ballot - width], tree.counts[leaf])
     pieces = []
-    for number, tree in enumerate(grown):
-        nodes = nodes_of(tree, number)
-        for begin in range(0, tree.feature.size, size):
-            cut = {name: getattr(nodes, name) for name in ("feature", "weight", "counts", "value")}
-            own = {name: None if array is None else array[begin : begin + size] for name, array in cut.items()}
-            pieces.append(nodes._replace(roots=nodes.roots[: int(begin == 0)], **own))
+    for tree in grown:
+        most = tree.feature.size
+        pieces += [tree.rows(begin, min(begin + size, most)) for begin in range(0, most, size)]
     if not wide:
         for one, other in zip(ballots_of_pieces(pieces, wide=False), joined, strict=True):
             np.testing.assert_array_equal(one, other)

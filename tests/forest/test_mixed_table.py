@@ -22,7 +22,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest import parts
 from bigforest.forest.format import NODES
 from bigforest.forest.nodes import join_trees, part_path
-from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
+from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
@@ -33,7 +33,7 @@ from bigforest.predict import passes as row_passes
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.packed_trees import pack
 from bigforest.source import open_source
-from tests.forests import nodes_of, random_tree
+from tests.forests import random_tree
 from tests.mixed import (
     CATEGORIES,
     CLASSES,
@@ -72,7 +72,7 @@ def test_write_part__reads_back_the_same(
         rewrite(path, lambda table: table, rows)
     monkeypatch.setattr(parts, "PIECE_BYTES", piece)
     header, spans = check_parts(part_paths(tmp_path))
-    found = join_nodes([piece for span in spans for piece in read_span(span, header)])
+    found = join_trees([piece for span in spans for piece in read_span(span, header)])
     wanted = join_trees(trees)
     inner = wanted.feature >= 0
     assert found.levels is not None and wanted.levels is not None
@@ -99,7 +99,7 @@ def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
         if regression:
             assert stock.impure_leaves.tolist() == [int((tree.feature < 0).sum()) for tree in trees]
         found = stock.load(range(len(trees)), data.draw(st.sampled_from([1, 2])))
-    at_once = pack([[nodes_of(tree, number)] for number, tree in enumerate(trees)], mixed_spec(regression))
+    at_once = pack([[tree] for tree in trees], mixed_spec(regression))
     assert found.used.tolist() == at_once.used.tolist()
     for one, two in ((found.layout, at_once.layout), (found.sets, at_once.sets)):
         assert (one is None) == (two is None)

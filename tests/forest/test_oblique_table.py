@@ -22,7 +22,7 @@ from bigforest.forest import parts
 from bigforest.forest.files import Header
 from bigforest.forest.format import NODES
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
+from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict import predictor
@@ -32,7 +32,7 @@ from bigforest.predict.predictor import Predictor
 from bigforest.predict.rows import RowBatch
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.store.levels import Levels
-from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
+from tests.forests import forest_of, random_tree, spec_of, write_forest
 from tests.naive.predict import sum_of_votes
 from tests.strategies import EXTREMES
 
@@ -58,7 +58,7 @@ def test_write_part__oblique_nodes_read_back_the_same(
     for span, own in zip(spans, (trees()[:2], trees()[2:]), strict=True):
         groups = pq.ParquetFile(span.path).num_row_groups
         assert (groups == 1) == (terms == 1 << 20)
-        found = join_nodes(list(read_span(span, header)))
+        found = join_trees(list(read_span(span, header)))
         wanted = join_trees(own)
         np.testing.assert_array_equal(found.feature, wanted.feature)
         assert found.terms is not None and wanted.terms is not None
@@ -184,7 +184,7 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     cell = st.sampled_from(thresholds) | number
     rows = data.draw(st.lists(st.tuples(*[cell] * features), min_size=1, max_size=9))
     spec = spec_of(features, (5, 7, 9))
-    made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec)
+    made = pack([grown], spec)
     ready = Predictor(made, made.leaf_votes("soft"), VoteRule("soft", "lowest", 0), spec, [])
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):

@@ -24,7 +24,7 @@ from bigforest.forest.format import RUN
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.run_file import Choices, Shrinkage, read_choices
 from bigforest.kernels.common.layout import LEAF
-from tests.forests import forest_of, nodes_of, random_tree, spec_of
+from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.predict import find_leaf
 from tests.naive.shrinkage import contributions, shrunk, value, weights_of_path
 from tests.thorough import examples
@@ -76,12 +76,9 @@ def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
 ) -> None:
     shrinking = LeafShrinking(np.array(amounts))
     rows = []
-    for number, tree in enumerate(grown):
-        nodes = nodes_of(tree, number)
+    for tree in grown:
         for begin in range(0, tree.feature.size, size):
-            here = slice(begin, begin + size)
-            cut = {name: getattr(nodes, name) for name in ("feature", "weight", "counts", "value")}
-            piece = nodes._replace(**{name: None if own is None else own[here] for name, own in cut.items()})
+            piece = tree.rows(begin, min(begin + size, tree.feature.size))
             rows.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
     found = np.concatenate(rows)
     check_formula(found, grown, amounts)

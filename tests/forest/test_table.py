@@ -27,7 +27,7 @@ from bigforest.forest import decreases, files, parts
 from bigforest.forest.files import METADATA_KEY, VERSION, Header
 from bigforest.forest.format import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob_rows
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span
+from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.predict.flat_tree import MORE, TERMS
 from bigforest.kernels.predict.pack import SOUND, check_nodes
@@ -36,7 +36,7 @@ from bigforest.predict import groups
 from bigforest.predict.forest import read_forest
 from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.store.levels import Levels
-from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
+from tests.forests import forest_of, random_tree, spec_of, write_forest
 from tests.naive.predict import adds_up, is_preorder
 
 SPEC = spec_of(3, ("no", "unsure", "yes"), "String")
@@ -51,7 +51,7 @@ def write(directory: Path) -> None:
     write_forest(directory, trees(), SPEC, [3])
 
 
-def nodes(directory: Path) -> list[list[Nodes]]:
+def nodes(directory: Path) -> list[list[TreeArrays]]:
     paths = part_paths(directory)
     header, spans = check_parts(paths)
     return [list(read_span(span, header)) for span in spans]
@@ -71,14 +71,14 @@ def test_write_part__reads_back_the_same(
     assert all(len(pieces) > 1 for pieces in found) == (piece < 1 << 20)
     for pieces, grown in zip(found, (trees()[:3], trees()[3:]), strict=True):
         expected = join_trees(grown)
-        together = join_nodes(pieces)
+        together = join_trees(pieces)
         inner = expected.feature >= 0
         np.testing.assert_array_equal(together.feature, expected.feature)
         np.testing.assert_array_equal(together.counts, expected.counts)
         np.testing.assert_array_equal(together.right[inner], expected.right[inner])
         np.testing.assert_array_equal(together.threshold[inner], expected.threshold[inner])
-        np.testing.assert_array_equal(together.node, np.concatenate([np.arange(tree.feature.size) for tree in grown]))
-        np.testing.assert_array_equal(together.roots, np.flatnonzero(together.node == 0))
+        np.testing.assert_array_equal(together.left[inner], expected.left[inner])
+        np.testing.assert_array_equal(together.starts, expected.starts)
 
 
 @given(st.data())
@@ -110,7 +110,7 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "PIECE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 20])))
         found = stock.load(range(begin, end), data.draw(st.sampled_from([1, 2])))
-    expected = pack([[nodes_of(tree, 0)] for tree in grown[begin:end]], SPEC)
+    expected = pack([[tree] for tree in grown[begin:end]], SPEC)
     assert found.used.tolist() == stock.used.tolist()
     assert found.roots.tolist() == expected.roots.tolist()
     assert found.counts.tolist() == expected.counts.tolist()

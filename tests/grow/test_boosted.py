@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.forest.refinement import BoostedTrees, Link
+from bigforest.forest.nodes import join_trees
+from bigforest.forest.refinement import SEQUENCES, Link
 from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
 from bigforest.oob.refine import row_tiles
@@ -135,6 +136,7 @@ def _preorder(tree: naive.Tree) -> Any:
 def _as_written(grown: GrownSequence, category: list[bool]) -> list[list[Any]]:
     """Nodes of each tree, with codes of levels; 0 is missing."""
     trees, found = grown.trees, []
+    assert trees.value is not None
     for node in range(trees.feature.size):
         feature = int(trees.feature[node])
         listed: list[int] = []
@@ -147,7 +149,7 @@ def _as_written(grown: GrownSequence, category: list[bool]) -> list[list[Any]]:
                 bool(trees.default_left[node]),
                 listed,
                 int(trees.weight[node]),
-                grown.value[node].tolist(),
+                trees.value[node].tolist(),
             )
         )
     return [found[begin:end] for begin, end in zip(trees.starts[:-1], trees.starts[1:], strict=True)]
@@ -155,20 +157,19 @@ def _as_written(grown: GrownSequence, category: list[bool]) -> list[list[Any]]:
 
 def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, cells: Any, category: list[bool]) -> None:
     """Every row of the table gets the values of its leaves, from float64 and float32 tiles where these are exact."""
-    shared = (grown.trees.feature, grown.trees.right, grown.trees.threshold, grown.trees.default_left)
-    boosted = BoostedTrees(3, grown.trees.starts[:-1], *shared, grown.trees.levels, grown.trees.weight, grown.value)
+    boosted = join_trees([grown.trees] * SEQUENCES)
     places = np.arange(len(category))
     stage = BoostedStage(Link(store.spec, config), boosted, places)
     tiles = row_tiles(store, np.arange(store.rows), places)
     rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
     expected = []
     for row in rows:
-        total = [0.0] * grown.value.shape[1]
+        total = [0.0] * grown.trees.value.shape[1]
         for tree in trees:
             total = [a + v for a, v in zip(total, naive.add(tree, row, category), strict=True)]
         expected.append(total)
     narrow = tiles.astype(np.float32)
     for exact in (tiles, narrow) if np.array_equal(narrow, tiles, equal_nan=True) else (tiles,):
-        found = np.zeros((store.rows, grown.value.shape[1]))
+        found = np.zeros((store.rows, grown.trees.value.shape[1]))
         stage.add(exact, found, range(1))
         assert found.tolist() == expected

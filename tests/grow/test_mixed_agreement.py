@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span
+from bigforest.forest.nodes import TreeArrays, join_trees
+from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.predict.forest import Forest
 from tests.mixed import CATEGORIES, mixed_rows, mixed_table
 from tests.naive.predict import Names, find_leaf
@@ -25,16 +25,10 @@ def table(regression: bool) -> pl.DataFrame:
 
 
 def tree_of(forest: Forest) -> TreeArrays:
-    """The only tree of a forest, as read."""
+    """The only tree of a forest, as read; gains are not."""
     paths = part_paths(forest.directory)
     header, spans = check_parts(paths)
-    found: Nodes = join_nodes([piece for span in spans for piece in read_span(span, header)])
-    nothing = np.zeros(found.feature.size)
-    left = (found.node + 1).astype(np.uint32)
-    weight = found.counts.sum(axis=1).astype(np.uint64)
-    codes = np.zeros((2, left.size), np.uint32)
-    shared = (found.threshold, found.default_left, nothing, weight, found.counts, *codes, found.value, found.levels)
-    return TreeArrays(found.feature, left, found.right, left, *shared)
+    return join_trees([piece for span in spans for piece in read_span(span, header)])
 
 
 def names_of(forest: Forest) -> Names:

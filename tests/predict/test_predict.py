@@ -30,7 +30,7 @@ from bigforest.predict.predictor import Predictor
 from bigforest.predict.rows import FeatureBlock, RowBatch
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import open_source
-from tests.forests import forest_of, nodes_of, random_tree, spec_of
+from tests.forests import forest_of, random_tree, spec_of
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.predict import decide, sum_of_votes
 from tests.predictions import write_predictions
@@ -83,7 +83,7 @@ def labelled(codes: list[int]) -> list[int | None]:
 
 def voting_of(grown: list[TreeArrays], rule: VoteRule) -> Predictor:
     spec = spec_of(FEATURES, (5, 7, 9))
-    made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec)
+    made = pack([grown], spec)
     return Predictor(made, made.leaf_votes(rule.ballots), rule, spec, [])
 
 

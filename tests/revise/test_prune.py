@@ -11,8 +11,8 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
-from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
+from bigforest.forest.nodes import TreeArrays, join_trees
+from bigforest.forest.parts import check_parts, part_paths, read_span
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.prune import Shape, pruned
@@ -49,7 +49,7 @@ def test_prune_forest__is_what_the_oracle_prunes(weights: list[float], ties: str
     shapes = []
     header, spans = check_parts(paths)
     for span in spans:
-        part = join_nodes(list(read_span(span, header)))
+        part = join_trees(list(read_span(span, header)))
         shapes += [shape(part, tree) for tree in range(part.roots.size)]
     assert shapes == [pruned(tree, cells, truth, ties) for tree in grown]
     before, after = (one.nodes.select(pl.len()).collect().item() for one in (forest, found))

@@ -18,7 +18,7 @@ from bigforest.errors import FormatError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
 from bigforest.forest import decreases
-from bigforest.forest.parts import Nodes
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import Grower
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.planning.memory import Shape
@@ -392,9 +392,9 @@ def test_train__trees_are_not_kept_within_a_budget_that_validation_needs(monkeyp
 def test_train__measures_trees_that_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all of them again after each part: a forest may have ten thousand parts."""
     measured: list[int] = []
-    size = Nodes.nbytes.fget
+    size = TreeArrays.nbytes.fget
     assert size is not None
-    monkeypatch.setattr(Nodes, "nbytes", property(lambda nodes: measured.append(nodes.tree) or size(nodes)))
+    monkeypatch.setattr(TreeArrays, "nbytes", property(lambda nodes: measured.append(id(nodes.feature)) or size(nodes)))
     bigforest.train(frame(), "kind", **{**OPTIONS, "trees": 40})
     assert measured
     assert len(measured) == len(set(measured))
