@@ -22,7 +22,6 @@ from bigforest.explain.tree_groups import (
     plan_groups,
 )
 from bigforest.forest.decreases import tree_decreases
-from bigforest.forest.parts import part_paths
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES
 
@@ -53,10 +52,9 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
         return
     del plan  # it runs here, at once
     spec, trees = job.forest.spec, job.forest.trees
-    directory = job.stock.trees.directory  # it has checked the parts
     own = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
-        for tree, decrease in tree_decreases(part_paths(directory), spec):
+        for tree, decrease in tree_decreases(job.stock.trees.paths, spec):  # which are checked
             own[tree] = decrease
             progress.advance()
     whole = own.sum(axis=0)

@@ -181,7 +181,9 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
 def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
     """Yield the bag weight in each node."""
     for span in trees.spans(entries):
-        for batch in batches(span, len(trees.header.spec.target.classes), ["weight"]):
+        for batch in batches(
+            span.path, len(trees.header.spec.target.classes), ["weight"], slice(span.start, span.stop)
+        ):
             yield as_numpy(batch.column("weight")).astype(np.float64)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec
 from bigforest.execution.executor import Executor, Threads
 from bigforest.forest.nodes import TreeArrays, features_of
-from bigforest.forest.parts import Span, batches, part_paths
+from bigforest.forest.parts import batches, part_paths
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 
 # Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
@@ -109,7 +108,7 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
     last = -1
     columns = ["tree", "gain", "weight", "feature", "terms"]
     for path in parts:
-        for splits in batches(Span(path, 0, sys.maxsize), len(spec.target.classes), columns):
+        for splits in batches(path, len(spec.target.classes), columns):
             splits = splits.filter(splits["gain"].is_valid())
             if splits.num_rows == 0:
                 continue

@@ -19,10 +19,8 @@ Every Parquet file names its kind, format version, dataspec and configuration (f
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +38,6 @@ from bigforest.forest.files import (
     file_kind,
     has_levels,
     read_features,
-    read_forest_levels,
     read_header,
     read_table,
     with_rows,
@@ -68,12 +65,8 @@ from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
     Span,
     batches,
-    check_count,
-    check_order,
-    check_part,
+    check_nodes,
     check_parts,
-    first_tree,
-    part_paths,
     read_span,
 )
 from bigforest.forest.ranks import FILE as RANKS_FILE
@@ -142,7 +135,7 @@ class ForestFiles:
     changed     stages after which `choices` differ from those in the files: Forest.shrink, Forest.sharpen,
                 Forest.unrefined.
     holding     keeps a temporary directory alive as long as this object or a LazyFrame of its files; None otherwise.
-    part_files  the files of trees, in order.
+    parts       the files of trees, in order, each with its trees and number of nodes; part_files: their paths.
     stamp       the run that was opened, checked by all later reads (run_file.py); None while run.parquet is missing.
     """
 
@@ -154,10 +147,9 @@ class ForestFiles:
         holding: object = None,
         *,
         stamp: RunStamp | None,
-        parts: Sequence[Span] | None = None,
+        parts: Sequence[Span],
         changed: tuple[str, ...] = (),
     ) -> None:
-        """parts: the checked files of trees; None to check them when they are first read."""
         self.directory = directory
         self.header = header
         self.spec, self.config, self.identity = header.spec, header.config, header.identity
@@ -170,10 +162,9 @@ class ForestFiles:
         self.changed = changed
         self.holding = holding
         self.stamp = stamp
-        self.part_files = part_paths(directory) if parts is None else [part.path for part in parts]
+        self.parts = list(parts)
+        self.part_files = [part.path for part in parts]
         self._sound: set[Path] = set()  # files of trees whose nodes have been checked
-        if parts is not None:
-            self.parts = list(parts)
 
     @classmethod
     def open(cls, path: str | Path, holding: object = None) -> ForestFiles:
@@ -184,7 +175,7 @@ class ForestFiles:
         directory = absolute_path(path)
         stamp = RunStamp.of(directory)
         with same_run(stamp):
-            header, parts = check_parts(part_paths(directory))
+            header, parts = check_parts(directory)
             check_file(directory / FEATURES_FILE, "features", FEATURES, header.identity)
             check_file(directory / RUN_FILE, "run", RUN, header.identity)
             if header.config.ranks:
@@ -199,9 +190,8 @@ class ForestFiles:
         """Return the files of a run that has just written its trees, while others may still be missing."""
         directory = absolute_path(directory)
         stamp = RunStamp.of(directory)
-        header, _ = read_header(part_paths(directory)[0], "trees")
-        header = replace(header, levels=read_forest_levels(directory, header))
-        return cls(directory, header, choices, holding, stamp=stamp)
+        header, parts = check_parts(directory)
+        return cls(directory, header, choices, holding, stamp=stamp, parts=parts)
 
     def with_choices(self, choices: Choices, *stages: str) -> ForestFiles:
         """Return the same files with other choices, made by these stages."""
@@ -216,12 +206,6 @@ class ForestFiles:
         Raises FormatError.
         """
         return same_run(self.stamp)
-
-    @cached_property
-    @_of_same_run
-    def parts(self) -> list[Span]:
-        """The files of trees, each with its number of nodes as its metadata says. Raises FormatError."""
-        return [check_part(path, self.header) for path in self.part_files]
 
     @property
     def trees(self) -> int:
@@ -259,35 +243,28 @@ class ForestFiles:
 
         Raises FormatError.
         """
-        for place in range(len(self.part_files)):
-            yield from self._sound_nodes(place).collect().partition_by("tree", maintain_order=True)
+        for part in self.parts:
+            yield from self._sound_nodes(part).collect().partition_by("tree", maintain_order=True)
 
     def tree_nodes(self, number: int) -> pl.LazyFrame:
         """Scan the nodes of one tree. Only the file that has the tree is read; it is checked. Raises FormatError."""
-        place = max(0, bisect_right(self.part_files, number, key=first_tree) - 1)
-        return self._sound_nodes(place).filter(pl.col("tree") == number)
+        [part] = [part for part in self.parts if number in part.trees]
+        return self._sound_nodes(part).filter(pl.col("tree") == number)
 
-    def _sound_nodes(self, place: int) -> pl.LazyFrame:
+    def _sound_nodes(self, part: Span) -> pl.LazyFrame:
         """Scan the nodes of a file of trees. All its nodes are checked before, once. Raises FormatError."""
-        path = self.part_files[place]
-        if path not in self._sound:
+        if part.path not in self._sound:
             with self.same_run():
-                pieces = [(piece.tree, piece.roots.size) for piece in read_span(self.parts[place], self.header)]
-            trees = sum(count for _, count in pieces)
-            check_order([path], [pieces[0][0]], [trees], first_tree(path) if place else 0)
-            last = place + 1 == len(self.part_files)
-            end = self.trees if last else first_tree(self.part_files[place + 1])
-            if pieces[0][0] + trees != end:
-                raise damaged_forest(f"{path} must hold the trees to before number {end:,}, and has {trees:,}")
-            self._sound.add(path)
-        return self._scan_nodes([path])
+                check_nodes(part, self.header)
+            self._sound.add(part.path)
+        return self._scan_nodes([part.path])
 
     def _scan_nodes(self, paths: list[Path]) -> pl.LazyFrame:
         classes = len(self.spec.target.classes)
         return scan(
             paths,
             nodes_schema(self.spec),
-            lambda path, names: batches(Span(path), classes, names),
+            lambda path, names: batches(path, classes, names),
             self.holding,
             self.stamp,
         )
@@ -295,11 +272,7 @@ class ForestFiles:
     @_of_same_run
     def read_parts(self) -> list[TreeArrays]:
         """Read and check the nodes of all trees, file by file. Raises FormatError."""
-        parts = [join_trees(list(read_span(span, self.header))) for span in self.parts]
-        trees = [part.roots.size for part in parts]
-        check_order(self.part_files, [part.tree for part in parts], trees)
-        check_count(self.directory, sum(trees), self.header)
-        return parts
+        return [join_trees(list(read_span(span, self.header))) for span in self.parts]
 
     @property
     @_of_same_run

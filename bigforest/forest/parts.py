@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, compute
 from bigforest.columns.dataspec import DataSpec
-from bigforest.errors import FormatError, counted, damaged_forest
+from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.files import (
     Header,
     check_file,
@@ -69,7 +70,7 @@ def check_batch(
 
     Raises FormatError naming `path` otherwise.
     """
-    from bigforest.kernels.predict.pack import check_nodes
+    from bigforest.kernels.predict import pack
 
     def require(sound: object, problem: str) -> None:
         if not sound:
@@ -94,7 +95,7 @@ def check_batch(
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
     tree, node, left, right, depth, weight = numbers.values()
-    found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
+    found = pack.check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
     require(found == 0, PROBLEMS[found])
     shared = (feature, left, right, depth, threshold, default_left, np.empty(0), weight, counts)
     none = np.empty(0, np.uint32)
@@ -166,14 +167,17 @@ NODE_BYTES = 80
 ENTRY_BYTES = 32
 # The column of text in which a word comes more than once.
 WORDS = ("levels.list.element",)
+# All rows of any file.
+ALL_ROWS = slice(0, sys.maxsize)
 
 
 class Span(NamedTuple):
-    """Rows from `start` to before `stop` of the file of trees `path`, which are whole trees; by default all rows."""
+    """Rows from `start` to before `stop` of the file of trees `path`, which must be the trees `trees`."""
 
     path: Path
-    start: int = 0
-    stop: int = sys.maxsize
+    trees: range
+    start: int
+    stop: int
 
 
 def part_paths(directory: Path) -> list[Path]:
@@ -220,20 +224,35 @@ def first_tree(path: Path) -> int:
     return int(found[1])
 
 
-def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
-    """Check the metadata and columns of all files of trees, and that they belong to one forest.
+def part_ranges(paths: Sequence[Path], trees: int) -> list[range]:
+    """Return the trees of each file of a forest of this many trees: from the number in its name to before that of the
+    next file. Raises FormatError where the first or the last trees have no file."""
+    starts = [first_tree(path) for path in paths]
+    if starts[0]:
+        raise damaged_forest(f"{paths[0]}: tree 0 is missing")
+    if starts[-1] >= trees:
+        raise damaged_forest(f"{paths[-1]} is named after a tree beyond the {trees:,} of the forest")
+    return [range(*pair) for pair in pairwise([*starts, trees])]
 
-    Returns their common header, with levels, and all rows of each file as its metadata says.
+
+def check_parts(directory: Path, parts: Sequence[range] | None = None) -> tuple[Header, list[Span]]:
+    """Check the metadata and columns of the files of trees of the forest in `directory`, and that they belong together.
+
+    parts  the trees of each file, of a forest that is growing; None for all files, see `part_ranges`.
+
+    Returns their common header, with levels, and all rows of each file as its metadata says. Raises FormatError.
     """
+    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
     header, _ = read_header(paths[0], "trees")
-    spans = [check_part(path, header) for path in paths]
-    return replace(header, levels=read_forest_levels(paths[0].parent.parent, header)), spans
+    parts = part_ranges(paths, header.config.trees) if parts is None else parts
+    spans = [check_part(path, part, header) for path, part in zip(paths, parts, strict=True)]
+    return replace(header, levels=read_forest_levels(directory, header)), spans
 
 
-def check_part(path: Path, header: Header) -> Span:
-    """Check the metadata and columns of a file of trees of the forest with this header; return all its rows."""
+def check_part(path: Path, trees: range, header: Header) -> Span:
+    """Check the metadata and columns of a file of these trees of the forest with this header; return all its rows."""
     file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
-    return Span(path, 0, file.metadata.num_rows)
+    return Span(path, trees, 0, file.metadata.num_rows)
 
 
 def piece_rows(classes: int, entries: float = 0.0) -> int:
@@ -249,8 +268,8 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """Yield the nodes of a span, checked, some at a time.
 
     The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES. Raises
-    FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
-    a tree.
+    FormatError for a part that is damaged or has other trees, once this is reached; what came before is sound, but may
+    be a part of a tree.
     """
     from bigforest.kernels.predict import pack
 
@@ -261,9 +280,12 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     waiting = np.empty((0, 2), np.uint32)
     rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
     done = 0
-    for batch in _batches_in(file, span, len(header.spec.target.classes)):
+    for batch in _batches_in(file, span.path, len(header.spec.target.classes), None, slice(span.start, span.stop)):
         if done == 0:
-            state[pack.TREE] = batch.column("tree")[0].as_py() - 1
+            first = batch.column("tree")[0].as_py()
+            if first != span.trees.start:
+                raise damaged_forest(f"{span.path} begins with tree {first}, not {span.trees.start}")
+            state[pack.TREE] = first - 1
         done += batch.num_rows
         room = int(state[pack.OPEN]) + batch.num_rows
         if len(waiting) < room:
@@ -275,6 +297,8 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
         raise damaged_forest(f"{span.path} has fewer rows than it says")
     if state[pack.WHOLE] == 0:
         raise damaged_forest(f"{span.path}: {PROBLEMS[pack.WRONG_END]}")
+    if state[pack.TREE] != span.trees[-1]:
+        raise damaged_forest(f"{span.path} ends with tree {state[pack.TREE]}, not {span.trees[-1]}")
 
 
 def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -284,26 +308,28 @@ def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
     return longer
 
 
-def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
-    """Yield the rows of a span as record batches of about PIECE_BYTES. columns: to read; None for all."""
-    yield from _batches_in(open_parquet(span.path), span, classes, columns)
+def batches(path: Path, classes: int, columns: list[str] | None = None, rows: slice = ALL_ROWS) -> Iterator[Any]:
+    """Yield rows of a file of trees as record batches of about PIECE_BYTES. columns: to read; None for all."""
+    yield from _batches_in(open_parquet(path), path, classes, columns, rows)
 
 
-def _batches_in(file: pq.ParquetFile, span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
-    with decoding(span.path):
+def _batches_in(
+    file: pq.ParquetFile, path: Path, classes: int, columns: list[str] | None, wanted: slice
+) -> Iterator[Any]:
+    with decoding(path):
         begin = 0
-        for number, chunks in enumerate(row_groups(span.path)):
+        for number, chunks in enumerate(row_groups(path)):
             rows = file.metadata.row_group(number).num_rows
             end = begin + rows
-            if begin < span.stop and end > span.start:
+            if begin < wanted.stop and end > wanted.start:
                 size = piece_rows(classes, _entries_per_node(chunks, rows))
                 for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
-                    first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
+                    first, last = max(wanted.start - begin, 0), min(wanted.stop - begin, batch.num_rows)
                     begin += batch.num_rows
                     if first < last:
-                        wanted = batch.slice(first, last - first)
-                        wanted.validate(full=True)
-                        yield wanted
+                        some = batch.slice(first, last - first)
+                        some.validate(full=True)
+                        yield some
             begin = end
 
 
@@ -318,24 +344,6 @@ def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
     return sum(max(0.0, count / max(1, rows) - 1.0) for count in values.values())
 
 
-def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
-    """Raise FormatError unless files that begin with the trees `firsts` and hold `trees` follow each other from
-    `expected` on."""
-    for path, first, count in zip(paths, firsts, trees, strict=True):
-        if first != expected:
-            what = "is missing" if first > expected else "is there more than once"
-            raise damaged_forest(f"{path}: tree {min(expected, first)} {what}")
-        expected += count
-
-
-def check_count(directory: Path, trees: int, header: Header) -> None:
-    """Raise FormatError unless the number of trees is that of the configuration."""
-    if trees != header.config.trees:
-        raise FormatError(
-            f"{directory} holds {counted(trees, 'tree')} and {header.config.trees:,} were asked for; grow it again"
-        )
-
-
 def is_finished(directory: Path, group: range, header: Header) -> bool:
     """Return whether the file of the trees `group` exists and is complete.
 
@@ -345,11 +353,9 @@ def is_finished(directory: Path, group: range, header: Header) -> bool:
     if not path.exists():
         return False
     try:
-        found = _checked_trees(check_part(path, header), header)
+        check_nodes(check_part(path, group, header), header)
     except FormatError as error:
         raise FormatError(f"{error}; remove this file and resume the run, which grows its trees again") from error
-    if found != group:
-        raise FormatError(f"{path} holds the trees {found}, not {group}; remove it and resume the run")
     return True
 
 
@@ -365,7 +371,7 @@ def recut(
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return
-    nodes = _Nodes(_stored(source, header.spec, 0, parts))
+    nodes = _Nodes(_stored(source, 0, parts))
     for group in groups:
         write_nodes(nodes.until(group.stop), part_path(directory, group.start), header)
 
@@ -375,11 +381,9 @@ def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> No
 
     The files keep their trees. Raises FormatError.
     """
-    paths = part_paths(source)
-    starts, (header, _) = [first_tree(path) for path in paths], check_parts(paths)
-    nodes = _Nodes(_stored(source, merged.spec, offset))
-    for start, stop in zip(starts, [*starts[1:], header.config.trees], strict=True):
-        write_nodes(nodes.until(offset + stop), part_path(directory, offset + start), merged)
+    nodes = _Nodes(_stored(source, offset))
+    for span in check_parts(source)[1]:
+        write_nodes(nodes.until(offset + span.trees.stop), part_path(directory, offset + span.trees.start), merged)
 
 
 def write_nodes(tables: Iterable[pa.Table], path: Path, header: Header) -> None:
@@ -409,33 +413,22 @@ class _Nodes:
                 return
 
 
-def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
+def _stored(directory: Path, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
     """Yield the checked nodes of a forest, or of some of its files, in order, with tree numbers raised by `offset`.
 
     Raises FormatError.
     """
-    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
-    header, spans = check_parts(paths)
-    names = spec.feature_names
-    expected = 0
+    header, spans = check_parts(directory, parts)
     for span in spans:
-        trees = _checked_trees(span, header)
-        if trees.start != expected:
-            raise damaged_forest(f"{span.path} begins with tree {trees.start}, not {expected}")
-        expected = trees.stop
-        for batch in batches(span, len(spec.target.classes)):
-            yield as_written(pa.Table.from_batches([batch]), names, offset)
-    if expected != (header.config.trees if parts is None else parts[-1].stop):
-        raise damaged_forest(f"{directory} holds {counted(expected, 'tree')}, not {header.config.trees:,}")
+        check_nodes(span, header)
+        for batch in batches(span.path, len(header.spec.target.classes)):
+            yield as_written(pa.Table.from_batches([batch]), header.spec.feature_names, offset)
 
 
-def _checked_trees(span: Span, header: Header) -> range:
-    """Read and check a file of trees; return the numbers of its trees. Raises FormatError."""
-    first, trees = -1, 0
-    for nodes in read_span(span, header):
-        first = nodes.tree if first < 0 else first
-        trees += nodes.roots.size
-    return range(first, first + trees)
+def check_nodes(span: Span, header: Header) -> None:
+    """Read and check the nodes of a span without keeping them. Raises FormatError."""
+    for _ in read_span(span, header):
+        pass
 
 
 def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:

@@ -38,7 +38,7 @@ from bigforest.forest.leaf_votes import (
     write_leaves,
     writing_ballots,
 )
-from bigforest.forest.parts import first_tree, part_paths, read_span
+from bigforest.forest.parts import part_paths, part_ranges, read_span
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.accumulate import Places, place_leaves
 from bigforest.kernels.predict.route import new_scratch
@@ -87,8 +87,7 @@ def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[
     """
     store, config, directory, _, _ = job
     if parts is None:
-        starts = [first_tree(path) for path in part_paths(directory)]
-        parts = [range(start, stop) for start, stop in zip(starts, [*starts[1:], config.trees], strict=True)]
+        parts = part_ranges(part_paths(directory), config.trees)
     files: list[LeafFile] = []
     covered = np.zeros(config.trees, np.bool_)
     covered[: parts[0].start] = True

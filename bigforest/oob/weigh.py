@@ -33,7 +33,7 @@ from bigforest.forest.ballots import Ballots, ballots_of
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import found_leaves, leaves_path, writing_ballots
 from bigforest.forest.nodes import counts_column, part_path
-from bigforest.forest.parts import Span, as_written, batches, with_columns, write_nodes
+from bigforest.forest.parts import as_written, batches, with_columns, write_nodes
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.common.layout import LEAF
@@ -204,7 +204,7 @@ def _describe(
     nodes, spec = len(sums), store.spec
     leaf, right, feature = made(nodes, np.bool_), made(nodes, np.uint32), made(nodes, np.int32)
     done = 0
-    for batch in batches(Span(path), len(spec.target.classes), ["left", "right"]):
+    for batch in batches(path, len(spec.target.classes), ["left", "right"]):
         here = slice(done, done + batch.num_rows)
         leaf[here] = as_numpy(batch["left"].is_null())
         right[here] = as_numpy(batch["right"], 0)
@@ -225,7 +225,7 @@ def _pieces(path: Path, store: Store, found: _Described, sums: NDArray[np.int64]
     """Yield the nodes of the part at `path`, some at a time, with exact weights in place of rounded ones."""
     names = store.spec.feature_names
     done = 0
-    for batch in batches(Span(path), len(store.spec.target.classes)):
+    for batch in batches(path, len(store.spec.target.classes)):
         table = as_written(pa.Table.from_batches([batch]), names, 0)
         here = slice(done, done + table.num_rows)
         done = here.stop

@@ -13,18 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import damaged_forest
 from bigforest.forest.ballots import mixed_leaves
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import TreeArrays, part_path
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import (
     PIECE_BYTES,
     Span,
-    check_count,
-    check_order,
     check_parts,
-    first_tree,
-    part_paths,
     piece_rows,
     read_span,
 )
@@ -124,7 +119,7 @@ class Trees(NamedTuple):
     """Places and sizes of the trees of a forest. An entry is one tree after `survey`, one file of trees after
     `outline`.
 
-    directory, paths  the forest and its parts.
+    paths        the files of trees.
     header       common to all files.
     first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
     part, start  int64 [entries], number of the part and row of it where the entry begins.
@@ -137,7 +132,6 @@ class Trees(NamedTuple):
     lambdas      lambdas of the leaf values; none if leaves stay as grown.
     """
 
-    directory: Path
     paths: Sequence[Path]
     header: Header
     first: NDArray[np.int64]
@@ -164,10 +158,11 @@ class Trees(NamedTuple):
         spans: list[Span] = []
         for entry in entries:
             path, start = self.paths[int(self.part[entry])], int(self.start[entry])
-            stop = start + int(self.nodes[entry])
+            trees, stop = self.numbers(range(entry, entry + 1)), start + int(self.nodes[entry])
             if spans and spans[-1].path == path:
-                start = spans.pop().start
-            spans.append(Span(path, start, stop))
+                _, before, start, _ = spans.pop()
+                trees = range(before.start, trees.stop)
+            spans.append(Span(path, trees, start, stop))
         return spans
 
     def load(self, entries: range, workers: int, made: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
@@ -178,15 +173,7 @@ class Trees(NamedTuple):
 
         Raises FormatError where they are damaged, or not the trees they should be.
         """
-        trees = self.numbers(entries)
-        packed = load(self.spans(entries), self.header, trees.start, workers, self.used, self.lambdas, made)
-        if packed.roots.size != len(trees):
-            if entries.stop == self.nodes.size:
-                check_count(self.directory, trees.start + packed.roots.size, self.header)
-            tree = trees.start + min(packed.roots.size, len(trees))
-            what = "is missing" if packed.roots.size < len(trees) else "is there more than once"
-            raise damaged_forest(f"{self.directory}: tree {tree} {what}")
-        return packed
+        return load(self.spans(entries), self.header, workers, self.used, self.lambdas, made)
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
@@ -194,17 +181,11 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
 
     parts  the trees of each part to look at, of a forest that is growing; None for all.
     """
-    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
-    header, spans = check_parts(paths)
-    if parts is None:
-        first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
-        if first[0]:
-            raise damaged_forest(f"{paths[0]}: tree 0 is missing")
-    else:
-        first = np.array([*(part.start for part in parts), parts[-1].stop], np.int64)
+    header, spans = check_parts(directory, parts)
+    first = np.array([*(span.trees.start for span in spans), spans[-1].trees.stop], np.int64)
     nodes = np.array([span.stop for span in spans], np.int64)
     none = np.zeros(nodes.size, np.int64)
-    return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, none, None)
+    return Trees([span.path for span in spans], header, first, np.arange(nodes.size), none, nodes, none, none, None)
 
 
 def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
@@ -215,14 +196,11 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     from bigforest.execution.executor import map_on_threads
 
     rough = outline(directory, parts)
-    spans = (Span(path, 0, nodes) for path, nodes in zip(rough.paths, rough.nodes.tolist(), strict=True))
+    spans = rough.spans(range(rough.nodes.size))
     read = map_on_threads(_survey_part, [(span, rough.header) for span in spans], workers)
     nodes, impure, entries = np.concatenate([part.sizes for part in read], axis=1)
     trees = [part.sizes.shape[1] for part in read]
     begin = int(rough.first[0])
-    check_order(rough.paths, [part.first for part in read], trees, begin)
-    if parts is None:
-        check_count(directory, nodes.size, rough.header)
     present = np.logical_or.reduce([part.used for part in read])
     present[0] |= not present.any()
     return rough._replace(
@@ -238,28 +216,26 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
 
 class _SurveyedPart(NamedTuple):
-    """Result of surveying one file: its first tree; `nodes`, `impure_leaves` and `entries` of each tree, int64 [3,
-    trees]; used features, bool [features]; and `projects`."""
+    """Result of surveying one file: `nodes`, `impure_leaves` and `entries` of each tree, int64 [3, trees]; used
+    features, bool [features]; and `projects`."""
 
-    first: int
     sizes: NDArray[np.int64]
     used: NDArray[np.bool_]
     projects: bool
 
 
 def _survey_part(span: Span, header: Header) -> _SurveyedPart:
-    first, projects = -1, False
+    projects = False
     used = np.zeros(len(header.spec.features), np.bool_)
     sizes: list[NDArray[np.int64]] = []
     for piece in read_span(span, header):
-        first = piece.tree if first < 0 else first
         used[piece.used] = True
         projects |= piece.terms is not None and piece.terms.feature.size > 0
         for begin, end in pairwise(dict.fromkeys([0, *piece.starts.tolist()])):
             if piece.depth[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += _stretch(piece, begin, end)
-    return _SurveyedPart(first, np.array(sizes).T, used, projects)
+    return _SurveyedPart(np.array(sizes).T, used, projects)
 
 
 def _stretch(piece: TreeArrays, begin: int, end: int) -> tuple[int, int, int]:

@@ -19,7 +19,6 @@ from bigforest.forest.ballots import leaf_lambdas
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import check_count
 from bigforest.forest.refinement import Link
 from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
@@ -220,9 +219,8 @@ class TreeLoader:
             if self._packed is None:
                 with self.files.same_run():
                     packed = load(
-                        self.files.parts, self.files.header, 0, available_threads(), self._at_hand, self._lambdas
+                        self.files.parts, self.files.header, available_threads(), self._at_hand, self._lambdas
                     )
-                    check_count(self.files.directory, packed.roots.size, self.files.header)
                 self._packed = packed
             return self._packed
 
@@ -249,7 +247,7 @@ class TreeLoader:
         with self._lock:
             if self._means is None:
                 with self.files.same_run():
-                    grown = load(self.files.parts, self.files.header, 0, available_threads())
+                    grown = load(self.files.parts, self.files.header, available_threads())
                 self._means = grown.counts[:, 0]
             return self._means
 

@@ -33,7 +33,7 @@ from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import LeafShrinking, mixed_leaves
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, join_lists, list_of_nodes
-from bigforest.forest.parts import Span, check_order, read_span
+from bigforest.forest.parts import Span, read_span
 from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
 from bigforest.store.store import Store
 
@@ -122,13 +122,12 @@ _MAX_NODES = 2**32 - 1
 def load(
     spans: Sequence[Span],
     header: Header,
-    first_tree: int,
     workers: int,
     used: NDArray[np.int64] | None = None,
     lambdas: Sequence[float] = (),
     made: Callable[..., NDArray[Any]] | None = None,
 ) -> PackedTrees:
-    """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
+    """Read and pack the trees of `spans` in their order, by `workers` threads.
 
     used     the features that will be at hand; those that some node splits on when None.
     lambdas  lambdas of the leaf values; none if leaves stay as grown.
@@ -137,14 +136,11 @@ def load(
 
     Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, if there are lambdas),
     ENTRY_BYTES (groups.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
-    FormatError for a part that is damaged, for trees that are missing or there more than once, for features that are
-    not in `used`, and beyond 4,294,967,295 nodes.
+    FormatError for a part that is damaged or has other trees, for features that are not in `used`, and beyond
+    4,294,967,295 nodes.
     """
     parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
-    words, pieces, trees = _pack_apart(parts, header.spec, lambdas, workers, made)
-    first, size = [own.first for own in trees], [own.roots.size for own in trees]
-    check_order([span.path for span in spans], first, size, first_tree)
-    return _join((words, pieces, trees), used)
+    return _join(_pack_apart(parts, header.spec, lambdas, workers, made), used)
 
 
 def pack(
@@ -165,7 +161,6 @@ def pack(
 class _Trees(NamedTuple):
     """Result of packing one file of trees, in addition to its nodes.
 
-    first   number of the first tree.
     roots   positions among the nodes of these trees.
     used    bool [features].
     counts  arrays which together are `counts` of PackedTrees.
@@ -173,7 +168,6 @@ class _Trees(NamedTuple):
     blocks  of the directions of all terms; sets: number of nodes on categories.
     """
 
-    first: int
     roots: NDArray[np.int64]
     used: NDArray[np.bool_]
     counts: list[NDArray[Any]]
@@ -230,13 +224,11 @@ def _pack_pieces(
     leaves."""
     from bigforest.kernels.predict.pack import pack_nodes
 
-    first = None
-    found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
+    found = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
     shrinking = LeafShrinking(lambdas) if lambdas.size else None
     done = impure = directions = sets = 0
     for piece in pieces:
-        first = piece.tree if first is None else first
         size = piece.feature.size
         here = _layout_of(words[2 * done : 2 * (done + size)])
         counts = piece.counts if shrinking is None else piece.counts[:, :0]
@@ -263,8 +255,7 @@ def _pack_pieces(
             found.used[piece.terms.feature] = True
         if piece.levels is not None:
             found.levels.append(list_of_nodes(piece.levels))
-    assert first is not None
-    return found._replace(first=first, roots=np.concatenate(roots), blocks=directions, sets=sets)
+    return found._replace(roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
 def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:

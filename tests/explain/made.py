@@ -70,7 +70,7 @@ def oblique_case(folder: Path, rows: int, seed: int, trees: int = 3) -> Case:
 
 def trees_of(forest: Forest) -> list[TreeArrays]:
     """The trees of a grown forest, as the naive functions take them; gains are not kept."""
-    header, spans = check_parts(forest.part_files)
+    header, spans = check_parts(forest.directory)
     found: list[TreeArrays] = []
     for span in spans:
         trees = join_trees(list(read_span(span, header)))

@@ -10,7 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.forest.nodes import TreeArrays, join_trees
-from bigforest.forest.parts import check_parts, part_paths, read_span
+from bigforest.forest.parts import check_parts, read_span
 from bigforest.predict.forest import Forest
 from tests.mixed import CATEGORIES, mixed_rows, mixed_table
 from tests.naive.predict import Names, find_leaf
@@ -26,8 +26,7 @@ def table(regression: bool) -> pl.DataFrame:
 
 def tree_of(forest: Forest) -> TreeArrays:
     """The only tree of a forest, as read; gains are not."""
-    paths = part_paths(forest.directory)
-    header, spans = check_parts(paths)
+    header, spans = check_parts(forest.directory)
     return join_trees([piece for span in spans for piece in read_span(span, header)])
 
 

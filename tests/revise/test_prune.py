@@ -12,7 +12,7 @@ import pytest
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from bigforest.forest.nodes import TreeArrays, join_trees
-from bigforest.forest.parts import check_parts, part_paths, read_span
+from bigforest.forest.parts import check_parts, read_span
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.prune import Shape, pruned
@@ -43,11 +43,10 @@ def test_prune_forest__is_what_the_oracle_prunes(weights: list[float], ties: str
     forest = forest_of(tmp_path / "grown", grown, spec_of(3, CLASSES))
     found = bf.prune_forest(forest, data, tmp_path / "pruned", on_ties=ties, threads=threads)
     found.check()
-    paths = part_paths(tmp_path / "pruned")
     cells = data.select("x0", "x1", "x2").rows()
     truth = [-1 if label is None else CLASSES.index(label) for label in data["y"]]
     shapes = []
-    header, spans = check_parts(paths)
+    header, spans = check_parts(tmp_path / "pruned")
     for span in spans:
         part = join_trees(list(read_span(span, header)))
         shapes += [shape(part, tree) for tree in range(part.roots.size)]
