@@ -49,7 +49,7 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
 
 def choice_facts(found: Choice) -> dict[str, Any]:
     """Return lambda, the power or the rounds of the stage, and the out-of-bag loss of each value tried."""
-    name = found.NAMES[0]
+    name = found.NAME
     return {
         name: found.amount,
         "tried": [{name: each, "loss": loss} for each, loss in zip(found.tried, found.losses, strict=False)],

@@ -13,9 +13,9 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -27,8 +27,6 @@ from bigforest.forest.format import RUN
 from bigforest.options.values import is_lambda, is_power, is_rounds
 from bigforest.storage.arrow import FAULTS
 from bigforest.version import __version__
-
-Entry = TypeVar("Entry")
 
 RUN_FILE = "run.parquet"
 # Bytes at the beginning and at the end of a file that are hashed.
@@ -187,7 +185,7 @@ class Choice:
     cross_fitted  the loss where each half of the rows has the number that is best for the other half; None as above.
                   The loss by `amount` is a little too low, as the rows that it is measured on have chosen it.
 
-    NAMES: the entries of the fields, in their order. USUAL: the amount that changes nothing.
+    NAME: of the amount in run.parquet. USUAL: the amount that changes nothing.
     """
 
     amount: float
@@ -195,7 +193,7 @@ class Choice:
     losses: tuple[float, ...] = ()
     cross_fitted: float | None = None
 
-    NAMES: ClassVar[tuple[str, ...]]
+    NAME: ClassVar[str]
     USUAL: ClassVar[float]
 
     @staticmethod
@@ -207,22 +205,24 @@ class Choice:
         """Return the entry of run.parquet's metadata; None if nothing changes and nothing else was tried."""
         if self.amount == self.USUAL and not self.tried:
             return None
-        return dict(zip(self.NAMES, astuple(self), strict=True))
+        fields = asdict(self)
+        return {self.NAME: fields.pop("amount"), **fields}
 
     @classmethod
     def parse(cls, raw: Any) -> Self:
         """Parse an `entry`, which may be damaged. Raises ValueError or TypeError."""
-        if not isinstance(raw, dict) or set(raw) != set(cls.NAMES):
+        names = (cls.NAME, "tried", "losses", "cross_fitted")
+        if not isinstance(raw, dict) or set(raw) != set(names):
             raise ValueError("it has missing or unknown entries")
-        amount, tried, losses, crossed = (raw[name] for name in cls.NAMES)
+        amount, tried, losses, crossed = (raw[name] for name in names)
         if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
-            raise ValueError(f"the numbers of losses and of each {cls.NAMES[0]} that was tried differ")
+            raise ValueError(f"the numbers of losses and of each {cls.NAME} that was tried differ")
         if not all(map(cls.may_be, [amount, *tried])):
-            raise ValueError(f"a {cls.NAMES[0]} is not a number that it may be")
+            raise ValueError(f"a {cls.NAME} is not a number that it may be")
         if not all(map(is_lambda, [*losses, *([] if crossed is None else [crossed])])):
             raise ValueError("a loss is not a finite number, 0 or more")
         if sorted(set(tried)) != tried or (tried and amount not in tried) or (crossed is None) == bool(losses):
-            raise ValueError(f"the {cls.NAMES[0]} is not among those that were tried, or these are not ascending")
+            raise ValueError(f"the {cls.NAME} is not among those that were tried, or these are not ascending")
         return cls(float(amount), tuple(map(float, tried)), tuple(map(float, losses)), crossed)
 
 
@@ -233,7 +233,7 @@ class Shrinkage(Choice):
 
     amount: float = 0.0
 
-    NAMES = ("lambda", "tried", "losses", "cross_fitted")
+    NAME = "lambda"
     USUAL = 0.0
     may_be = staticmethod(is_lambda)
 
@@ -244,7 +244,7 @@ class Power(Choice):
 
     amount: float = 1.0
 
-    NAMES = ("power", "tried", "losses", "cross_fitted")
+    NAME = "power"
     USUAL = 1.0
     may_be = staticmethod(is_power)
 
@@ -256,7 +256,7 @@ class Rounds(Choice):
 
     amount: float = 0.0
 
-    NAMES = ("rounds", "tried", "losses", "cross_fitted")
+    NAME = "rounds"
     USUAL = 0.0
     may_be = staticmethod(is_rounds)
 
@@ -313,31 +313,27 @@ def write_run(
 
 def read_origin(directory: Path) -> Origin | None:
     """Read the origin of the forest in `directory`; None if it is not recorded. Raises FormatError if damaged."""
-    return _parsed_entry(directory, _run_entries(directory), "origin", Origin.parse, "the origin of the forest")
+    origin: Origin | None
+    [origin] = _read_entries(directory, {"origin": Origin.parse})
+    return origin
 
 
 def read_choices(directory: Path) -> Choices:
     """Read lambda, power and rounds of the forest in `directory`. Raises FormatError if damaged."""
-    raw = _run_entries(directory)
-    return Choices(
-        _parsed_entry(directory, raw, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
-        _parsed_entry(directory, raw, "power", Power.parse, "the power") or Power(),
-        _parsed_entry(directory, raw, "refine", Rounds.parse, "the boosted stage") or Rounds(),
+    shrinkage, power, rounds = _read_entries(
+        directory, {"shrinkage": Shrinkage.parse, "power": Power.parse, "refine": Rounds.parse}
     )
+    return Choices(shrinkage or Shrinkage(), power or Power(), rounds or Rounds())
 
 
-def _run_entries(directory: Path) -> Any:
-    """Return the metadata of run.parquet."""
-    path = directory / RUN_FILE
+def _read_entries(directory: Path, parsers: Mapping[str, Callable[[Any], Any]]) -> list[Any]:
+    """Return entries of the metadata of run.parquet, parsed; None for each that is missing. Raises FormatError."""
+    path, reading, found = directory / RUN_FILE, "its metadata", []
     try:
-        return json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
-    except FAULTS as error:
-        raise damaged_forest(f"{path}: its metadata cannot be read ({error})") from error
-
-
-def _parsed_entry(directory: Path, raw: Any, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
-    """Return an entry of the metadata of run.parquet; None without it."""
-    try:
-        return None if raw.get(name) is None else parse(raw[name])
+        raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
+        for name, parse in parsers.items():
+            reading = f"the entry {name!r} of its metadata"
+            found.append(None if raw.get(name) is None else parse(raw[name]))
     except (*FAULTS, AttributeError) as error:
-        raise damaged_forest(f"{directory / 'run.parquet'}: {what} cannot be read ({error})") from error
+        raise damaged_forest(f"{path}: {reading} cannot be read ({error})") from error
+    return found

@@ -1,7 +1,5 @@
-"""Files of a forest as Polars frames, and Parquet files that commands write piece by piece.
-
-A Parquet file that a command writes piece by piece: complete or absent, and recognised as written by bigforest.
-"""
+"""Files of a forest as Polars frames, and Parquet files that commands write piece by piece: complete or absent, and
+recognised as written by bigforest."""
 
 from __future__ import annotations
 
@@ -9,10 +7,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from bigforest.execution.forks import check_polars_threads
@@ -20,10 +19,6 @@ from bigforest.forest.files import METADATA_KEY, check_bytes, declared, file_kin
 from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.storage.arrow import no_rows
 from bigforest.storage.atomic import check_output, staged
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # The columns that are requested of a file, in batches; None for all.
 Batches = Callable[[Path, list[str] | None], Iterator[Any]]
@@ -106,8 +101,6 @@ def write_table_file(
 
 
 def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     held: list[pa.Table] = []
     size = 0
     for piece in pieces:
@@ -126,8 +119,6 @@ def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any]
     mark     the JSON object under the key "bigforest" of its schema metadata.
     options  of pyarrow's ParquetWriter.
     """
-    import pyarrow.parquet as pq
-
     metadata = {METADATA_KEY: json.dumps(mark)}
     with ExitStack() as opened:
         writer = None

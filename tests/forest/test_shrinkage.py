@@ -223,7 +223,7 @@ def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change:
     write_table(table, place, "run", forest.files.header, {"shrinkage": sound})
     assert read_choices(tmp_path).shrinkage == Shrinkage(3.0, (1.0, 3.0), (0.2, 0.1), 0.1)
     write_table(table, place, "run", forest.files.header, {"shrinkage": sound | change})
-    with pytest.raises(FormatError, match="the shrinkage cannot be read"):
+    with pytest.raises(FormatError, match="'shrinkage' of its metadata cannot be read"):
         read_choices(tmp_path)
 
 

@@ -237,7 +237,7 @@ def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change:
     write_table(table, tmp_path / "run.parquet", "run", forest.files.header, {"power": sound})
     assert read_choices(tmp_path) == Choices(power=Power(1.5, (1.0, 1.5), (0.2, 0.1), 0.1))
     write_table(table, tmp_path / "run.parquet", "run", forest.files.header, {"power": sound | change})
-    with pytest.raises(FormatError, match="the power cannot be read"):
+    with pytest.raises(FormatError, match="'power' of its metadata cannot be read"):
         read_choices(tmp_path)
 
 
