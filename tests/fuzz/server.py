@@ -166,8 +166,7 @@ def _verdicts(cases: list[Case], originals: Path) -> list[str]:
 def _warm_up(originals: Path) -> None:
     """Load and compile what cases need, as far as it can be done without threads of Polars."""
     for name in (
-        "revise.calibrate",
-        "revise.prune",
+        "revise.revision",
         "revise.merge",
         "training.plan",
         "predict.files",
