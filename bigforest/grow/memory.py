@@ -68,6 +68,9 @@ _MIN_ROWS = 4_096
 _MAX_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
 _LOOKED_UP = 20
+# Bytes of a node that rows out of bag are routed through. They are mapped: more than the budget would be read from the
+# disk again for every block.
+_ROUTED = 25
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
@@ -299,7 +302,14 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     # counted while perceptrons are trained.
     training = max(share - takes.block - written, 0)
     return MemoryLimits(
-        rows, max(room // _NODES, 1), cells, room, nodes=share // _LOOKED_UP, values=share // 16, training=training
+        rows,
+        max(room // _NODES, 1),
+        cells,
+        room,
+        nodes=share // _LOOKED_UP,
+        routed=budget // _ROUTED,
+        values=share // 16,
+        training=training,
     )
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
+from numpy.typing import NDArray
+
 from bigforest.errors import FormatError, reason
+from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import is_remote, local_path
 
 # Limit of a file of JSON, bytes: the description of a table of a million columns is smaller.
 MAX_JSON = 1 << 28
 _PIECE = 1 << 20
 _REMEDY = "restore it from a copy"
+# Alignment of places, sizes and addresses for reading and writing past the page cache; enough for any disk.
+DIRECT_UNIT = 4096
 
 
 def read_json_text(path: Path) -> str:
@@ -63,6 +70,26 @@ def read_at(file: IO[bytes], target: Any, place: int) -> int:
         return os.preadv(file.fileno(), [target], place)
     file.seek(place)
     return file.readinto(target)  # type: ignore[attr-defined]
+
+
+def write_past_cache(file: FileIO, array: NDArray[Any]) -> None:
+    """Write all of an array to an unbuffered file, without filling the page cache if the file system can do so.
+
+    Address and bytes of the array, and the place in the file, are multiples of DIRECT_UNIT.
+    """
+    with suppress(ImportError, OSError, AttributeError):
+        from fcntl import F_GETFL, F_SETFL, fcntl
+
+        flags = fcntl(file, F_GETFL)
+        fcntl(file, F_SETFL, flags | os.O_DIRECT)
+        try:
+            place = file.tell()
+            if file.write(array.data) == array.nbytes:
+                return
+            file.seek(place)
+        finally:
+            fcntl(file, F_SETFL, flags)
+    write_whole(file, array)
 
 
 def is_own_folder(path: Path) -> bool:

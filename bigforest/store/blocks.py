@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_store
 from bigforest.kernels.common.layout import Codes
-from bigforest.storage.regular_files import read_at
+from bigforest.storage.regular_files import DIRECT_UNIT, read_at
 from bigforest.store.format import BLOCK_ROWS, CODE_TYPES, CODES, block_count
 
-# Alignment of places, sizes and addresses for reading past the page cache; enough for any disk.
-_UNIT = 4096
 _PAGE = mmap.PAGESIZE
 
 
@@ -38,6 +36,7 @@ class MatrixReader(ABC):
         """Take the matrices, by bytes of a cell, with the blocks and rows in them."""
         self._files = files
         self._place = place
+        self._places = place.tolist()
         self._first = blocks.start
         self._rows = rows
 
@@ -59,7 +58,7 @@ class MatrixReader(ABC):
 
         Read-only, and good until the next call. Raises FormatError when the file is cut short.
         """
-        width, slot = self._place[feature].tolist()
+        width, slot = self._places[feature]
         file, rows = self._files[width], self.size(block)
         file.read(slot, (block - self._first) * BLOCK_ROWS, rows)
         if following is not None:
@@ -126,9 +125,9 @@ class ColumnFile:
         self._rows = rows
         self._size = dtype.itemsize
         # Columns are as far from each other, in units, as in the file, with room for a unit before and after.
-        stride = most + (rows - most) % (_UNIT // self._size) + 2 * _UNIT // self._size
-        room = np.empty((columns * stride * self._size + 3 * _UNIT) if columns else 0, np.uint8)
-        self._begin = _UNIT + -room.ctypes.data % _UNIT
+        stride = most + (rows - most) % (DIRECT_UNIT // self._size) + 2 * DIRECT_UNIT // self._size
+        room = np.empty((columns * stride * self._size + 3 * DIRECT_UNIT) if columns else 0, np.uint8)
+        self._begin = DIRECT_UNIT + -room.ctypes.data % DIRECT_UNIT
         own = room[self._begin : self._begin + columns * stride * self._size]
         self._room = memoryview(room.data)
         self.matrix: NDArray[Any] = own.view(dtype).reshape(columns, stride) if columns else np.empty((0, most), dtype)
@@ -138,7 +137,7 @@ class ColumnFile:
         self._direct: IO[bytes] | None = None
         if again and self._file is not None and hasattr(os, "O_DIRECT"):
             with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries have none
-                self._cached = cached_pages(self._file.fileno())
+                self._cache = PageCache(self._file.fileno())
                 self._direct = os.fdopen(os.open(path, os.O_RDONLY | os.O_DIRECT), "rb", buffering=0)
 
     def close(self) -> None:
@@ -153,7 +152,7 @@ class ColumnFile:
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
         direct, file = self._direct, self._file
-        if direct is not None and not self._is_cached(place, size) and self._read_past(direct, at, place, size):
+        if direct is not None and not self._cache.holds(place) and self._read_past(direct, at, place, size):
             return
         if file is None or read_at(file, target, place) != size:
             raise FormatError(f"{self.path} is cut short; make it again")
@@ -165,33 +164,34 @@ class ColumnFile:
             place = (slot * self._rows + first) * self._size
             os.posix_fadvise(self._file.fileno(), place, count * self._size, os.POSIX_FADV_WILLNEED)
 
-    def _is_cached(self, place: int, size: int) -> bool:
-        return bool(self._cached[place // _PAGE : -(-(place + size) // _PAGE)].all())
-
     def _read_past(self, direct: IO[bytes], at: int, place: int, size: int) -> bool:
         """Read the whole units that contain the bytes past the page cache, so that the bytes are at the address `at`;
         returns whether it succeeded."""
-        before = place % _UNIT
-        units = -(-(before + size) // _UNIT)
+        before = place % DIRECT_UNIT
+        units = -(-(before + size) // DIRECT_UNIT)
         with suppress(OSError):
-            whole = self._room[at - before : at - before + units * _UNIT]
+            whole = self._room[at - before : at - before + units * DIRECT_UNIT]
             return read_at(direct, whole, place - before) >= before + size
         return False
 
 
-def cached_pages(file: int) -> NDArray[np.bool_]:
-    """Return, for each page of an open file, if it is in the page cache, bool [pages].
+class PageCache:
+    """The pages of an open file that are in the page cache.
 
-    Without permission to write the file the system reports all pages as cached. Raises OSError and AttributeError if
-    the system cannot be asked, ValueError for an empty file.
+    Without permission to write the file the system reports all pages as cached. Raises OSError if the file cannot be
+    mapped, ValueError for an empty file, and AttributeError if the system cannot be asked.
     """
-    with mmap.mmap(file, 0, prot=mmap.PROT_READ) as mapped:
-        content = np.frombuffer(mapped, np.uint8)
-        found = np.zeros(-(-content.size // _PAGE), np.uint8)
-        library = ctypes.CDLL(None, use_errno=True)
-        sizes = (ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.size))
-        failed = library.mincore(*sizes, ctypes.c_void_p(found.ctypes.data))
-        del content  # to unmap the file
-    if failed:
-        raise OSError(ctypes.get_errno(), "mincore")
-    return (found & 1).astype(np.bool_)
+
+    def __init__(self, file: int) -> None:
+        self._mapped = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
+        self._address = self._mapped.ctypes.data
+        self._ask = ctypes.CDLL(None).mincore
+        self._found = ctypes.create_string_buffer(1)
+
+    def holds(self, place: int) -> bool:
+        """Return whether the page with the byte `place` is in the cache; True if that is unknown.
+
+        Pages leave the cache in long runs, so the first page of what is read answers for all of it.
+        """
+        page = ctypes.c_void_p(self._address + place // _PAGE * _PAGE)
+        return self._ask(page, ctypes.c_size_t(1), self._found) != 0 or bool(self._found.raw[0] & 1)

@@ -163,7 +163,7 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
     config = bf.TrainConfig.of(**options).for_task(store.spec.target.task)
     (tmp_path / "ranks").mkdir()
     store = ranked_store(store, config, tmp_path / "ranks")
-    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
+    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, routed=100, values=50, training=0)
     for name, way in (("whole", None), ("passes", GrowPlan(2, limits, 2, 1 << 30))):
         (tmp_path / "scratch" / name).mkdir(parents=True)
         resources = Resources(threads=2, scratch=tmp_path / "scratch" / name)
@@ -306,7 +306,7 @@ def test_leaf_files__of_large_tables_have_large_chunks(
     for name, value in (("_MOST_CHUNK", 64), ("_LARGE_TABLE", large), ("_LARGE_CHUNK", 128)):
         monkeypatch.setattr(leaf_files, name, value)
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
+    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, routed=100, values=50, training=0)
     for number, way in enumerate((None, GrowPlan(2, limits, 2, 1 << 30), None)):
         home, resources = tmp_path / str(number), Resources(threads=2)
         grow_forest(ForestJob(store, forest.config, home, resources, silent), plan=way)

@@ -121,6 +121,7 @@ class MemoryLimits(NamedTuple):
     cells     most counts of the histogram of one column
     room      most counts of all histograms of a pass, and collected rows
     nodes     most nodes whose thresholds are looked up together
+    routed    most nodes that rows out of bag are routed through together
     values    most values of a dictionary in memory at a time, float64
     training  bytes of rows that perceptrons are trained on together
     """
@@ -130,6 +131,7 @@ class MemoryLimits(NamedTuple):
     cells: int
     room: int
     nodes: int = 1 << 20
+    routed: int = 1 << 20
     values: int = 1 << 16
     training: int = 1 << 24
 

@@ -126,7 +126,7 @@ def write_left_out(
     """Write the leaves of out-of-bag rows in the trees of some parts."""
     table, ranges, folder, executor = passes
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
-    for some in fitting(parts, sizes, table.context.limits.nodes):
+    for some in fitting(parts, sizes, table.context.limits.routed):
         trees = {tree: splits[tree] for part in some for tree in part}
         if table.context.kind != PROJECTIONS:
             [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))

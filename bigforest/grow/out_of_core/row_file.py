@@ -10,7 +10,8 @@ storage/array_file.py, with a block for each block of the run:
 
 **Rows of small nodes** after the last pass (`writing_rows`, `load_rows`): the cells of the rows of some nodes of one
 tree from one run of blocks, as pieces in the order of the blocks. A block is written at once, however many nodes share
-it, and a node is read alone. Little-endian, in C order:
+it, and a node is read alone. Rows are written past the page cache and read once, so the pages of the store stay in the
+cache. Little-endian, in C order:
 
     piece  uint64 [nodes, 3]  index: place in the file and number of the rows of each node, and a checksum of these two
                               and of the rows (kernels/out_of_core/row_files.py)
@@ -18,6 +19,7 @@ it, and a node is read alone. Little-endian, in C order:
            uint32 [rows]            class << 16 | multiplicity, times weight
            int64 [1, rows]          regression targets; absent for classes
            any [columns, rows]      cells of each type: codes, or values
+           zeros up to a multiple of DIRECT_UNIT
     end    uint64 [pieces]    where each piece begins
            uint64 pieces, uint64 checksum of the end up to here
 """
@@ -27,6 +29,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +55,7 @@ from bigforest.sampling.bags import Sampler
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import downloads, is_remote, uploads
-from bigforest.storage.regular_files import read_at
+from bigforest.storage.regular_files import DIRECT_UNIT, read_at, write_past_cache
 from bigforest.store.format import BLOCK_ROWS
 
 # Bytes of a row in a file of the nodes of rows.
@@ -162,43 +165,59 @@ def writing_rows(
     kinds: list[Matrix] = []
     with uploads(path.parent) as folder:
         here = folder / path.name
-        with _writing(here) as add:
+        with _writing(here, room) as add:
 
             def take(matrices: Sequence[NDArray[Any]], node_items: NodeItems) -> None:
                 kinds[:] = [_TAGS, *((matrix.dtype, len(matrix)) for matrix in matrices)]
                 items, begin, end = node_items[0], node_items[1][entries], node_items[2][entries]
-                add(kinds, end - begin, _picked(kinds, matrices, items, begin, end, room))
+                add(kinds, end - begin, partial(_pick, kinds, matrices, items, begin, end))
 
             yield take
         if is_remote(path):
             with here.open("rb", buffering=0) as whole:
+                chunk = BufferPool()
                 for number in range(len(entries)):
-                    with _writing(_own_file(here, number)) as add:
-                        for words, rows in _chunks(whole, _index(whole, number), kinds, room):
-                            add(kinds, np.array([rows], _WORD), words)
+                    with _writing(_own_file(here, number), room) as add:
+                        for words, rows in _chunks(whole, _index(whole, number), kinds, chunk):
+                            add(kinds, np.array([rows], _WORD), partial(np.copyto, src=words))
             here.unlink()
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint64], NDArray[np.uint64]], None]]:
-    """Write a file; yield a function that adds a piece: types, number of rows of each node, and chunks in order."""
+def _writing(
+    path: Path, room: BufferPool
+) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint64], Callable[[NDArray[np.uint64]], None]], None]]:
+    """Write a file; yield a function that adds a piece: types, number of rows of each node, and what fills in the
+    chunks in order."""
     starts: list[int] = []
     with path.open("xb", buffering=0) as file:
 
-        def add(kinds: Sequence[Matrix], rows: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+        def add(kinds: Sequence[Matrix], rows: NDArray[np.uint64], fill: Callable[[NDArray[np.uint64]], None]) -> None:
             starts.append(file.tell())
-            index = np.empty((rows.size, 3), _WORD)
-            stops = _WORD.itemsize * np.cumsum(_sizes(kinds, rows).sum(axis=0))
-            index[:, 0] = starts[-1] + index.nbytes + np.append(0, stops[:-1])
+            stops = np.cumsum(_sizes(kinds, rows).sum(axis=0))
+            head = 3 * rows.size
+            size = head + int(stops[-1])
+            piece = _aligned(size, room)
+            index, words = piece[:head].reshape(-1, 3), piece[head:size]
+            index[:, 0] = starts[-1] + _WORD.itemsize * (head + np.append(0, stops[:-1]))
             index[:, 1] = rows
+            fill(words)
             seal_chunks(index, words)
-            write_whole(file, index)
-            write_whole(file, words)
+            piece[size:] = 0
+            write_past_cache(file, piece)
 
         yield add
         end = np.array([*starts, len(starts), 0], _WORD)
         end[-1] = checksum(end[-2:-1], end[:-2])
         write_whole(file, end)
+
+
+def _aligned(words: int, room: BufferPool) -> NDArray[np.uint64]:
+    """Return a buffer of at least this many words that begins and ends as `write_past_cache` asks."""
+    unit = DIRECT_UNIT // _WORD.itemsize
+    whole = room.words((words // unit + 2) * unit)
+    begin = -whole.ctypes.data % DIRECT_UNIT // _WORD.itemsize
+    return whole[begin : begin + -(-words // unit) * unit]
 
 
 def load_rows(
@@ -288,21 +307,19 @@ def _sizes(kinds: Sequence[Matrix], rows: Any) -> NDArray[np.int64]:
     return words
 
 
-def _picked(
+def _pick(
     kinds: Sequence[Matrix],
     matrices: Sequence[NDArray[Any]],
     items: NDArray[np.uint64],
     begin: NDArray[np.uint64],
     end: NDArray[np.uint64],
-    room: BufferPool,
-) -> NDArray[np.uint64]:
+    words: NDArray[np.uint64],
+) -> None:
     """Gather the rows of nodes from a block into chunks, one after the other."""
     sizes = _sizes(kinds, end - begin).T
     stops = np.cumsum(sizes).reshape(sizes.shape)
-    words = room.words(int(sizes.sum()))
     words[stops[sizes > 0] - 1] = 0  # the last word of a matrix may be filled in part
     tags, *starts = (stops - sizes).astype(np.uint64).T
     pick_tags(items, begin, end, tags * np.uint64(2), words.view(np.uint32))
     for matrix, start in zip(matrices, starts, strict=True):
         pick_columns(matrix, items, begin, end, start * np.uint64(8 // matrix.itemsize), words.view(matrix.dtype))
-    return words

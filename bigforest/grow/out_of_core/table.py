@@ -162,8 +162,9 @@ class TableView(ABC):
             for at, cells, node_items, value in self.route(requests, blocks, responses):
                 asked, response, sink = requests[at], responses[at], sinks[at]
                 rows = (cells, asked.asked, *node_items, value)
-                counted = (response.counts, response.low, response.high, response.mark)
-                count_rows(*rows, asked.counts, np.uint64(stats.slots), stats.weighted, read, *counted)
+                if asked.counts.node.size:
+                    counted = (response.counts, response.low, response.high, response.mark)
+                    count_rows(*rows, asked.counts, np.uint64(stats.slots), stats.weighted, read, *counted)
                 if asked.collects.node.size:
                     ends = np.empty(asked.collects.node.size, np.uint64)
                     collect_rows(*rows, asked.collects, asked.wanted, read, *collected[:2], numbers, ends)
@@ -210,9 +211,10 @@ class TableView(ABC):
                     node_items = take(block, target.size, None if regression else target, asked.nodes, items)
                     here, begin, end = node_items
                     seen = self.view(asked.tree_data, cells, target.size, columns[at])
-                    ends = (begin, end, response.below, response.above)
-                    route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
-                    keep(*node_items)
+                    if asked.splits.node.size:
+                        ends = (begin, end, response.below, response.above)
+                        route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
+                        keep(*node_items)
                     yield at, seen, node_items, target if regression else None
 
     def _columns(self, tree_data: Any, cells: Any) -> Iterator[NDArray[Any]]:
