@@ -302,7 +302,7 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     # counted while perceptrons are trained.
     training = max(share - takes.block - written, 0)
     return MemoryLimits(
-        rows,
+        int(rows * _repeats(shape, config)),
         max(room // _NODES, 1),
         cells,
         room,
@@ -311,6 +311,14 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
         values=share // 16,
         training=training,
     )
+
+
+def _repeats(shape: Shape, config: TrainConfig) -> float:
+    """Return how often each row of a node is in the bag, on average and with a margin for single nodes; 1 where rows
+    are counted once each, and where that depends on the node."""
+    if shape.extras.weighted or config.draws_by_class or not config.bootstrap:
+        return 1.0
+    return max(1.0, 0.95 * bag_size(shape.rows, config) / distinct_rows(shape.rows, config, shape.classes))
 
 
 def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -> int:
