@@ -32,7 +32,7 @@ COLUMNS = {
 def main() -> None:
     """Grow, plan, explain."""
     import bigforest as bf
-    from bigforest.explain.sections import SECTIONS
+    from bigforest.explain.explain import SECTIONS
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)

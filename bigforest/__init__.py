@@ -48,8 +48,7 @@ if _TYPE_CHECKING:
     from bigforest.training.compare import compare
     from bigforest.training.comparison import Comparison
     from bigforest.training.plan import Plan
-    from bigforest.training.shrink import shrink_forest
-    from bigforest.training.train import plan_training, train
+    from bigforest.training.train import plan_training, shrink_forest, train
 
 __all__ = [
     "BayesError",
@@ -118,7 +117,7 @@ _HOMES = {
     "predict_file": "bigforest.predict.files",
     "prune_forest": "bigforest.revise.revision",
     "read_forest": "bigforest.predict.forest",
-    "shrink_forest": "bigforest.training.shrink",
+    "shrink_forest": "bigforest.training.train",
     "report_forest": "bigforest.report.report",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.training.train",

@@ -1,5 +1,5 @@
 """Writes what follows from the options of training as they are declared in bigforest/options/train_options.py, from the
-families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/sections.py.
+families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/explain.py.
 
     python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from bigforest.explain.sections import SECTIONS  # noqa: E402
+from bigforest.explain.explain import SECTIONS  # noqa: E402
 from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402

@@ -32,7 +32,7 @@ import bigforest.kernels
 from bigforest.compiling.warm_up import KINDS
 from bigforest.encode.values import compile_pieces, compile_presort
 from bigforest.events import silent
-from bigforest.explain.sections import SECTIONS
+from bigforest.explain.explain import SECTIONS
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler import jit

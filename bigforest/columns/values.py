@@ -134,13 +134,6 @@ def places_of(values: pl.Series, known: pl.Series, *, trained: str | None = None
     )
 
 
-def equal_values(one: pl.Series, other: pl.Series) -> pl.Series:
-    """Return, row by row, if two columns have the same value, bool [rows]; False where one is missing."""
-    known = one.drop_nulls().unique()
-    places, others = places_of(one, known), places_of(other, known)
-    return (places == others).fill_null(False)
-
-
 def _distinct_places(values: pl.Series, known: pl.Series, mixed: bool) -> pl.Series:
     """Return `places_of` distinct values without nulls; mixed: either these or the known values are text."""
     dtypes = (values.dtype, known.dtype)

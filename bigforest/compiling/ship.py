@@ -38,8 +38,7 @@ from bigforest.encode.values import compile_pieces, compile_presort
 from bigforest.errors import BigForestError, ConfigError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.explain.explain import explain_forest
-from bigforest.explain.sections import SECTIONS
+from bigforest.explain.explain import SECTIONS, explain_forest
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.needed_kernels import compile_for
 from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of

@@ -19,7 +19,7 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOptions:
-    """The options of `explain`; see `bigforest.explain_forest`. Parts are names of sections.py SECTIONS."""
+    """The options of `explain`; see `bigforest.explain_forest`. Parts are names of explain.py SECTIONS."""
 
     parts: tuple[str, ...] = ()
     loss: str | None = None

@@ -1,23 +1,364 @@
-"""`bigforest.report_forest`: a report about a forest as one self-contained HTML file."""
+"""`bigforest.report_forest`: a report about a forest as one self-contained HTML file.
+
+It shows the forest with its data and options, accuracy, errors by class, by row (the largest out-of-bag losses) and by
+slice of the table, and how to reproduce the forest.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import ConfigError, api, shown
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.labels import label_type, proba_names
+from bigforest.errors import ConfigError, api, counted, listed, shown
 from bigforest.events import Listener
+from bigforest.metrics.numbers import quantile_grid
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_options import options_in_use, value_text
 from bigforest.options.values import is_integer
-from bigforest.plot.draw import altair, converter
+from bigforest.plot.accuracy import error_table, has_rejection, limits_table, number_losses
+from bigforest.plot.draw import altair, converter, one_line
 from bigforest.plot.forest import importance_chart
 from bigforest.plot.plot import Pictures
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
-from bigforest.report.sections import again, card, quality, wrong
 from bigforest.source import Source
 from bigforest.storage.atomic import check_output, staged
 from bigforest.storage.paths import as_path
+
+_LISTED = 10
+_VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
+
+
+def card(forest: Forest) -> list[str]:
+    """Return the model card: table, target, features, trees, options."""
+    spec, config, origin = forest.spec, forest.config, forest.origin
+    grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
+    if origin is not None and origin.merged:
+        grown_on = "; ".join(f"{piece.forest} ({counted(piece.trees, 'tree')})" for piece in origin.merged)
+    pairs = [
+        ("target", f"{spec.target.name}: {_target(forest)}"),
+        ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
+        (
+            "rows",
+            f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target were left out" if spec.dropped else ""),
+        ),
+        ("features", f"{len(spec.features):,}: {_listed(spec.feature_names)}"),
+        ("trees", f"{forest.trees:,}, family {config.family}"),
+    ]
+    if origin is not None and origin.exclude:
+        pairs.append(("columns left out", _listed(list(origin.exclude))))
+    if forest.revised:
+        pairs.append(("since then", forest.revised))
+    pieces = []
+    if forest.is_tuned:
+        pairs.append(("chosen", forest.files.winner))
+        candidates = forest.tuning.select(
+            "candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired"
+        )
+        pieces.append(page.folded("The candidates", page.html_table(candidates.columns, candidates.rows())))
+    options = [
+        (name, value_text(value))
+        for name, value in options_in_use(asdict(config)).items()
+        if name not in ("trees", "family")
+    ]
+    return [page.facts(pairs), *pieces, page.folded("All options", page.facts(options))]
+
+
+def again(forest: Forest) -> list[str]:
+    """Return the command, the call, the versions, and the marks of the table."""
+    run, origin = forest.run.row(0, named=True), forest.origin
+    pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
+    if origin is not None and origin.fingerprint:
+        pairs.append(("fingerprint of the table", origin.fingerprint))
+    if origin is not None and origin.merged:
+        note = page.text("The forest was merged from others; each has its own seed and table.")
+        return [note, page.facts(pairs)]
+    return [
+        page.text("The same table, options and seed give the same forest, for any number of threads."),
+        page.code(shlex.join(command(forest))),
+        page.facts(pairs),
+    ]
+
+
+def command(forest: Forest) -> list[str]:
+    """Return the words of the command that grows the forest again; DATA replaces a table that was in memory."""
+    origin, config = forest.origin, forest.config
+    words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
+    words += ["--target", forest.spec.target.name]
+    for column in origin.exclude if origin is not None else ():
+        words += ["--exclude", column]
+    plain = TrainConfig.of(family=config.family).for_task(forest.spec.target.task)
+    for name, value in options_in_use(asdict(config)).items():
+        if name in ("trees", "seed", "task") or value != getattr(plain, name):
+            words += list(_flags(name, value))
+    return words
+
+
+def _flags(name: str, value: Any) -> Iterator[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        yield flag if value else f"--no-{name.replace('_', '-')}"
+    elif name == "class_weight" and isinstance(value, tuple):
+        yield from (flag, json.dumps({str(label): weight for label, weight in value}, ensure_ascii=False))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from (flag, str(one))
+    else:
+        yield from (flag, str(value))
+
+
+def _target(forest: Forest) -> str:
+    if forest.is_regression:
+        return "a number"
+    return f"{counted(len(forest.classes), 'class')}, {_listed(forest.classes)}"
+
+
+def _listed(values: list[Any]) -> str:
+    return listed([one_line(value) for value in values], _LISTED)
+
+
+# Parts of a number by quantiles; levels of a category, the most frequent; rows that a slice has at least; features.
+_PARTS = 5
+_LEVELS = 20
+LEAST_ROWS = 20
+_FEATURES = 50
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+def row_errors(forest: Forest) -> pl.DataFrame:
+    """Return columns row and error of each row out of bag: 1 where it is wrong or rejected; for regression its loss."""
+    voted = forest.oob.rows.filter(pl.col("trees") > 0)
+    if forest.is_regression:
+        error = number_losses(forest)
+    else:
+        error = pl.col("truth").ne_missing(pl.col("prediction")).cast(pl.Float64)
+    return voted.select("row", error=error).collect(engine="streaming")
+
+
+def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
+    """Return columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
+
+    loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
+          error, or the Poisson deviance with that impurity.
+    """
+    voted = forest.oob.rows.filter(pl.col("trees") > 0)
+    if forest.is_regression:
+        found = voted.with_columns(loss=number_losses(forest))
+        columns = ["row", "truth", "prediction", "loss"]
+    else:
+        kind = label_type(forest.spec.target)
+        own = pl.coalesce(
+            pl.when(pl.col("truth") == pl.lit(label).cast(kind)).then(pl.col(name))
+            for label, name in zip(forest.classes, proba_names(forest.spec.target), strict=True)
+        )
+        found = voted.with_columns(p_truth=own).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
+        columns = ["row", "truth", "prediction", "p_truth", "loss"]
+    return found.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
+
+
+def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
+    """Return columns feature, slice (a text), rows, error, standard_error and excess: slices with an error above the
+    mean.
+
+    A slice is a fifth of a number by quantiles, one of its values if it has few, a level, or the missing values, with
+    LEAST_ROWS rows or more. excess is the error above that of all rows, in standard errors of the slice; the table has
+    the largest, and is about the rows it was found on: of many slices some are high by chance.
+    """
+    errors = row_errors(forest)
+    rows, error = errors["row"].to_numpy(), errors["error"].to_numpy()
+    mean, deviation = float(error.mean()), float(error.std())
+    found = []
+    for name in _looked_at(forest, source):
+        column = source.column(name).alias("").gather(rows)  # as in `cells`
+        for text, own in _parts(column):
+            size = int(own.sum())
+            if LEAST_ROWS <= size < error.size:
+                part = error[own]
+                spread = max(float(part.std(ddof=1)), 1e-3 * deviation) / size**0.5
+                if part.mean() > mean and spread > 0:
+                    high = float(part.mean())
+                    found.append((name, text, size, high, spread, (high - mean) / spread))
+    numbers = dict.fromkeys(("error", "standard_error", "excess"), pl.Float64)
+    schema = {"feature": pl.String, "slice": pl.String, "rows": pl.Int64, **numbers}
+    table = pl.DataFrame(found, schema=schema, orient="row")
+    return table.sort("excess", descending=True, maintain_order=True).head(most)
+
+
+def _looked_at(forest: Forest, source: Source) -> list[str]:
+    """Return the most important features that are columns of the table."""
+    ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
+    return [name for name in ranked if name in source.schema and not source.schema[name].is_nested()][:_FEATURES]
+
+
+def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Return slices by a column: their names, and the rows in them."""
+    column = column.fill_nan(None) if column.dtype.is_float() else column
+    missing = column.is_null().to_numpy()
+    parts = [("missing", missing)] if missing.any() else []
+    ordered = (column.dtype.is_numeric() or column.dtype.is_temporal()) and column.n_unique() > _LEVELS
+    if ordered:
+        values = column.to_physical().cast(pl.Float64).to_numpy()
+        edges = quantile_grid(values[~missing], _PARTS + 1)
+        shown = [column.filter(pl.Series(values == edge))[0] for edge in edges]
+        for place, (low, high) in enumerate(pairwise(edges)):
+            inside = (values >= low if place == 0 else values > low) & (values <= high) & ~missing
+            sign = "from" if place == 0 else "above"
+            parts.append((f"{sign} {_value(shown[place])} to {_value(shown[place + 1])}", inside))
+        return parts
+    counts = column.drop_nulls().value_counts(sort=True).head(_LEVELS)
+    levels = sorted(counts.get_column(column.name).to_list(), key=str)
+    return parts + [(f"is {one_line(level)}", (column == level).fill_null(False).to_numpy()) for level in levels]
+
+
+def _value(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_CLASSES = 10
+# Columns whose names say too little in a page.
+_HEADINGS = {
+    "p_truth": "probability of the truth",
+    "most_often": "most often predicted instead",
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "poisson_deviance": "mean Poisson deviance",
+    "brier": "Brier score",
+    "auc": "area under ROC",
+    "f1": "F1",
+    "r2": "R²",
+    "reject_above": "reject above",
+}
+_BIASED = (
+    "The forest is boosted, so this error is biased: hard rows are often drawn, and so rarely out of bag. "
+    "Evaluate it on a test set."
+)
+
+
+def quality(plot: Pictures) -> list[str]:
+    """Return the error out of bag with its standard error, metrics, curves."""
+    forest = plot.forest
+    if not forest.has_oob:
+        pieces = [
+            page.text("There is no out-of-bag estimate: the trees were grown on all rows, or were merged or changed.")
+        ]
+    elif not forest.oob.rows_used:
+        pieces = [page.text("There is no estimate: every row is in the bag of every tree.")]
+    else:
+        pieces = [page.text(_error(forest)), *([page.text(_BIASED)] if forest.config.boosts else [])]
+        pieces += [page.picture(plot.error(), "Error by number of trees")]
+        pieces += [page.picture(plot.rounds(), "Loss by rounds of the boosted stage")] if forest.rounds.tried else []
+        pieces += [page.heading("Metrics out of bag"), _metrics(forest)]
+        if not forest.is_regression:
+            pieces += [
+                page.picture(plot.reliability(), "Reliability of the probabilities"),
+                page.picture(plot.roc(), "ROC curves"),
+                page.picture(plot.precision_recall(), "Precision and recall"),
+            ]
+        pieces += _rejection(plot) if has_rejection(forest) else []
+    if forest.has_validation:
+        last = forest.validation.row(-1, named=True)
+        error = page.known_number(last["error"])
+        sentence = f"On the validation table the error is {error}, on {counted(last['rows'], 'row')}."
+        pieces.append(page.text(sentence))
+    return pieces
+
+
+def _rejection(plot: Pictures) -> list[str]:
+    """Return the error if the least sure rows have no prediction."""
+    note = (
+        "Effect of reject_above on these rows: the share of rows that are predicted, and the error "
+        "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."
+    )
+    found = limits_table(plot.forest)
+    return [
+        page.picture(plot.rejection(), "Error of the predicted rows"),
+        *([page.heading("Rejection of uncertain rows"), page.text(note), _table(found)] if found.height else []),
+    ]
+
+
+def wrong(plot: Pictures, source: Source | None) -> list[str]:
+    """Return worst classes, worst rows, worst slices of the training table."""
+    forest = plot.forest
+    if not forest.has_oob or not forest.oob.rows_used:
+        return []
+    pieces = []
+    if not forest.is_regression:
+        pieces += [page.picture(plot.confusion(), "Confusion of classes", wide=len(forest.classes) > 12)]
+        pieces += [page.heading("Worst classes"), _table(worst_classes(forest))]
+    pieces += [page.heading("Rows with the largest out-of-bag loss"), _table(worst_rows(forest))]
+    if source is not None:
+        found = slices(forest, source)
+        pieces.append(page.heading("Slices with the highest out-of-bag error"))
+        if found.height:
+            note = (
+                f"Parts of the table, by one feature, with at least {LEAST_ROWS} rows. excess: error above that of all "
+                "rows, in standard errors of the slice; among many slices, a few exceed 2 by chance."
+            )
+            pieces += [page.text(note), _table(found)]
+        else:
+            pieces.append(page.text("No slice has a higher error than all rows together."))
+    return pieces
+
+
+def worst_classes(forest: Forest) -> pl.DataFrame:
+    """Return columns class, rows, recall, precision, f1 and most_often (the most frequent vote for its wrong rows),
+    worst first."""
+    metrics, confusion = forest.oob.metrics, forest.oob.confusion
+    assert confusion is not None
+    wrong = confusion.filter(pl.col("truth") != pl.col("prediction")).sort("rows", descending=True, maintain_order=True)
+    often = wrong.group_by("truth", maintain_order=True).first().select("truth", most_often="prediction")
+    return (
+        metrics.filter(pl.col("class").is_not_null() & (pl.col("rows") > 0))
+        .select("class", "rows", "recall", "precision", "f1")
+        .join(often, left_on="class", right_on="truth", how="left", maintain_order="left")
+        .sort("recall", maintain_order=True)
+        .head(_CLASSES)
+    )
+
+
+def _error(forest: Forest) -> str:
+    last = error_table(forest).row(-1, named=True)
+    error, spread = last["error"], last["standard_error"]
+    sure = ", with row weights"
+    if spread is not None:
+        low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
+        sure = (
+            f", standard error {page.known_number(spread, 2)}, 95% interval {page.known_number(low)} to "
+            f"{page.known_number(high)}"
+        )
+    return f"The out-of-bag {forest.oob.measure} is {page.known_number(error)} on {counted(last['rows'], 'row')}{sure}."
+
+
+def _metrics(forest: Forest) -> str:
+    metrics = forest.oob.metrics
+    if not forest.is_regression and metrics.height > 31:
+        return _table(metrics.tail(1).with_columns(pl.lit("all").alias("class")))
+    texts: list[Any] = [
+        ["all" if cell is None and at == 0 else cell for at, cell in enumerate(row)] for row in metrics.rows()
+    ]
+    return page.html_table(_headings(metrics.columns), texts if not forest.is_regression else metrics.rows())
+
+
+def _table(frame: pl.DataFrame) -> str:
+    labels = [name for name in ("class", "truth", "prediction", "most_often") if name in frame.columns]
+    texts = frame.with_columns(pl.col(name).cast(pl.String) for name in labels if not frame.schema[name].is_float())
+    return page.html_table(_headings(frame.columns), texts.rows())
+
+
+def _headings(columns: list[str]) -> list[str]:
+    return [_HEADINGS.get(name, name) for name in columns]
+
 
 _SUFFIX = ".html"
 _RULES = 10

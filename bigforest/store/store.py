@@ -23,7 +23,8 @@ from bigforest.kernels.common.layout import Codes
 from bigforest.options.values import Exact, check_flag
 from bigforest.planning.memory import Shape, TableTraits
 from bigforest.storage.paths import as_path
-from bigforest.store.checks import (
+from bigforest.store.files import (
+    StoreFiles,
     check_cells,
     check_dictionary,
     check_groups,
@@ -31,7 +32,6 @@ from bigforest.store.checks import (
     check_row_numbers,
     check_weights,
 )
-from bigforest.store.files import StoreFiles
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,

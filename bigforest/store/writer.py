@@ -31,8 +31,8 @@ from bigforest.columns.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetS
 from bigforest.options.values import Exact
 from bigforest.storage.atomic import remove
 from bigforest.storage.paths import readable, uploads
-from bigforest.store.checks import BlockChecksums, joined_crc
 from bigforest.store.format import (
+    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -56,6 +56,10 @@ from bigforest.store.format import (
 from bigforest.store.levels import LEVELS as LEVEL_SCHEMA
 from bigforest.store.levels import LevelsFile, level_tables
 
+# The polynomial of CRC-32; bit 31 - k is the coefficient of x**k.
+_POLYNOMIAL = 0xEDB88320
+_ONE = 1 << 31
+_X_TO_8 = 1 << 23
 # Bytes of a range, and bytes that are copied at once.
 RANGE_BYTES = 1 << 26
 COPY_BYTES = 1 << 20
@@ -138,6 +142,55 @@ def _read(path: Path, begin: int, size: int, joined: Path) -> bytes:
     if not found:
         raise OSError(f"{path} has become shorter")
     return found
+
+
+class BlockChecksums:
+    """CRC-32 of every block of a column that comes in chunks of any size."""
+
+    def __init__(self) -> None:
+        self._done: list[int] = []
+        self._crc = 0
+        self._rows = 0  # of the block that is not full yet
+
+    def add(self, cells: NDArray[Any]) -> None:
+        """Add the next cells of the column, contiguous."""
+        while len(cells):
+            piece = cells[: BLOCK_ROWS - self._rows]
+            self._crc = zlib.crc32(piece.data, self._crc)
+            self._rows += len(piece)
+            if self._rows == BLOCK_ROWS:
+                self._done.append(self._crc)
+                self._crc = self._rows = 0
+            cells = cells[len(piece) :]
+
+    def result(self) -> NDArray[np.uint32]:
+        """Return the checksums, [blocks]."""
+        return np.array([*self._done, self._crc] if self._rows else self._done, CHECKSUM_TYPE)
+
+
+def joined_crc(first: int, second: int, size: int) -> int:
+    """Return the CRC-32 of two pieces of bytes, one after the other, from their checksums.
+
+    size  bytes of the second piece.
+    """
+    power, square = _ONE, _X_TO_8
+    while size:
+        if size & 1:
+            power = _product(power, square)
+        square = _product(square, square)
+        size >>= 1
+    return _product(power, first) ^ second
+
+
+def _product(one: int, two: int) -> int:
+    """Return the product of two polynomials modulo that of CRC-32."""
+    product, bit = 0, _ONE
+    while bit:
+        if one & bit:
+            product ^= two
+        two = two >> 1 ^ (_POLYNOMIAL if two & 1 else 0)
+        bit >>= 1
+    return product
 
 
 # Files that have a checksum for each block.

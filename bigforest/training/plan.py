@@ -14,8 +14,7 @@ from pathlib import Path
 from bigforest.columns.types import kind_of
 from bigforest.encode.encode import encode
 from bigforest.encode.memory import encode_estimate
-from bigforest.encode.roles import ColumnRoles, column_roles
-from bigforest.encode.table_shape import shape_of
+from bigforest.encode.roles import ColumnRoles, column_roles, shape_of
 from bigforest.encode.values import FEW_ROWS
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import ConfigError, api, counted

@@ -60,8 +60,7 @@ from bigforest.storage.paths import as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
 from bigforest.training.choose import choose_options
-from bigforest.training.early_stopping import grow_until_converged
-from bigforest.training.growers import grower_of
+from bigforest.training.growers import grow_until_converged, grower_of
 from bigforest.training.plan import TrainingPlan, open_table, resolve
 from bigforest.training.run_folder import (
     Run,

@@ -54,8 +54,7 @@ from bigforest.storage.paths import (
     remove_half_made,
     write_atomically,
 )
-from bigforest.storage.regular_files import is_own_folder, read_json_text
-from bigforest.storage.state_file import StateFormat
+from bigforest.storage.regular_files import StateFormat, is_own_folder, read_json_text
 from bigforest.store.store import Store
 from bigforest.version import __version__
 

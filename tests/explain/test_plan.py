@@ -10,7 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
-from bigforest.explain.sections import SECTIONS
+from bigforest.explain.explain import SECTIONS
 from tests.explain.test_importance import grown_case
 from tests.thorough import cases
 

@@ -8,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest as bf
-from bigforest.explain.sections import SECTIONS
+from bigforest.explain.explain import SECTIONS
 from tests.explain.test_importance import grown_case
 from tests.thorough import cases
 

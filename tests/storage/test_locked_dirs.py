@@ -11,7 +11,7 @@ import pytest
 
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
-from bigforest.storage.object_cache import ObjectCache
+from bigforest.storage.paths import ObjectCache
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -127,10 +127,7 @@ def test_temporary_folder__removes_those_of_killed_processes(tmp_path: Path) -> 
 
 def test_copies__of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGFOREST_CACHE", str(tmp_path))
-    killed(
-        "from bigforest.storage.object_cache import ObjectCache\n"
-        "c = ObjectCache(); (c.folder / 'file-1').write_text('x')"
-    )
+    killed("from bigforest.storage.paths import ObjectCache\nc = ObjectCache(); (c.folder / 'file-1').write_text('x')")
     assert len(list(tmp_path.glob("bigforest-copies-*/file-1"))) == 1
     living = ObjectCache()
     ObjectCache()

@@ -30,7 +30,7 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
 from bigforest.source import open_source
-from bigforest.storage import locks, object_cache, paths
+from bigforest.storage import locks, paths
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path, is_remote, local_path
 from bigforest.store import files as local_copy
@@ -343,11 +343,11 @@ def test_store__damage_is_found_when_it_is_fetched(store: Store, home: Path, tmp
 def test_copies__stay_within_their_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGFOREST_CACHE", str(tmp_path))
     monkeypatch.setenv("BIGFOREST_CACHE_SIZE", "100")
-    held = object_cache.ObjectCache()
+    held = paths.ObjectCache()
     first = held.file(("a",), 60, lambda path: path.write_bytes(b"a" * 60))  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"):
         held.take(60)
-    monkeypatch.setattr(object_cache, "_KEPT", -1.0)
+    monkeypatch.setattr(paths, "_KEPT", -1.0)
     second = held.file(("b",), 60, lambda path: path.write_bytes(b"b" * 60))  # type: ignore[arg-type, return-value]
     assert (first.exists(), second.exists()) == (False, True)
     with pytest.raises(ConfigError):

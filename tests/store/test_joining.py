@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bigforest.store import writer as joining
-from bigforest.store.checks import joined_crc
-from bigforest.store.writer import JoinedFile, write_range
+from bigforest.store.writer import JoinedFile, joined_crc, write_range
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (1, 0), (0, 5), (3, 1), (1000, 65_537), (5, 1 << 20)])

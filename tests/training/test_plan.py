@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.encode.table_shape import shape_of
+from bigforest.encode.roles import shape_of
 from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import bigforest as bf
 from bigforest.plot.accuracy import error_table
-from bigforest.training.early_stopping import settled_at
+from bigforest.training.growers import settled_at
 
 # More leaves would be of so few rows that splits on several features are equal.
 LEAVES = 7

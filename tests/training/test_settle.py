@@ -24,7 +24,7 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.oob.plan import oob_estimate
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.training.early_stopping import settled_at
+from bigforest.training.growers import settled_at
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 from tests.training.test_run import files
@@ -163,11 +163,11 @@ def test_resume__goes_on_to_where_the_error_settles(tmp_path: Path, monkeypatch:
 
 @compiled
 def test_resume__between_the_decision_and_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigforest.training import early_stopping, run
+    from bigforest.training import growers, run
 
     frame().write_parquet(tmp_path / "t.parquet")
     bigforest.train(tmp_path / "t.parquet", out=tmp_path / "f", **OPTIONS)
-    for module, name in ((early_stopping, "recut"), (early_stopping, "remove"), (run, "write_oob")):
+    for module, name in ((growers, "recut"), (growers, "remove"), (run, "write_oob")):
 
         def fail(*_: Any, **__: Any) -> None:
             raise KeyboardInterrupt
