@@ -87,7 +87,7 @@ class Machines(NamedTuple):
 
 
 class PlannedCluster(NamedTuple):
-    """Stands in for `bigforest.execution.cluster.Cluster` in plans: a number of workers that do not exist."""
+    """Stands in for `bigforest.execution.dask_cluster.Cluster` in plans: a number of workers that do not exist."""
 
     workers: int
     each: int

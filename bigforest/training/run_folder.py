@@ -241,8 +241,10 @@ class RunFolder:
         remove_half_made(self.forest)
         _check_work(self.folder, self.state)
         self._leave_other()
+        if not is_there(as_path(self.state.work)):  # the run begins, or scratch was emptied
+            _make_work(as_path(self.state.work), self.state.mark)
         remove(self.temporary)
-        self.temporary.mkdir(parents=True, exist_ok=True)
+        self.temporary.mkdir(exist_ok=True)
 
     def move_work(self, scratch: Path) -> None:
         """Use a folder in `scratch` for the store and temporary files from now on. A complete store is moved."""
@@ -317,7 +319,6 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     run = RunFolder(out, path, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
     try:
         run.save()
-        _make_work(work, run.state.mark)
         run.forest.mkdir()  # from here on the folder is worth keeping
         sync(folder)
         run.clean()

@@ -210,6 +210,20 @@ def test_resume__scratch_holds_the_store_and_may_change(
     assert not list((tmp_path / "b").iterdir())
 
 
+def test_resume__after_the_scratch_folder_was_emptied_and_once_more(
+    table: Path, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    (tmp_path / "a").mkdir()
+    interrupted(table, tmp_path / "f", scratch=tmp_path / "a")
+    [work] = (tmp_path / "a").iterdir()
+    shutil.rmtree(work)
+    with pytest.raises(KeyboardInterrupt):
+        bigforest.train(resume=tmp_path / "f", listener=stop_in("grow", 9))
+    bigforest.train(resume=tmp_path / "f")
+    assert files(tmp_path / "f") == expected
+    assert not list((tmp_path / "a").iterdir())
+
+
 def test_resume__nothing_there(tmp_path: Path, table: Path) -> None:
     with pytest.raises(bigforest.ConfigError, match="no unfinished run and no forest"):
         bigforest.train(resume=tmp_path / "f")
