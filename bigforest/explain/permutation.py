@@ -163,8 +163,7 @@ def order_key(seed: int, draw: int, group: PermutedGroup) -> np.uint64:
     from bigforest.kernels.common.rng import stream_key
     from bigforest.kernels.explain.permute import PURPOSE_PERMUTE
 
-    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
-        return np.uint64(stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(draw), np.uint64(group.stream)))
+    return stream_key(seed, PURPOSE_PERMUTE, draw, group.stream)
 
 
 # Rows of a sample for local importance.

@@ -35,8 +35,6 @@ from bigforest.kernels.refine.grow import (
     StageNodes,
     StageRules,
     grow_rounds,
-    make_nodes,
-    make_scratch,
 )
 from bigforest.kernels.refine.link import SQUARED
 from bigforest.options.train_config import TrainConfig
@@ -54,7 +52,7 @@ LEAST_ROWS = 10
 # Rows of a bin on average, at least; there are at most BINS bins, and never fewer than this many.
 _BIN_ROWS, _LEAST_BINS = 128, 32
 # Streams of the key of a row: the sequences that leave it out, and whether the stage uses it at all.
-_BAGS, _SAMPLE = np.uint64(0), np.uint64(1)
+_BAGS, _SAMPLE = 0, 1
 
 _PAIRS = np.array(
     [[sequence in out for out in combinations(range(SEQUENCES), LEFT_OUT)] for sequence in range(SEQUENCES)]
@@ -123,20 +121,16 @@ def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share
     return found
 
 
-def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: np.uint64) -> NDArray[np.uint64]:
+def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.uint64]:
     """Return a random number for each of some rows; the same for all rows of a group."""
     numbers = rows.astype(np.uint64)
     if config.group is not None and store.spec.group is not None and rows.size:
         first = int(rows[0])
         numbers = store.groups_of(first, int(rows[-1]) + 1)[rows - first].astype(np.uint64)
-    random = np.empty(rows.size, np.uint64)
-    with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
-        key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_REFINE, stream, np.uint64(0)))
-        draw_rows(key, numbers, random)
-    return random
+    return draw_rows(stream_key(config.seed, PURPOSE_REFINE, stream, 0), numbers)
 
 
-def _fraction(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: np.uint64) -> NDArray[np.float64]:
+def _fraction(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
     return (row_random(store, config, rows, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -168,8 +162,6 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
     if sample.loss == SQUARED:  # so that no square overflows
         unit = 2.0 ** np.frexp(np.abs(truth - start[:, 0]).max())[1]
         truth, start = truth / unit, start / unit
-    with np.errstate(over="ignore"):
-        key = stream_key(np.uint64(config.seed), PURPOSE_REFINE, np.uint64(2), np.uint64(sequence))
     kept = SequenceRows(
         columns,
         np.array([own.kind for own in bins], np.uint8),
@@ -179,23 +171,12 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
         start,
         np.zeros((size, outputs)),
     )
-    drawn = _drawn(features, outputs)
-    rules = StageRules(
-        sample.loss,
-        np.uint64(key),
-        RATE,
-        np.int64(LEAVES),
-        np.int64(LEAST_ROWS),
-        np.int64(drawn),
-        PENALTY,
-        SMOOTH,
-    )
-    nodes = make_nodes(rounds, LEAVES, outputs)
-    scratch = make_scratch(features, size, outputs, LEAVES, drawn, max(own.cuts.size for own in bins))
-    grow_rounds(kept, rules, np.int64(rounds), scratch, nodes)
+    key = stream_key(config.seed, PURPOSE_REFINE, 2, sequence)
+    rules = StageRules(sample.loss, RATE, LEAVES, LEAST_ROWS, PENALTY, SMOOTH)
+    nodes = grow_rounds(kept, rules, _drawn(features, outputs), key, rounds)
     with np.errstate(over="ignore"):
         trees = _with_values(nodes, bins, min(unit, 2.0**500))
-    return GrownSequence(trees._replace(value=nodes.value[: nodes.ends[-1]] * unit), kept.added * unit)
+    return GrownSequence(trees._replace(value=nodes.value * unit), kept.added * unit)
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
@@ -257,8 +238,7 @@ def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
         last = np.flatnonzero(np.diff(place))
     else:
         last = np.arange(present.size - 1)
-    cuts = np.empty(last.size)
-    midpoints(high[present[last]], low[present[last + 1]], cuts)
+    cuts = midpoints(high[present[last]], low[present[last + 1]])
     of = np.searchsorted(cuts, low, side="left") + gaps
     of[:gaps] = 0
     cuts = np.concatenate([np.full(gaps, np.inf), cuts, [np.inf]])
@@ -267,8 +247,7 @@ def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
 
 def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays:
     """Return grown nodes with thresholds and levels in place of bins, and gains for errors in this unit."""
-    size = int(nodes.ends[-1])
-    feature, cut = nodes.feature[:size], nodes.cut[:size]
+    feature, cut, size = nodes.feature, nodes.cut, nodes.feature.size
     threshold, levels = np.full(size, np.nan), None
     kinds = np.array([own.kind for own in bins])
     inner = feature != LEAF
@@ -288,12 +267,12 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
     return TreeArrays(
         feature,
         np.where(inner, number + 1, 0).astype(np.uint32),
-        nodes.right[:size],
-        nodes.depth[:size],
+        nodes.right,
+        nodes.depth,
         threshold,
-        nodes.default[:size],
-        np.where(inner, nodes.gain[:size] * unit * unit, np.nan),
-        nodes.rows[:size],
+        nodes.default,
+        np.where(inner, nodes.gain * unit * unit, np.nan),
+        nodes.rows,
         np.zeros((size, 0), np.uint32),
         none,
         none,

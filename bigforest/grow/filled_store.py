@@ -116,9 +116,8 @@ def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
     In whole numbers, as kernels/categories/principal.py finds it in a node.
     """
-    weight, start = counts.sum(axis=1), np.empty(counts.shape[1], np.uint64)
-    with np.errstate(over="ignore"):
-        draw_rows(np.uint64(0), np.arange(start.size, dtype=np.uint64), start)
+    weight = counts.sum(axis=1)
+    start = draw_rows(np.uint64(0), np.arange(counts.shape[1], dtype=np.uint64))
     direction = (start >> np.uint64(64 - DIRECTION_BITS)).astype(np.int64)
     for _ in range(STEPS):
         sums = counts @ direction

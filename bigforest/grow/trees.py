@@ -119,9 +119,7 @@ class Ends(NamedTuple):
 
     def middle(self) -> NDArray[np.float64]:
         """Return thresholds half-way between, float64 [nodes]."""
-        thresholds = np.empty(self.below.size)
-        midpoints(self.below, self.above, thresholds)
-        return thresholds
+        return midpoints(self.below, self.above)
 
 
 def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
@@ -135,10 +133,8 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
     as the largest finite number. Entries of nodes without a threshold are undefined.
     """
     below, above = ends
-    random = np.empty(numbers.size, np.uint64)
+    random = draw_rows(stream_key(seed, PURPOSE_THRESHOLD, tree, 0), numbers)
     with np.errstate(over="ignore", invalid="ignore"):
-        key = np.uint64(stream_key(np.uint64(seed), PURPOSE_THRESHOLD, np.uint64(tree), np.uint64(0)))
-        draw_rows(key, numbers, random)
         share = (random >> np.uint64(11)) * 2.0**-53
         drawn = np.maximum(below, -LARGEST) * (1.0 - share) + np.minimum(above, LARGEST) * share
     return np.where((below <= drawn) & (drawn < above), drawn, below)

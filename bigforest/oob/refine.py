@@ -49,13 +49,11 @@ from bigforest.kernels.refine.apply import LANES
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, number_loss
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape, TableTraits
 from bigforest.predict.refine import BoostedStage
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
-# The kernels of the stage, with the seconds that compiling them takes; see grow/warm_up.py.
-KERNELS = KernelKind("refine", "to correct forests", 4, 4.5)
 # Most classes of a stage, and most rows, scores and cells of its rows.
 MAX_CLASSES = 256
 _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
@@ -85,7 +83,7 @@ _TREE_LEVELS, _OUTPUT_LEVELS = 1.75, 1 / 6
 # Rows that are evaluated at a time: of this many scores by number of rounds and of this many values.
 _PIECE_SCORES, _PIECE_CELLS = 1 << 19, 1 << 20
 # Stream of the key of a row for its bucket, see grow/boosted.py.
-_BUCKET_STREAM = np.uint64(3)
+_BUCKET_STREAM = 3
 
 
 class SampledRows(NamedTuple):
@@ -110,6 +108,12 @@ def refines(config: TrainConfig, rows: int, classes: int) -> bool:
             f"{api('refine')} supports up to {MAX_CLASSES} classes, and the target has {classes}; drop it"
         )
     return possible and (isinstance(config.refine, int) or (config.refine == "auto" and rows >= _LEAST_TABLE))
+
+
+def refining_kernels(traits: TableTraits) -> KernelKind:
+    """Return the kernels of the stage, which depend on the kind of table (kernels/refine/grow.py)."""
+    words = ["refine", *["mixed"] * bool(traits.non_plain_features), *["classes"] * traits.many]
+    return KernelKind("-".join(words), "to correct forests", 4, 2.5)
 
 
 def sample_share(rows: int, features: int, outputs: int) -> float:
@@ -200,7 +204,10 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     rounds = _most_rounds(store.shape, config)
     rounds = rounds if fixed else min(rounds, _fast_rounds(link.outputs, config, leaves))
     tried = (0, rounds) if fixed else (0, *(number for number in _EVALUATED if number <= rounds))
-    with announced(KERNELS, listener), stage("refine", SEQUENCES * rounds, "trees", listener) as progress:
+    with (
+        announced(refining_kernels(store.shape.extras), listener),
+        stage("refine", SEQUENCES * rounds, "trees", listener) as progress,
+    ):
         sequences = [(number,) for number in range(SEQUENCES)]
         shared = (store, config, sample, rounds)
         grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)

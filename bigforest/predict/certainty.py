@@ -213,9 +213,8 @@ def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> ND
 def _key(seed: int) -> np.uint64:
     from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
 
-    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
-        # The streams of predictions have 0 as their second number.
-        return np.uint64(stream_key(np.uint64(seed), PURPOSE_TIE, np.uint64(0), np.uint64(1)))
+    # The streams of predictions have 0 as their second number.
+    return stream_key(seed, PURPOSE_TIE, 0, 1)
 
 
 def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
@@ -224,10 +223,7 @@ def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], ND
 
     places = as_numpy(batch.column("place"))
     numbers = as_numpy(batch.column("row")).astype(np.uint64)
-    draws = np.empty(numbers.size, np.uint64)
-    with np.errstate(over="ignore"):
-        draw_rows(key, numbers, draws)
-    return places, numbers, draws
+    return places, numbers, draw_rows(key, numbers)
 
 
 def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:

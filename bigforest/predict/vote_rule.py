@@ -140,10 +140,7 @@ class VoteRule:
 
         assert numbers is not None
         purpose = PURPOSE_STOCHASTIC if self.vote == "stochastic" else PURPOSE_TIE
-        random = np.empty(numbers.size, dtype=np.uint64)
-        with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
-            key = stream_key(np.uint64(self.seed), purpose, np.uint64(0), np.uint64(0))
-            draw_rows(np.uint64(key), numbers, random)
+        random = draw_rows(stream_key(self.seed, purpose, 0, 0), numbers)
         return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -207,10 +207,8 @@ class Sampler:
             return total.astype(np.uint16)
         rounded = np.zeros(multiplicity.size, np.uint16)
         drawn = np.flatnonzero(multiplicity)
-        random = np.empty(drawn.size, np.uint64)
-        with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
-            key = np.uint64(stream_key(np.uint64(self.config.seed), PURPOSE_WEIGHT, np.uint64(tree), np.uint64(0)))
-            draw_rows(key, (drawn + first).astype(np.uint64), random)
+        key = stream_key(self.config.seed, PURPOSE_WEIGHT, tree, 0)
+        random = draw_rows(key, (drawn + first).astype(np.uint64))
         exact = multiplicity[drawn] * (weight[drawn] / spec.search)
         rounded[drawn] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, most)
         return rounded
@@ -235,10 +233,7 @@ def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDA
 
 def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
     """Return which rows, or groups, of these numbers are held out, bool; each with probability `share`."""
-    random = np.empty(numbers.size, np.uint64)
-    with np.errstate(over="ignore"):
-        key = np.uint64(stream_key(np.uint64(0), PURPOSE_HELD_OUT, np.uint64(0), np.uint64(0)))
-        draw_rows(key, numbers, random)
+    random = draw_rows(stream_key(0, PURPOSE_HELD_OUT, 0, 0), numbers)
     return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 
@@ -365,5 +360,4 @@ def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
 
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
-    with np.errstate(over="ignore"):  # plain Python wraps too, and says so
-        return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_BAG, np.uint64(tree), np.uint64(stream)))
+    return stream_key(config.seed, PURPOSE_BAG, tree, stream)

@@ -27,8 +27,7 @@ from bigforest.grow.memory import expected_visits, grow_estimate
 from bigforest.grow.needed_kernels import kernels_of
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
-from bigforest.oob.refine import KERNELS as REFINING
-from bigforest.oob.refine import refine_estimate, refine_nanoseconds, refines
+from bigforest.oob.refine import refine_estimate, refine_nanoseconds, refines, refining_kernels
 from bigforest.oob.weigh import weigh_estimate
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import Task
@@ -221,7 +220,7 @@ class TrainingPlan:
         )
         kinds = [ENCODING] if not kept and shape.rows > FEW_ROWS else []
         kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
-        kinds += [REFINING] if "refine" in needs else []
+        kinds += [refining_kernels(shape.extras)] if "refine" in needs else []
         return Plan(
             rows=shape.rows,
             features=shape.features,

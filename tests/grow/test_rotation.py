@@ -158,7 +158,7 @@ def test_draw_axes__moments_are_those_of_directions_drawn_uniformly(orthogonal: 
     features = 4
     axes = np.empty((20_000 if COMPILED else 400, features))
     with np.errstate(over="ignore"):
-        draw_axes(np.uint64(stream_key(np.uint64(1), np.uint64(5), np.uint64(0), np.uint64(0))), orthogonal, axes)
+        draw_axes(stream_key(1, np.uint64(5), 0, 0), orthogonal, axes)
     assert np.allclose((axes**2).sum(axis=1), 1.0)
     # A point drawn in a box and pulled to the sphere fails the second: its fourth moment is larger.
     near = 0.01 if COMPILED else 0.1

@@ -167,8 +167,7 @@ def in_terms(tree: TreeArrays, axes: NDArray[np.float64]) -> TreeArrays:
 
 def axes_key(seed: int, tree: int, stream: int) -> np.uint64:
     """Return the key of a stream of random numbers for the axes of a tree."""
-    with np.errstate(over="ignore"):
-        return np.uint64(stream_key(np.uint64(seed), PURPOSE_AXES, np.uint64(tree), np.uint64(stream)))
+    return stream_key(seed, PURPOSE_AXES, tree, stream)
 
 
 def in_steps(spans: Spans, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -284,10 +283,7 @@ def principal_axes(
 
 def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
     """Return the numbers of a stream from `begin` to before `end`."""
-    random = np.empty(end - begin, np.uint64)
-    with np.errstate(over="ignore"):
-        draw_rows(key, np.arange(begin, end, dtype=np.uint64), random)
-    return random
+    return draw_rows(key, np.arange(begin, end, dtype=np.uint64))
 
 
 def _covariance(total: NDArray[np.int64], size: int) -> NDArray[np.float64]:

@@ -249,8 +249,7 @@ def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> boo
 
 def root_key(config: TrainConfig, tree: int) -> np.uint64:
     """Return the key of the root of a tree."""
-    with np.errstate(over="ignore"):
-        return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
+    return stream_key(config.seed, PURPOSE_GROW, tree, 0)
 
 
 def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras | None) -> int:

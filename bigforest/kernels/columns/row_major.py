@@ -17,6 +17,9 @@ CACHE_BYTES = 768 * 1024
 # of 4 bytes.
 _WIDE_BYTES = 256
 
+# Cells up to which a table is transposed by numpy, which takes twice as long for each.
+_FEW_CELLS = 1 << 18
+
 # No copy, for families that read no codes.
 NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32), 0)
 
@@ -40,7 +43,9 @@ def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> Non
     matrices: tuple[NDArray[Any], ...] = codes[:3]
     results: tuple[NDArray[Any], ...] = by_row[:3]
     for matrix, result in zip(matrices, results, strict=True):
-        if len(matrix):
+        if matrix.size <= _FEW_CELLS:  # not worth compiling a kernel
+            result[start:stop] = matrix[:, start:stop].T
+        else:
             transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop])
 
 

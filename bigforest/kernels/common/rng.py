@@ -6,8 +6,9 @@ The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, section 3)
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.compiler.jit import inlined
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LEFT = np.uint64(0x9E3779B97F4A7C15)
@@ -34,12 +35,15 @@ PURPOSE_WEIGHT = np.uint64(7)
 PURPOSE_HELD_OUT = np.uint64(8)
 
 
-@inlined
-def mix(z):
-    """Scramble a uint64 into a uint64; a bijection."""
+def scramble(z):
+    """Scramble uint64 into uint64, one or an array; a bijection."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+# In kernels.
+mix = inlined(scramble)
 
 
 @inlined
@@ -61,18 +65,16 @@ def level_number(state, level):
     return mix(state ^ mix(np.uint64(level)))
 
 
-@kernel
-def stream_key(seed, purpose, first, second):
-    """Key of the stream of (seed, purpose, first, second), all uint64; `first` is a tree, `second` a block or 0."""
-    key = mix(seed + np.uint64(GOLDEN))
-    key = mix(key ^ (purpose * np.uint64(GOLDEN)))
-    key = mix(key ^ (first * np.uint64(RIGHT)))
-    return mix(key ^ (second * np.uint64(GOLDEN)))
+def stream_key(seed: int, purpose: np.uint64, first: int, second: int) -> np.uint64:
+    """Return the key of the stream of (seed, purpose, first, second); `first` is a tree, `second` a block or 0."""
+    with np.errstate(over="ignore"):
+        key = scramble(np.uint64(seed) + GOLDEN)
+        for part, factor in ((purpose, GOLDEN), (first, RIGHT), (second, GOLDEN)):
+            key = scramble(key ^ (np.uint64(part) * factor))
+    return np.uint64(key)
 
 
-@kernel
-def draw_rows(key, numbers, random):
-    """Fill random uint64 [rows] with one draw per row of the stream `key`, by its number (uint64 [rows])."""
-    for i in range(numbers.size):
-        row = np.uint64(i)
-        random[row] = mix(key + (numbers[row] + np.uint64(1)) * np.uint64(GOLDEN))
+def draw_rows(key: np.uint64, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a draw of the stream `key` for each row, by its number, uint64 [rows]."""
+    random: NDArray[np.uint64] = scramble(key + (numbers + np.uint64(1)) * GOLDEN)
+    return random
