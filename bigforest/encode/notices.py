@@ -111,7 +111,7 @@ def _number_rows(store: Store, number: int) -> bool:
     """
     missing = int(store.spec.features[number].missing)
     low, high = store.low(number)[missing:], store.high(number)[missing:]
-    most = high[-1] - low[0] + 1.0
+    most = float(high[-1]) - float(low[0]) + 1.0
     if store.rows**2 < 2.0 * _MIN_REPEATS * most or low[0] % 1.0 or (low % 1.0).any() or (high % 1.0).any():
         return False
     widths = high - low + 1.0

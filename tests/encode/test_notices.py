@@ -50,6 +50,7 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
     assert told.startswith(message)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("values", "options"),
     [
@@ -58,6 +59,7 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
         (ORDER * 1000, {}),  # far from each other, as prices
         ([None if number is None else number // 2 for number in FEW_MISSING], {}),
         (np.where(ORDER % 2, np.inf, -np.inf), {}),
+        (np.where(ORDER % 2, 1e308, -1e308), {}),
         ([None, 7] * 100, {}),
     ],
 )
