@@ -100,7 +100,9 @@ _PLAIN = {np.dtype(code) for code in "?bhilqBHILQfd"}
 
 def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
     """Return the frame of a pandas DataFrame, without its index. Raises DataError for values of mixed types."""
-    if not hasattr(frame, "columns"):
+    import pandas as pd
+
+    if not isinstance(frame, pd.DataFrame):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
     names = [str(name) for name in frame.columns]
     check_names(names, "the pandas frame")
@@ -109,9 +111,12 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         return pl.DataFrame([pl.Series(*pair, nan_to_null=True) for pair in zip(names, arrays, strict=True)])
     # Polars would make up a name for an empty one.
     numbered = frame.set_axis(range(len(names)), axis=1)
-    sparse = {place: dtype.subtype for place, dtype in numbered.dtypes.items() if type(dtype).__name__ == "SparseDtype"}
-    if sparse:
-        numbered = numbered.astype(sparse)
+    plain_types = {
+        place: dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype.newbyteorder("=")
+        for place, dtype in numbered.dtypes.items()
+        if isinstance(dtype, pd.SparseDtype) or (isinstance(dtype, np.dtype) and not dtype.isnative)
+    }
+    numbered = numbered.astype(plain_types) if plain_types else numbered
     for place, dtype in numbered.dtypes.items():
         kind = getattr(getattr(dtype, "categories", None), "dtype", None)
         if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
@@ -166,7 +171,7 @@ def numeric_categories(table: Any) -> list[str]:
 
     Polars reads them as numbers. Other tables have none.
     """
-    if package_of(table) != "pandas" or not hasattr(table, "columns"):
+    if package_of(table) != "pandas" or not hasattr(table, "dtypes") or not hasattr(table, "columns"):
         return []
     return [
         str(name)

@@ -102,8 +102,8 @@ def stamps_behind(data: Any) -> list[FileStamp]:
         with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
             for found in re.findall(r"SCAN \[(.*?)\]$", data.explain(optimized=False), re.MULTILINE):
                 names += re.split(r", ", re.sub(r", \.\.\. \d+ other .*$", "", found))
-    else:
-        names += getattr(data, "files", ())
+    elif isinstance(files := getattr(data, "files", None), list):  # of a dataset, not of a forest
+        names += files
     stamps = []
     for name in names:
         with contextlib.suppress(OSError, ValueError):

@@ -133,6 +133,13 @@ def test_open_source__sparse_columns_of_pandas_have_all_cells(cells: list[Any], 
     assert_frame_equal(found, dense)
 
 
+def test_open_source__columns_of_pandas_in_another_byte_order(tmp_path: Path) -> None:
+    made = pd.DataFrame({"a": [0.5, np.nan, 0.0], "b": [1, 2, 3], "c": ["x", "y", "x"]})
+    swapped = made.assign(a=made["a"].to_numpy().astype(">f8"), b=made["b"].to_numpy().astype(">i2"))
+    found, native = (whole(open_source(table, scratch=tmp_path)) for table in (swapped, made.astype({"b": "i2"})))
+    assert_frame_equal(found, native)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["?", "u1", "i4", "i8", "f4", ">f8", "f8"])
 def test_open_source__pair_of_arrays(dtype: str, order: Any, tmp_path: Path) -> None:

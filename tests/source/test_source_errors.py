@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import bigforest
 from bigforest import train
 from bigforest.errors import ConfigError, DataError
 from bigforest.source import open_source
@@ -123,6 +124,8 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: pd.DataFrame([[1, 2]], columns=[1, "1"]),
         "duplicate column names '1'",
     ),
+    "a forest": (lambda folder: bigforest.train({"a": [1, 2], "y": [0, 1]}, trees=1), "cannot be made of Forest"),
+    "pandas style": (lambda folder: pd.DataFrame({"a": [1]}).style, "Styler is not a table"),
     "pandas series": (lambda folder: pd.Series([1]), "Series is not a table"),
     "pandas mixed": (
         lambda folder: pd.DataFrame({"a": [1, 2, 3], "b": [1, "b", None]}),
