@@ -25,7 +25,7 @@ import polars as pl
 import bigforest as bf
 
 ROWS = 600
-_TREES: dict[str, Any] = {"trees": 5, "threads": 1}
+_TREES: dict[str, Any] = {"trees": 5, "threads": 1, "refine": "off"}
 
 
 def table(rows: int = ROWS) -> pl.DataFrame:
@@ -90,12 +90,17 @@ CASES = {
     "entropy": _case("three", *_PLAIN, impurity="entropy"),
     "passes": _by_passes,
     "oblique regression": _case("number", family="sparse-oblique"),
+    "boosted stage": _case("two", trees=20, refine="auto"),
+    "boosted stage, many classes": _case("three", refine=3),
+    "boosted stage, numbers": _case("number", trees=20, refine="auto", weight="weight"),
 }
 
 
 def digest(forest: bf.Forest) -> str:
     """Return a digest of the nodes, the out-of-bag report, and the predictions for the training rows."""
     frames = [forest.nodes.collect(), forest.features]
+    if forest.rounds.amount:
+        frames.append(forest.refinement)
     if forest.config.bootstrap:
         frames += [forest.oob.rows.lazy().collect(), forest.oob.curve, forest.oob.metrics]
     frames.append(forest.predict(table()))
