@@ -231,14 +231,14 @@ def choice_lines(facts: Facts) -> list[tuple[str, str]]:
 
 def _choice_line(choice: Facts, name: str, usual: float) -> str:
     amount, tried = choice[name], choice["tried"]
+    value = count(int(amount), "round") if name == "rounds" else f"{name} {amount:g}"
     if not tried:
-        return "" if amount == usual else f"{name} {amount:g}"
+        return "" if amount == usual else value
     losses = {row[name]: row["loss"] for row in tried}
     if amount == usual:
         none = {"lambda": "no lambda clearly lowers", "rounds": "it does not clearly lower"}.get(name)
         return "" if none is None else f"none: {none} the out-of-bag loss of {losses[usual]:.4g}"
     lowered = f"out-of-bag loss {losses[amount]:.4g} (cross-fitted {choice['cross_fitted']:.4g})"
-    value = f"{amount:g} {name}" if name == "rounds" else f"{name} {amount:g}"
     return f"{value}: {lowered} instead of {losses[usual]:.4g}"
 
 

@@ -329,7 +329,8 @@ def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]
 
 
 def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool) -> Rounds:
-    """Return the number of rounds that the losses choose, or the last one where it is given (fixed)."""
+    """Return the number of rounds that the losses choose, or the last one where it is given (fixed), with the losses of
+    the report."""
     weight = store.spec.weight_unit if store.spec.target.is_regression else _LOG_STEPS / store.spec.total_weight
     numbers = store.spec.target.is_regression
 
@@ -337,17 +338,16 @@ def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit:
         found = max(0.0, whole / weight / store.spec.total_weight)
         return found / unit / unit if numbers else found
 
+    def best(some: NDArray[np.int64]) -> int:
+        return len(tried) - 1 if fixed else _best(some)
+
     one, two = losses[:, ::2], losses[:, 1::2]
-    last = len(tried) - 1
-    crossed = int(one[0, :, last if fixed else _best(two, _ERRORS)].sum())
-    crossed += int(two[0, :, last if fixed else _best(one, _ERRORS)].sum())
-    amount = tried[last if fixed else _best(losses, _ERRORS)]
-    return Rounds(
-        float(amount), tuple(map(float, tried)), tuple(mean(int(own)) for own in losses[0].sum(axis=0)), mean(crossed)
-    )
+    crossed = int(one[1, :, best(two)].sum()) + int(two[1, :, best(one)].sum())
+    of_report = losses[1].sum(axis=0).tolist()
+    return Rounds(float(tried[best(losses)]), tuple(map(float, tried)), tuple(map(mean, of_report)), mean(crossed))
 
 
-def _best(losses: NDArray[np.int64], errors: float) -> int:
+def _best(losses: NDArray[np.int64]) -> int:
     """Return the place of the number of rounds with the least loss of all sequences; 0 unless it is lower by some
     standard errors, and that of the sequences that do not use a row, which the report has, is lower, too.
 
@@ -361,4 +361,4 @@ def _best(losses: NDArray[np.int64], errors: float) -> int:
     gain, used = float(gains[0].sum()), np.count_nonzero(losses[0, :, 0])
     variance = float((gains[0] * gains[0]).sum()) - gain * gain / max(1, int(used))
     error = math.sqrt(max(0.0, variance))
-    return best if gain > errors * error and gains[1].sum() > 0.0 else 0
+    return best if gain > _ERRORS * error and gains[1].sum() > 0.0 else 0

@@ -123,7 +123,10 @@ def rounds_chart(forest: Forest) -> Any:
     base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
     point = base.mark_point(filled=True, size=80, color=COLORS[4], opacity=1).encode(x=x, y=y)
     point.data = chart_of(table.filter(pl.col("chosen"))).data
-    captions = [f"the point is the number of rounds of the forest, {int(forest.rounds.amount)}; 0 are the trees alone"]
+    captions = [
+        f"the point is the number of rounds of the forest, {int(forest.rounds.amount)}; 0 are the trees alone",
+        "each row by the two sequences that do not use it, as in the report",
+    ]
     line = base.mark_line(color=COLORS[0]).encode(x=x, y=y)
     return finish_chart(alt.layer(line, point), "Out-of-bag loss by rounds of the boosted stage", captions)
 

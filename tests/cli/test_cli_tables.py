@@ -283,5 +283,7 @@ def test_refine__says_what_it_gives() -> None:
     assert choice_lines({**others, "refine": stage}) == [
         ("boosted stage", "40 rounds: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25")
     ]
+    [(_, text)] = choice_lines({**others, "refine": {"rounds": 1.0, "tried": [], "cross_fitted": None}})
+    assert text == "1 round"
     [(_, text)] = choice_lines({**others, "refine": {**stage, "rounds": 0.0}})
     assert text == "none: it does not clearly lower the out-of-bag loss of 0.25"

@@ -209,7 +209,9 @@ def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
     options: dict[str, Any] = {"trees": 40, "refine": "auto", "task": "regression"}
     learnt = bf.train(frame.with_columns(y=signal)[:600], "y", **options)
     assert learnt.rounds.amount >= 10
-    assert learnt.rounds.losses[0] > 1.5 * min(learnt.rounds.losses)
+    of_report = dict(zip(learnt.rounds.tried, learnt.rounds.losses, strict=True))[learnt.rounds.amount]
+    assert of_report == pytest.approx(learnt.oob.error, rel=1e-9)
+    assert learnt.rounds.losses[0] > 1.5 * of_report
     truth, plain = signal[600:], learnt.unrefined()
     errors = [float(((predictions(own, frame[600:])[:, 0] - truth) ** 2).mean()) for own in (learnt, plain)]
     assert errors[0] < 0.7 * errors[1]
