@@ -65,8 +65,8 @@ _LEAST_TABLE = 600
 # Buckets of rows whose losses are compared, and their logarithm to base 2.
 _BUCKET_BITS = 10
 _BUCKETS = 1 << _BUCKET_BITS
-# Standard errors by which the loss must decrease (benchmarks/refine.md).
-_ERRORS = 1.0
+# Standard errors by which the loss must decrease. A whole one leaves out stages that help (benchmarks/refine.md).
+_ERRORS = 0.5
 # All log losses of a table together, of 36.05 at most each, are a whole number of 61 bits in steps of this size.
 _LOG_STEPS = 2.0**55
 # Nanoseconds of a row, feature and round of all sequences, measured as in training/plan.py.
@@ -76,10 +76,11 @@ _CELL_NS = 14.0
 _CELL_VISITS = 2.2
 # Counts and sums of a node that fit in the cache of a core, and the factor of the time with more, measured on MNIST.
 _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
-# A row takes at most this share of the time that it takes in the forest, where a level of a tree is the unit. A tree of
-# the stage takes this many units, and an output a part of one, measured as those before.
-_PREDICTION_SHARE = 0.35
-_TREE_LEVELS, _OUTPUT_LEVELS = 1.75, 1 / 6
+# A row takes at most this share of the time that it takes in the forest. The unit of both is .2 ns: a tree of the
+# forest takes the square of its levels, since deep trees leave the caches, and a tree of the stage this many units; an
+# output takes some in each of them, and for its link. Measured on 15 sets of 20 to 2,000 leaves and 1 to 100 outputs.
+_PREDICTION_SHARE = 0.25
+_TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 11.5, 1.25, 0.8, 27.0
 # Rows that are evaluated at a time: of this many scores by number of rounds and of this many values.
 _PIECE_SCORES, _PIECE_CELLS = 1 << 19, 1 << 20
 # Stream of the key of a row for its bucket, see grow/boosted.py.
@@ -182,9 +183,9 @@ def _evaluated_up_to(most: float) -> int:
 def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
     """Return the most rounds with which predicting takes hardly longer than by the forest; leaves: of a tree, on
     average."""
-    forest = config.trees * (math.log2(leaves) + outputs * _OUTPUT_LEVELS)
-    stage_round = SEQUENCES * (_TREE_LEVELS + outputs * _OUTPUT_LEVELS)
-    return _evaluated_up_to(_PREDICTION_SHARE * forest / stage_round)
+    forest = config.trees * (math.log2(leaves) ** 2 + outputs * _FOREST_OUTPUT)
+    stage_round = SEQUENCES * (_TREE_UNITS + outputs * _STAGE_OUTPUT)
+    return _evaluated_up_to((_PREDICTION_SHARE * forest - outputs * _LINK_UNITS) / stage_round)
 
 
 def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tuple[TreeArrays | None, Rounds]:
