@@ -127,6 +127,29 @@ def chunk_rows(rows: RowBatch) -> int:
     return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE
 
 
+def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
+    """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
+
+    rows  values, or ranks where trees split on these (`Predictor.as_split`)
+    """
+    from bigforest.execution.executor import on_each_thread
+    from bigforest.kernels.predict.accumulate import Places, place_leaves
+    from bigforest.kernels.predict.route import new_scratch
+
+    found = np.empty((rows.rows, packed.roots.size), np.uint32)
+    chunk = chunk_rows(rows)
+    starts = iter(range(0, rows.rows, chunk))
+
+    def place() -> None:
+        router = RowRouter(packed, spec)
+        for first in starts:
+            inputs = router.inputs(rows, first, min(first + chunk, rows.rows))
+            place_leaves(inputs, Places(packed.roots, found[first : first + inputs.rows]), new_scratch(inputs))
+
+    on_each_thread(place, workers if rows.rows > chunk else 1)
+    return found
+
+
 # Rows that go in one piece, whatever the features: no more than a tile.
 FEW = 512
 
@@ -334,24 +357,7 @@ class Predictor(NamedTuple):
 
         See `predict` for the other arguments and the error.
         """
-        from bigforest.execution.executor import on_each_thread
-        from bigforest.kernels.predict.accumulate import Places, place_leaves
-        from bigforest.kernels.predict.route import new_scratch
-
-        rows = self.as_split(rows)
-        roots = self.packed.roots
-        found = np.empty((rows.rows, roots.size), np.uint32)
-        chunk = chunk_rows(rows)
-        starts = iter(range(0, rows.rows, chunk))
-
-        def place() -> None:
-            router = RowRouter(self.packed, self.spec)
-            for first in starts:
-                inputs = router.inputs(rows, first, min(first + chunk, rows.rows))
-                place_leaves(inputs, Places(roots, found[first : first + inputs.rows]), new_scratch(inputs))
-
-        on_each_thread(place, workers if rows.rows > chunk else 1)
-        return found
+        return find_leaves(self.packed, self.spec, self.as_split(rows), workers)
 
     def as_split(self, rows: RowBatch) -> RowBatch:
         """Return the rows as the trees split them: values, or ranks of values."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
-from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
@@ -37,19 +36,12 @@ from bigforest.options.values import check_word
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
-from bigforest.predict.predictor import RowRouter, chunk_rows
+from bigforest.predict.predictor import LEAF_CELLS, find_leaves
 from bigforest.predict.rows import check_schema, open_rows
 from bigforest.progress import watching
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
-
-if TYPE_CHECKING:
-    from bigforest.kernels.predict.flat_tree import RouteInputs
-
-
-# Tree groups per thread, so that slow threads leave work to the others.
-_PIECES = 4
 
 
 class Revision(NamedTuple):
@@ -149,20 +141,21 @@ def _counted(
     target = spec.target.name
     found = check_schema(source.schema, spec)
     columns = list(dict.fromkeys([*found.columns(packed.used), target]))
-    counts = np.zeros((packed.nodes, len(spec.target.classes)), np.int64)
-    router = RowRouter(packed, spec)
-    pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * resources.workers))
+    classes = len(spec.target.classes)
+    counts = np.zeros((packed.nodes, classes), np.int64)
     known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
             rows = forest.loader.reader().frame(batch, found, packed.used)
             rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
-            step = chunk_rows(rows)
+            step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
-                inputs = router.inputs(rows, first, min(first + step, rows.rows))
-                tasks = [(inputs, roots, truth[first : first + inputs.rows], counts) for roots in pieces]
-                map_on_threads(_count_leaves, tasks, resources.workers)
+                some = rows.cut(first, min(first + step, rows.rows))
+                own = truth[first : first + some.rows]
+                leaves = packed.roots + find_leaves(packed, spec, some, resources.workers)[own >= 0]
+                place = leaves.astype(np.int64) * classes + own[own >= 0, None]
+                np.add.at(counts.reshape(-1), place.ravel(), 1)
             known += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
     if not known:
@@ -172,16 +165,6 @@ def _counted(
         add_up(part.starts, part.feature, part.right, counts[first : first + part.feature.size])
         first += part.feature.size
     return counts
-
-
-def _count_leaves(
-    inputs: RouteInputs, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]
-) -> None:
-    """Count in some trees; runs concurrently for other trees."""
-    from bigforest.kernels.predict.accumulate import LeafCounts, count_leaves
-    from bigforest.kernels.predict.route import new_scratch
-
-    count_leaves(inputs, roots, LeafCounts(truth, counts), new_scratch(inputs))
 
 
 # Largest count of a class in a node; and where weights are wide.

@@ -1,4 +1,4 @@
-"""Route rows to their leaves, and add up ballots, count classes, or record the leaves."""
+"""Route rows to their leaves, and add up ballots or weights, or record the leaves."""
 
 from __future__ import annotations
 
@@ -39,17 +39,6 @@ class SpreadVotes(NamedTuple):
     cast: Votes
     value: NDArray[np.float64]
     spread: NDArray[np.float64]
-
-
-class LeafCounts(NamedTuple):
-    """Rows that end in leaves.
-
-    truth   int32 [rows], class of each; -1 where unknown: such a row counts nowhere
-    counts  int64 [nodes, classes], added to
-    """
-
-    truth: NDArray[np.int32]
-    counts: NDArray[np.int64]
 
 
 class LeafNumbers(NamedTuple):
@@ -113,11 +102,6 @@ def _left_out(state, tree, row):
 
 
 @inlined
-def _known(state, tree, row):
-    return state.truth[row] >= 0
-
-
-@inlined
 def _weighs(state, tree, row):
     return state.weight[row] > 0
 
@@ -146,11 +130,6 @@ def _cast_spread(state, layout, tree, row, node):
     value = state.value[ballot - _ONE]  # ballot 0 is for a class
     state.spread[row, 0] += value
     state.spread[row, 1] += value * value
-
-
-@inlined
-def _count(state, layout, tree, row, node):
-    state.counts[node, np.uint64(state.truth[row])] += 1
 
 
 @inlined
@@ -226,13 +205,6 @@ def place_leaves(way, places, scratch):
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """
     route(way, places.roots, _left_out, _place, places, scratch)
-
-
-@kernel
-def count_leaves(way, roots, counts, scratch):
-    """Count rows into the leaves that they end in, by their classes, in LeafCounts. Oracle:
-    tests/naive/calibrate.py."""
-    route(way, roots, _known, _count, counts, scratch)
 
 
 @kernel
