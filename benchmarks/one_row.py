@@ -71,10 +71,13 @@ def _contestants(X: Any, y: NDArray[Any], trees: int, folder: Path) -> Iterator[
     row, one, pandas_row = whole[:1].copy(), frame[:1], X[:1]
     forest = bf.train(frame.with_columns(target=y), "target", trees=trees, power="off", shrink="off", refine="off")
     wanted = forest.predict_proba(whole)
+    refined = bf.train(frame.with_columns(target=y), "target", trees=trees, power="off", shrink="off", refine=20)
     estimator = BigForestClassifier(n_estimators=trees).fit(whole, y)
     yield "bigforest", "numpy", lambda: forest.predict_proba(row), None
     yield "bigforest", "Polars", lambda: forest.predict_proba(one), None
     yield "bigforest", "pandas", lambda: forest.predict_proba(pandas_row), None
+    yield "bigforest, boosted stage of 20 rounds", "numpy", lambda: refined.predict_proba(row), None
+    yield "bigforest, boosted stage of 20 rounds", "Polars", lambda: refined.predict_proba(one), None
     yield "bigforest's estimator", "numpy", lambda: estimator.predict_proba(row), None
     for peer in (_onnx, _treelite, _tl2cgen):
         with suppress(ImportError):
