@@ -4,7 +4,8 @@ Every file carries, under the key "bigforest" of its Parquet schema metadata, on
 kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
 "confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
 config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot
-and is renamed when complete. The small files of features and levels are written here.
+and is renamed when complete. The small files of features, of levels, and of the errors and votes of boosted trees are
+written here.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -31,8 +32,9 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_table, as_numpy
 from bigforest.columns.dataspec import DataSpec, json_object
 from bigforest.errors import BigForestError, FormatError, damaged_forest
-from bigforest.forest.format import FEATURES
+from bigforest.forest.format import BOOSTING, FEATURES
 from bigforest.options.train_config import TrainConfig
+from bigforest.sampling.boosting import TreeVote
 from bigforest.storage.arrow import FAULTS, naming_faults
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import local_path, readable
@@ -424,3 +426,45 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
 def _levels_schema(spec: DataSpec) -> pa.Schema:
     """Return the columns of levels.parquet of a forest."""
     return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
+
+
+BOOSTING_FILE = "boosting.parquet"
+BOOSTING_KIND = "boosting"
+# Votes are logarithms of ratios of numbers of rows.
+_LARGEST_VOTE = 64.0
+
+
+def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header) -> None:
+    """Write boosting.parquet of the forest in `directory`."""
+    columns = {
+        "tree": np.arange(len(votes), dtype=np.uint32),
+        "error": np.array([one.error for one in votes]),
+        "vote": np.array([one.vote for one in votes]),
+    }
+    write_table(arrow_table(columns, BOOSTING), directory / BOOSTING_FILE, BOOSTING_KIND, header)
+
+
+def read_boosting(directory: Path, header: Header) -> pa.Table:
+    """Read and check boosting.parquet. Raises FormatError."""
+    path = directory / BOOSTING_FILE
+    table = read_table(path, BOOSTING_KIND, BOOSTING, header.identity)
+    tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)
+    sound = (
+        np.array_equal(tree, np.arange(header.config.trees))
+        and ((error >= 0.0) & (error <= 1.0)).all()
+        and ((vote > 0.0) & (vote <= _LARGEST_VOTE)).all()
+        and (header.config.weighs_trees or (vote == 1.0).all())
+    )
+    if not sound:
+        raise damaged_forest(f"{path} does not have an error and a vote for each tree, in order")
+    return table
+
+
+def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | None:
+    """Return the weight of each tree's vote, float64 [trees]; None if all votes have the same weight.
+
+    Raises FormatError.
+    """
+    if not header.config.weighs_trees:
+        return None
+    return as_numpy(read_boosting(directory, header)["vote"])

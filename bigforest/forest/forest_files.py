@@ -32,14 +32,18 @@ from numpy.typing import NDArray
 from bigforest.columns.labels import label_type, label_values
 from bigforest.errors import ConfigError, api, damaged_forest
 from bigforest.forest.files import (
+    BOOSTING_FILE,
+    BOOSTING_KIND,
     Header,
     check_bytes,
     check_file,
     file_kind,
     has_levels,
+    read_boosting,
     read_features,
     read_header,
     read_table,
+    read_tree_votes,
     with_rows,
 )
 from bigforest.forest.format import (
@@ -85,9 +89,6 @@ from bigforest.forest.run_file import (
     write_run,
 )
 from bigforest.forest.tables import scan, to_frame
-from bigforest.forest.tree_votes import FILE as BOOSTING_FILE
-from bigforest.forest.tree_votes import KIND as BOOSTING_KIND
-from bigforest.forest.tree_votes import read_boosting, read_tree_votes
 from bigforest.storage.atomic import staged
 from bigforest.storage.paths import absolute_path, as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular

@@ -35,7 +35,7 @@ from bigforest.errors import ConfigError
 from bigforest.events import stage
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
-from bigforest.forest.files import Header, write_table, write_tables
+from bigforest.forest.files import Header, read_tree_votes, write_table, write_tables
 from bigforest.forest.format import (
     CURVE,
     METRICS,
@@ -52,7 +52,6 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.refinement import Link, outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
-from bigforest.forest.tree_votes import read_tree_votes
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, curves_of

@@ -23,14 +23,16 @@ from bigforest.metrics.conformal import (
     ByCategory,
     ClassSets,
     Intervals,
+    JackknifeIntervals,
     RejectCurve,
+    check_trees,
     fit_by_category,
     fit_class_sets,
     fit_intervals,
+    fit_jackknife,
     fit_least_share,
     reject_curve,
 )
-from bigforest.metrics.jackknife import JackknifeIntervals, check_trees, fit_jackknife
 
 # Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
 MOST_ROWS = 1 << 18

@@ -13,8 +13,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type, proba_names
 from bigforest.columns.types import cells, is_feature_type
 from bigforest.errors import ConfigError, DataError, listed
-from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals
-from bigforest.metrics.jackknife import JackknifeIntervals
+from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
 from bigforest.options.values import check_flag
 from bigforest.planning.memory import Shape
 from bigforest.predict.certainty import category_codes

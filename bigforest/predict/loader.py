@@ -20,7 +20,7 @@ from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.refinement import Link
-from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
+from bigforest.metrics.conformal import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import parse_bytes
 from bigforest.predict.groups import Trees, survey

@@ -15,7 +15,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
 from bigforest.forest.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.ranks import Ranks
-from bigforest.metrics.jackknife import JackknifeIntervals
+from bigforest.metrics.conformal import JackknifeIntervals
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.refine import BoostedStage
 from bigforest.predict.rows import RowBatch, missing_error

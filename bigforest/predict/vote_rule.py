@@ -18,8 +18,7 @@ from bigforest.columns.labels import label_series, label_type
 from bigforest.columns.types import kind_of
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.forest.forest_files import ForestFiles
-from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals
-from bigforest.metrics.jackknife import JackknifeIntervals
+from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
 from bigforest.options.values import Ties, check_flag, check_word
 from bigforest.predict.certainty import Calibration, check_category
 from bigforest.predict.inbag import tree_bags

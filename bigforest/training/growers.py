@@ -32,13 +32,12 @@ from numpy.typing import NDArray
 from bigforest.events import stage
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import Ballots, ballots_of_pieces, ballots_of_trees, lambdas_to_try
-from bigforest.forest.files import Header, write_levels
+from bigforest.forest.files import Header, write_levels, write_tree_votes
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves, step_rows
 from bigforest.forest.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.parts import is_finished, read_span, recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Stop
-from bigforest.forest.tree_votes import write_tree_votes
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, missing_parts, part_groups, shared_of
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.accumulator import number_loss

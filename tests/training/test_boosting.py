@@ -18,7 +18,7 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
 from bigforest.execution.resources import Resources
-from bigforest.forest.tree_votes import FILE, write_tree_votes
+from bigforest.forest.files import BOOSTING_FILE, write_tree_votes
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.options.train_config import TrainConfig
@@ -369,11 +369,11 @@ def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp
 def test_read_forest__refuses_a_file_that_is_missing_or_of_another_forest(tmp_path: Path) -> None:
     forest = train("adaboost", "axis", trees=2, out=tmp_path / "f")
     train("adaboost", "axis", trees=2, seed=5, out=tmp_path / "g")
-    (tmp_path / "f" / FILE).write_bytes((tmp_path / "g" / FILE).read_bytes())
+    (tmp_path / "f" / BOOSTING_FILE).write_bytes((tmp_path / "g" / BOOSTING_FILE).read_bytes())
     with pytest.raises(FormatError, match="another forest"):
         bigforest.read_forest(tmp_path / "f")
-    (tmp_path / "f" / FILE).unlink()
-    with pytest.raises(BigForestError, match=FILE):
+    (tmp_path / "f" / BOOSTING_FILE).unlink()
+    with pytest.raises(BigForestError, match=BOOSTING_FILE):
         bigforest.read_forest(tmp_path / "f")
     assert forest.trees == 2
 
