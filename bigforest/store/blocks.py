@@ -51,35 +51,28 @@ class MatrixReader(ABC):
         """Return the rows of a block."""
         return min(BLOCK_ROWS, self._rows - (block - self._first) * BLOCK_ROWS)
 
-    def column(self, feature: int, block: int, following: int | None = None) -> NDArray[Any]:
-        """Read a column of a block, which is from row 0 on in its matrix then.
+    def read(self, block: int, features: Collection[int], *, more: bool = False) -> Any:
+        """Return the cells of `features` in a block, read-only and valid until the next call.
 
-        following  the block that will be read next, if any.
+        more  the block that follows will be read next
 
-        Read-only, and good until the next call. Raises FormatError when the file is cut short.
+        A column is from row 0 on in its matrix. Cells of other features, and of rows after the last of the block, are
+        arbitrary. Raises FormatError for a damaged file, and when it is cut short.
         """
-        width, slot = self._places[feature]
-        file, rows = self._files[width], self.size(block)
-        file.read(slot, (block - self._first) * BLOCK_ROWS, rows)
-        if following is not None:
-            file.announce(slot, (following - self._first) * BLOCK_ROWS, self.size(following))
-        return file.matrix[slot, :rows]
-
-    def read(self, block: int, features: Collection[int], following: int | None = None) -> Any:
-        """Return the cells of `features` in a block, valid until the next call; see `column`.
-
-        Cells of other features, and of rows after the last of the block, are arbitrary.
-
-        Raises FormatError for a damaged file.
-        """
+        first, rows = (block - self._first) * BLOCK_ROWS, self.size(block)
         for feature in features:
-            self._check(feature, block, self.column(feature, block, following))
+            width, slot = self._places[feature]
+            file = self._files[width]
+            file.read(slot, first, rows)
+            if more:
+                file.announce(slot, first + BLOCK_ROWS, self.size(block + 1))
+            self._check(feature, block, file.matrix[slot, :rows])
         return self._cells._make([*(file.matrix for file in self._files.values()), self._place])
 
     def each(self, blocks: range, features: Collection[int]) -> Iterator[tuple[int, Any]]:
         """Yield the blocks in order, with the result of `read`."""
         for block in blocks:
-            yield block, self.read(block, features, block + 1 if block + 1 in blocks else None)
+            yield block, self.read(block, features, more=block + 1 in blocks)
 
     @abstractmethod
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
