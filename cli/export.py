@@ -17,12 +17,7 @@ FORMAT = {
     "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),
     "table": option(str, "NAME", "sql: table that the query reads.", default="rows"),
     "keep": option(list[str], "COL", "sql: column to copy to the result; repeat for more."),
-    "dialect": option(
-        str,
-        "standard|duckdb|mysql",
-        "sql: standard for DuckDB, SQLite and PostgreSQL; duckdb if columns of text have collations.",
-        default="standard",
-    ),
+    "dialect": option(str, "standard|mysql", "sql: standard for DuckDB, SQLite and PostgreSQL.", default="standard"),
 }
 
 

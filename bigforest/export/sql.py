@@ -81,20 +81,17 @@ class _Dialect(NamedTuple):
         return "'" + text.replace("'", "''") + "'"
 
 
-_STANDARD = _Dialect(
-    quote='"',
-    number="CAST({} AS DOUBLE PRECISION)",
-    flag="CAST({} AS INTEGER)",
-    text="CAST({} AS VARCHAR)",
-    trimmed=f"TRIM(CAST({{}} AS VARCHAR), '{_SPACES}')",
-    zero="CAST(0 AS DOUBLE PRECISION)",
-    has_nan=True,
-    escapes=False,
-)
-_BY_BYTES = 'CAST({} AS VARCHAR) COLLATE "C"'
 _DIALECTS = {
-    "standard": _STANDARD,
-    "duckdb": _STANDARD._replace(text=_BY_BYTES, trimmed=f"TRIM({_BY_BYTES}, '{_SPACES}')"),
+    "standard": _Dialect(
+        quote='"',
+        number="CAST({} AS DOUBLE PRECISION)",
+        flag="CAST({} AS INTEGER)",
+        text="CAST({} AS VARCHAR)",
+        trimmed=f"TRIM(CAST({{}} AS VARCHAR), '{_SPACES}')",
+        zero="CAST(0 AS DOUBLE PRECISION)",
+        has_nan=True,
+        escapes=False,
+    ),
     "mysql": _Dialect(
         quote="`",
         number="({} + 0e0)",

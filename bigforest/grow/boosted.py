@@ -11,8 +11,9 @@ the rarest share the last one, and nodes do not list them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,9 @@ _SHARE_OF_SEVERAL = 0.4
 LEAST_ROWS = 10
 # Rows of a bin on average, at least; there are at most BINS bins, and never fewer than this many.
 _BIN_ROWS, _LEAST_BINS = 128, 32
+# Rows of the table that are read at a time, and codes of a feature that are counted for each row of the sequence: where
+# there are more, sorting the codes of the rows is as fast.
+READ_ROWS, COUNTED = 1 << 20, 4
 # Streams of the key of a row: the sequences that leave it out, and whether the stage uses it at all.
 _BAGS, _SAMPLE = 0, 1
 
@@ -87,7 +91,7 @@ class Bins(NamedTuple):
     """The bins of a feature.
 
     kind   one of NUMBERS, GAPS, LEVELS and POOLED
-    of     uint8 [codes], bin of each code
+    of     uint8 [codes], bin of each known code
     cuts   float64 [bins], threshold above each bin, of a number; the last is infinite
     codes  uint32 [bins], code of each bin, of a category
     """
@@ -114,19 +118,39 @@ def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share
     found = in_bags(store, config, rows)
     found &= in_sample(store, config, rows, share)
     if config.calibration is not None and rows.size:
-        first = int(rows[0])
-        held = held_out_of(store, config, first, int(rows[-1]) + 1)
-        assert held is not None
-        found &= ~held[rows - first]
+        found &= ~held_out_rows(store, config, rows)
     return found
+
+
+def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of some ascending rows are held out."""
+
+    def of(start: int, stop: int) -> NDArray[np.bool_]:
+        held = held_out_of(store, config, start, stop)
+        return np.zeros(stop - start, np.bool_) if held is None else held
+
+    return _picked(of, rows)
+
+
+def _picked(of: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return values of some ascending rows, at least one; of: returns those of the rows from start to before stop.
+
+    Some rows are read at a time, so the memory does not depend on the rows of the table.
+    """
+    found = []
+    for start in range(int(rows[0]), int(rows[-1]) + 1, READ_ROWS):
+        stop = min(start + READ_ROWS, int(rows[-1]) + 1)
+        begin, end = np.searchsorted(rows, (start, stop))
+        if begin < end:
+            found.append(of(start, stop)[rows[begin:end] - start])
+    return np.concatenate(found)
 
 
 def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.uint64]:
     """Return a random number for each of some rows; the same for all rows of a group."""
     numbers = rows.astype(np.uint64)
     if config.group is not None and store.spec.group is not None and rows.size:
-        first = int(rows[0])
-        numbers = store.groups_of(first, int(rows[-1]) + 1)[rows - first].astype(np.uint64)
+        numbers = _picked(store.groups_of, rows).astype(np.uint64)
     return draw_rows(stream_key(config.seed, PURPOSE_REFINE, stream, 0), numbers)
 
 
@@ -136,17 +160,14 @@ def _fraction(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream
 
 def row_truth(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the targets of some ascending rows, or the numbers of their classes."""
-    of = store.labels if store.spec.target.classes else store.numbers
-    first = int(rows[0])
-    return of(first, int(rows[-1]) + 1)[rows - first].astype(np.float64)
+    return _picked(store.labels if store.spec.target.classes else store.numbers, rows).astype(np.float64)
 
 
 def unit_weights(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the weights of some ascending rows, with a mean of 1 over the table."""
     if store.spec.weight is None:
         return np.ones(rows.size)
-    first = int(rows[0])
-    return store.weights_of(first, int(rows[-1]) + 1)[rows - first] * store.spec.weight_unit
+    return _picked(store.weights_of, rows) * store.spec.weight_unit
 
 
 def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds: int, sequence: int) -> GrownSequence:
@@ -183,9 +204,12 @@ def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np
     """Return the bins of a feature, and put the bin of each of some rows into `column`, uint8 [rows]."""
     spec = store.spec.features[feature]
     codes = store.feature_codes(feature)[rows]
-    counts = np.bincount(codes, minlength=spec.codes)
-    found = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, counts)
-    column[:] = found.of[codes]
+    if spec.splits_on_levels or spec.codes <= COUNTED * codes.size:
+        known, place, counts = np.arange(spec.codes), codes, np.bincount(codes, minlength=spec.codes)
+    else:  # all codes may be more than the memory
+        known, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    found = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, known, counts)
+    column[:] = found.of[place]
     return found
 
 
@@ -221,11 +245,16 @@ def most_counts(features: int, outputs: int) -> int:
     return min(LEAVES * node, max(node, MAX_COUNTS))
 
 
-def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
-    """Return the bins of a feature with values; counts: rows of each code."""
-    spec, low, high = store.spec.features[feature], store.low(feature), store.high(feature)
+def _number_bins(store: Store, feature: int, known: NDArray[Any], counts: NDArray[np.int64]) -> Bins:
+    """Return the bins of a feature with values.
+
+    known   codes, ascending; the others have no rows
+    counts  int64 [known], rows of each of them
+    """
+    spec, low, high = store.spec.features[feature], store.low(feature)[known], store.high(feature)[known]
     gaps = int(spec.has_gaps)
-    present = np.flatnonzero(counts[gaps:]) + gaps
+    missing = known < gaps
+    present = np.flatnonzero((counts > 0) & ~missing)
     if spec.fill is not None:  # the value of missing cells, and those of levels, are in any order
         present = present[np.argsort(low[present], kind="stable")]
     total = np.cumsum(counts[present])
@@ -240,7 +269,7 @@ def _number_bins(store: Store, feature: int, counts: NDArray[np.int64]) -> Bins:
         last = np.arange(present.size - 1)
     cuts = midpoints(high[present[last]], low[present[last + 1]])
     of = np.searchsorted(cuts, low, side="left") + gaps
-    of[:gaps] = 0
+    of[missing] = 0
     cuts = np.concatenate([np.full(gaps, np.inf), cuts, [np.inf]])
     return Bins(GAPS if gaps else NUMBERS, of.astype(np.uint8), cuts, np.zeros(0, np.uint32))
 

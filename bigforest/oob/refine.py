@@ -32,10 +32,13 @@ from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.refinement import LEFT_OUT, SEQUENCES, Link, write_refinement
 from bigforest.forest.run_file import Rounds
 from bigforest.grow.boosted import (
+    COUNTED,
     LEAVES,
+    READ_ROWS,
     GrownSequence,
     StageSample,
     grow_sequence,
+    held_out_rows,
     in_bags,
     most_counts,
     node_counts,
@@ -51,7 +54,6 @@ from bigforest.oob.accumulator import NumberLoss, number_loss
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape, TableTraits
 from bigforest.predict.refine import BoostedStage
-from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
 # Most classes of a stage, and most rows, scores and cells of its rows.
@@ -147,7 +149,9 @@ def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)
     trees = SEQUENCES * _most_rounds(shape, config) * (2 * LEAVES - 1) * (100 + 8 * outputs)
     kept = 8 * rows * (outputs * (2 + SEQUENCES) + shape.classes + 1) + 3 * trees
-    task = rows * (shape.features + 80 * outputs + 48) + 16 * max(shape.rows // 8, shape.codes)
+    used = rows * (SEQUENCES - LEFT_OUT) // SEQUENCES + 1_000
+    feature = 64 * used + 48 * min(shape.codes, max(shape.extras.category, COUNTED * used))
+    task = rows * (shape.features + 80 * outputs + 48) + feature + 16 * min(shape.rows, READ_ROWS)
     task += 8 * most_counts(shape.features, outputs)
     piece = 8 * 4 * _PIECE_SCORES + 16 * (_PIECE_CELLS + LANES * shape.features)
     return BASE_BYTES + kept, max(task, piece)
@@ -230,10 +234,7 @@ def _not_held_out(store: Store, config: TrainConfig, sampled: SampledRows) -> Sa
     """Return the rows that are not held out for calibration."""
     if config.calibration is None or not sampled.rows.size:
         return sampled
-    first = int(sampled.rows[0])
-    held = held_out_of(store, config, first, int(sampled.rows[-1]) + 1)
-    assert held is not None
-    kept = ~held[sampled.rows - first]
+    kept = ~held_out_rows(store, config, sampled.rows)
     return SampledRows(sampled.rows[kept], sampled.predictions[kept])
 
 

@@ -65,9 +65,8 @@ def export_forest(
         Name of the table that an SQL query reads.
     keep : sequence of str, default=()
         Columns of the table that an SQL query copies.
-    dialect : {"standard", "duckdb", "mysql"}, default="standard"
-        Databases that an SQL query is for: DuckDB, SQLite and PostgreSQL; DuckDB and PostgreSQL where columns of text
-        have a collation, such as NOCASE; or MySQL and MariaDB.
+    dialect : {"standard", "mysql"}, default="standard"
+        Databases that an SQL query is for: DuckDB, SQLite and PostgreSQL, or MySQL and MariaDB.
     overwrite : bool, default=False
         Replace an existing file.
     listener : callable, optional

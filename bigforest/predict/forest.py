@@ -822,9 +822,8 @@ class Forest:
             Name of the table in the database.
         keep : sequence of str, default=()
             Columns of the table to copy.
-        dialect : {"standard", "duckdb", "mysql"}, default="standard"
-            "standard" for DuckDB, SQLite and PostgreSQL; "duckdb" for DuckDB and PostgreSQL where columns of text
-            have a collation, such as NOCASE; "mysql" for MySQL 8 and MariaDB.
+        dialect : {"standard", "mysql"}, default="standard"
+            "standard" for DuckDB, SQLite and PostgreSQL, "mysql" for MySQL 8 and MariaDB.
 
         Returns
         -------

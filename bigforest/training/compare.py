@@ -183,23 +183,22 @@ class Race:
             raise OutputExistsError(
                 f"{out} compares candidates on {known.run.location}; choose another output, or {api('overwrite')} it"
             )
-        made = None
         if known is not None and known.run.location is not None and is_store(kept):
             store = Store.open(kept)
-        else:  # a table in memory is encoded to be compared with the kept store
-            made = out / f"again-{_STORE}" if known is not None and is_store(kept) else kept
-            remove(made)
-            store = self._make_store(run, made)
+        else:
+            if known is None and kept.exists():
+                remove(kept)
+            path = kept if known is None else out / f"again-{_STORE}"
+            store = self._make_store(run, path)
+            if known is not None and path.exists():
+                same = store.fingerprint == known.run.fingerprint
+                remove(path)
+                store = Store.open(kept) if same and is_store(kept) else store
         if known is not None and store.fingerprint != known.run.fingerprint:
-            if made is not None:
-                remove(made)
             raise DataError(
                 f"the table is not the one that {out} compares candidates on: columns or values differ; choose "
                 "another out"
             )
-        if made not in (None, kept):
-            remove(made)
-            store = Store.open(kept)
         state = self._settings(run, store)
         if known is None:
             state.write(out)

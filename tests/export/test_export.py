@@ -250,16 +250,6 @@ def test_sql__for_mysql_quotes_names_by_backticks_and_compares_bytes() -> None:
         train(numbers_table, trees=2).to_sql(dialect="oracle")
 
 
-def test_sql__does_not_use_the_collation_of_a_column_of_duckdb() -> None:
-    table = pl.DataFrame({"c": ["a", "A", "b", "B"] * 50, "y": ["p", "q", "q", "p"] * 50})
-    forest = bigforest.train(table, "y", trees=5)
-    with pytest.importorskip("duckdb").connect() as connection:
-        connection.execute("CREATE TABLE rows (c VARCHAR COLLATE NOCASE)")
-        connection.executemany("INSERT INTO rows VALUES (?)", table.select("c").head(4).rows())
-        found = connection.sql(forest.to_sql(dialect="duckdb")).fetchall()
-    assert [label for label, *_ in found] == forest.predict(table.head(4))["prediction"].to_list()
-
-
 def test_sql__refuses_levels_and_classes_that_it_has_not() -> None:
     draw = np.random.default_rng(0)
     large = pl.DataFrame({"c": draw.integers(2**60, 2**60 + 3, 200), "n": draw.integers(0, 2, 200)})

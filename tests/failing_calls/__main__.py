@@ -1,11 +1,8 @@
-"""python -m tests.failing_calls: let every call of every command fail, and count the trials and the wrong ones.
-
-Ctrl-C ends the run with the counts so far."""
+"""python -m tests.failing_calls: let every call of every command fail, and count the trials and the wrong ones."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import tempfile
 from pathlib import Path
@@ -27,19 +24,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         make_home(folder / "home", folder / "place")
-        with Server(compiled(folder)) as server, contextlib.suppress(KeyboardInterrupt):
+        with Server(compiled(folder)) as server:
             trials = Trials(server, folder)
             for command in chosen.command or COMMANDS:
                 calls = trials.undisturbed(command).calls
                 print(f"{command}: {calls} calls", file=sys.stderr, flush=True)
                 for error in chosen.error or ERRORS:
                     for call in range(chosen.first, calls, chosen.every):
+                        tried += 1
                         try:
                             trials.fail(command, call, error)
                         except AssertionError as failure:
                             wrong += 1
                             print(f"{failure}\n", flush=True)
-                        tried += 1
     print(f"{tried} failing calls, {wrong} wrong")
     return bool(wrong)
 

@@ -24,6 +24,8 @@ from tests.naive.rng import stream_key
 from tests.thorough import examples
 
 LOSSES = {"squared": SQUARED, "logistic": LOGISTIC, "softmax": SOFTMAX, "poisson": POISSON}
+# A sample has one of this many rows: its sequences have far fewer rows than the table has values.
+EACH = 7
 SCORES = st.one_of(st.sampled_from([0.0, -0.0, 700.0, -700.0, 1e308, -1e308]), st.floats(-50.0, 50.0))
 
 
@@ -49,14 +51,16 @@ def test_link__has_the_bits_of_the_plain_one(shares: list[float]) -> None:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[str, pl.DataFrame]:
-    """A loss, and a table of few rows with ties, missing values and levels."""
+    """A loss, and a table of few rows with ties, missing values and levels, or of more rows with different values."""
     rows = draw(st.integers(40, 90))
+    if distinct := draw(st.booleans()):  # of few enough rows in a sequence that each value has a bin
+        rows = 40 * EACH
     loss = draw(st.sampled_from(sorted(LOSSES)))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     values = draw(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=20, unique=True))
     columns: dict[str, Any] = {}
     for place in range(draw(st.integers(1, 3))):
-        cells = random.choice(values, rows)
+        cells = random.choice(values, rows) if not distinct else random.normal(size=rows)
         columns[f"x{place}"] = [
             None if gone else cell
             for cell, gone in zip(
@@ -86,18 +90,20 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
     config = bf.TrainConfig.of(seed=3, impurity="poisson" if loss == "poisson" else None, **options)
     with TemporaryDirectory() as folder:
         store = bf.encode_store(table, Path(folder) / "t.store", target="y", **options)
-        rows = np.arange(store.rows)
+        rows = np.arange(0, store.rows, EACH if store.rows >= 40 * EACH else 1)  # of the table, or of a sample
         outputs = 3 if loss == "softmax" else 1
         start = np.random.default_rng(1).normal(size=(rows.size, outputs))
         sample = StageSample(rows, start, LOSSES[loss])
         grown = grow_sequence(store, config, sample, 3, sequence)
         used = np.flatnonzero(in_bags(store, config, rows)[sequence])
-        assert [sequence not in naive.left_out(3, row) for row in range(rows.size)] == in_bags(store, config, rows)[
+        assert [sequence not in naive.left_out(3, row) for row in rows.tolist()] == in_bags(store, config, rows)[
             sequence
         ].tolist()
         cells = [row_tiles(store, rows, np.array([place]))[0, 0] for place in range(len(store.spec.features))]
-        truth = [float(y) for y in table["y"]]
-        weight = (table["w"] * (rows.size / table["w"].sum())).to_list() if weighted else [1.0] * rows.size
+        truth = [float(y) for y in table["y"].gather(rows)]
+        weight = (
+            (table["w"] * (store.rows / table["w"].sum())).gather(rows).to_list() if weighted else [1.0] * rows.size
+        )
         columns = [
             naive.Column([_cell(own[i], feature) for i in used], feature.splits_on_levels, feature.has_gaps)
             for own, feature in zip(cells, store.spec.features, strict=True)
@@ -115,6 +121,7 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
         category = [feature.splits_on_levels for feature in store.spec.features]
         assert grown.added.tolist() == added
         assert _as_written(grown, category) == [list(_preorder(tree)) for tree in trees]
+        cells = [row_tiles(store, np.arange(store.rows), np.array([place]))[0, 0] for place in range(len(category))]
         _check_sums(store, config, grown, trees, cells, category)
 
 

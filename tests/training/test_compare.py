@@ -146,7 +146,6 @@ def test_compare__goes_on_where_it_was_killed_as_a_candidate_began(whole: bf.Com
         bf.compare(table(), "y", listener=interrupt, **how)
     (begun,) = (tmp_path / "c" / "forests").iterdir()
     shutil.rmtree(begun / "forest")  # a run makes it last of all, and until then it has nothing to go on with
-    shutil.rmtree(tmp_path / "c" / "table.store")  # removed by hand: it is made again
     (tmp_path / "c" / ".race.json.0123456789abcdef.tmp").write_text("{")
     found = bf.compare(table(), "y", **how)
     assert not list((tmp_path / "c").glob(".*"))

@@ -16,9 +16,12 @@ import pytest
 import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
+from bigforest.execution.resources import Resources
 from bigforest.forest.files import write_table
 from bigforest.forest.format import REFINEMENT
 from bigforest.forest.refinement import FILE, KIND
+from bigforest.oob.refine import refine_estimate
+from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import are_held_out
 from tests.naive import refine as naive
 
@@ -298,3 +301,11 @@ def test_read__refuses_a_damaged_stage(tmp_path: Path) -> None:
     (tmp_path / "f" / FILE).unlink()
     with pytest.raises(FormatError):
         bf.read_forest(tmp_path / "f").check()
+
+
+def test_refine_estimate__does_not_grow_with_the_table() -> None:
+    """Rows are sampled, so tables of any size get a stage within the same budget."""
+    config = bf.TrainConfig.of(trees=4).for_task("classification")
+    shapes = [Shape(rows, (4,) * 30, 30 * rows, 2) for rows in (3_000_000, 48_000_000)]
+    smallest = [refine_estimate(shape, config, Resources(memory=400_000_000)).smallest for shape in shapes]
+    assert smallest[0] == smallest[1] <= 400_000_000
