@@ -170,7 +170,7 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
     stages = [f"cpu_{name}" for name in STAGES]
     runs = runs.with_columns(pl.lit(None, pl.Float64).alias(name) for name in stages if name not in runs.columns)
     whole = pl.sum_horizontal(stages)
-    own = pl.col("contestant") == OURS
+    own = pl.col("contestant").str.starts_with(OURS)
     fit = pl.when(own).then(whole - pl.col("cpu_predict") - pl.col("cpu_also").fill_null(0.0)).otherwise("cpu_grow")
     table = runs.drop_nulls("score").with_columns(whole=whole, fit=fit, memory=pl.col("peak") / 1e6)
     table = table.sort("whole").group_by("part", "set", "contestant", maintain_order=True).first()

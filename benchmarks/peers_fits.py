@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from suite_fits import Asked, fit_catboost, fit_lightgbm, fit_xgboost
 
 # "also": the permutation importance, or quantiles of the test rows, where they are asked for.
-STAGES = ("encode", "read", "grow", "oob", "write", "also", "predict")
+STAGES = ("encode", "read", "grow", "oob", "refine", "write", "also", "predict")
 # Most leaves of a tree of LightGBM.
 LEAVES = 1 << 15
 ROUNDS = 100
@@ -87,7 +87,7 @@ def _written(folder: Path, predicted: NDArray[Any]) -> None:
     pl.DataFrame({"prediction": predicted}).write_parquet(folder / "found.parquet")
 
 
-def bigforest(folder: Path, options: argparse.Namespace, clock: Clock) -> None:
+def bigforest(folder: Path, options: argparse.Namespace, clock: Clock, refine: str = "off") -> None:
     import bigforest
     from bigforest.events import Event, StageFinished, StageStarted
 
@@ -112,7 +112,7 @@ def bigforest(folder: Path, options: argparse.Namespace, clock: Clock) -> None:
             seed=options.seed,
             out=folder / "out.forest",
             overwrite=True,
-            refine="off",  # forests are compared
+            refine=refine,
             listener=listen,
             **given,
         )
@@ -369,7 +369,8 @@ def h2o(folder: Path, options: argparse.Namespace, clock: Clock) -> None:
 
 # An out-of-bag report is within the fit of bigforest, ranger, randomForest and H2O, and of no other.
 CONTESTANTS: dict[str, Callable[[Path, argparse.Namespace, Clock], None]] = {
-    "bigforest": bigforest,
+    "bigforest": bigforest,  # without the boosted stage: forests are compared
+    "bigforest-stage": partial(bigforest, refine="auto"),
     "scikit-learn": scikit_learn,
     "scikit-learn-intelex": sklearnex,
     "snapml": snapml,

@@ -16,9 +16,9 @@ T = TypeVar("T")
 # Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
 # Of each thread, at most: the near copy of a subtree's codes or values that stays in its cache
-# (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
+# (kernels/columns/code_cache.py, value_cache.py), 1.3 MB, and features side by side, 1.2 MB
 # (kernels/scan/two_class.py).
-COPIED = 3_000_000
+COPIED = 2_500_000
 # Bytes of a node of a finished tree except for its counts: in codes 20, in values 40.
 NODE = 60
 # Bytes of a node while its tree is cut (cut.py).

@@ -26,8 +26,8 @@ from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
-# Bytes of the near copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
-COPY_BYTES = 1_800_000
+# Bytes of the near copy. Measured (benchmarks/profile.md).
+COPY_BYTES = 1_300_000
 # Bytes of the far copy, and its most rows as a part of the table: nodes of more read most cache lines of a column
 # anyway. Measured (benchmarks/profile.md).
 _FAR_BYTES = 24_000_000
@@ -122,8 +122,7 @@ def copy_cells(table, items, out, at):
 
 @inlined
 def copy_squares(table, items, out, at):
-    """`copy_cells` in squares of SQUARE by SQUARE, if there are as many columns; for columns of one byte, which are a
-    cell each in a line of their own."""
+    """`copy_cells` in squares of SQUARE by SQUARE, if there are as many columns."""
     columns = np.uint64(table.shape[1])
     if columns < _SIDE:
         copy_cells(table, items, out, at)
@@ -163,7 +162,7 @@ def copy_codes(by_row, items, cache, first):
     """Copy the codes of the rows of `items` to rows of the copy from `first` on, and renumber the items by these."""
     copy_rows(by_row.r8, items, cache.u8, first, copy_squares)
     copy_rows(by_row.r16, items, cache.u16, first, copy_cells)
-    copy_rows(by_row.r32, items, cache.u32, first, copy_cells)
+    copy_rows(by_row.r32, items, cache.u32, first, copy_squares)
     for i in range(np.uint64(items.size)):
         cache.row[first + i] = np.uint32(items[i] >> SHIFT32)
         items[i] = ((first + i) << SHIFT32) | (items[i] & BITS32)

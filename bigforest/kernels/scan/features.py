@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import codes_or_gather
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, CachedColumn, is_perfect
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, CachedColumn, is_perfect, with_codes
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.pairwise import SCORE_ERROR
@@ -167,13 +167,15 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
             else:
                 usable += scan_feature(number, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums)
             if np.uint64(best.split[FEATURE]) >> ONE == number:
-                kept, kept_low, kept_high = column, np.uint32(0), np.uint32(0)
+                spare, kept, kept_low, kept_high = kept, column, np.uint32(0), np.uint32(0)
                 if dictionary is None and leaves_codes(number, low, mixed, many, scores):
                     kept_low, kept_high = low, high
                 is_new = kept_low < kept_high
+                if together == ZERO:  # the codes of the next feature go elsewhere
+                    work = with_codes(work, spare)
         if two is not None and best.split[FEATURE] >= 0 and is_perfect(best):
             break  # others could be as good, and of those that are the first stays
-        if is_new and wants_more(rules, mtry, features, drawn, usable):
+        if is_new and together > ZERO and wants_more(rules, mtry, features, drawn, usable):
             for i in range(n):
                 scratch.kept[i] = kept[i]
             kept = scratch.kept

@@ -179,7 +179,11 @@ def view_node(items, total, weight, sq, value, sums):
 def sum_left(node, size_l, best, total_l, sums):
     """total_l = the statistics of the first size_l items, those on the left of the best split."""
     if sums is None:
-        sum_classes(node.items[:size_l], total_l)
+        n = np.uint64(node.items.size)
+        is_right = size_l + size_l > n  # fewer rows are there, and are summed
+        sum_classes(node.items[size_l if is_right else ZERO : n if is_right else size_l], total_l)
+        for k in range(np.uint64(total_l.size if is_right else ZERO)):
+            total_l[k] = node.total[k] - total_l[k]
     else:
         total_l[0] = best.split[W_L]
         total_l[1] = best.split[SQ_L] + node.total[1] // node.weight * best.split[W_L]

@@ -56,6 +56,8 @@ _FEW_CODES = np.uint64(256)
 # Arguments of buckets_for: the fewest and the most buckets, and rows for each.
 _LIGHT_BUCKETS = (32, 1024, 4)
 HEAVY_BUCKETS = (64, 4096, 8)
+# Up to this many buckets of a heavy node have a second table for every other row; two larger ones leave the cache.
+_TWICE = np.uint64(512)
 # A range is divided into 32 buckets at least, so that ranges of 32 bits are opened seven times at most.
 _RANGES = 7 * 1024
 # Far below any score that is not 0.
@@ -75,7 +77,7 @@ class TwoClassScratch(NamedTuple):
     score    float32 [TOGETHER + 1, .], scores of these splits
     inside   uint32 [light + LANES], `add` of the rows of an opened bucket
     ranges   uint32 [_RANGES, 3], buckets to be opened: first code, number of codes less one, weights before
-    counts   uint64 [2, buckets], histogram of a heavy node, every other row in the second table
+    counts   uint64 [2, buckets], histogram of a heavy node; every other row of few buckets in the second table
     before   uint64 [buckets + 1], its running sum
     """
 
@@ -341,13 +343,14 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
     """
     counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
     ones, weight, wide = node.total[ONE], node.weight, shift > _NONE
+    odd = ONE if buckets <= _TWICE else ZERO
     for b in range(buckets):
         counts[ZERO, b] = ZERO
         counts[ONE, b] = ZERO
     for i in range(np.uint64(node.items.size)):
         add = two.add[i]
         packed = np.uint64(add & _LOW_HALF) | (np.uint64(add >> _HALF) << SHIFT32)
-        counts[i & ONE, np.uint64((work.codes[i] - low) >> shift)] += packed
+        counts[i & odd, np.uint64((work.codes[i] - low) >> shift)] += packed
     before[ZERO] = ZERO
     for b in range(buckets):
         before[b + ONE] = before[b] + counts[ZERO, b] + counts[ONE, b]
