@@ -1,4 +1,4 @@
-"""The order of the levels of a category (ordering.py) from what the rows of each hold, where only these sums are known.
+"""The order of the levels of a category (ordering.py), where only the summed statistics of each level are known.
 
 Oracle: tests/naive/levels.py, through grow/out_of_core/passes.py.
 """
@@ -30,10 +30,10 @@ def _take_cells(counts, classes, levels):
 def order_counted(counts, total, numbers, least, levels, places):
     """Put levels in order: places uint32 [levels], out: the place of each level; grouped levels share one.
 
-    counts   int64 [levels, parts], statistics of the rows of each (grow/out_of_core/context.py); no weight is 0
-    total    int64 [scored], what all hold together
-    numbers  whether the target is a regression
-    least    of CategoricalMissing
+    counts   int64 [levels, parts], statistics of the rows of each level (grow/out_of_core/context.py); no weight is 0
+    total    int64 [scored], the sum of these statistics over all levels
+    numbers  True for regression
+    least    see CategoricalMissing
     levels   LevelOrder with room for all of these, and for as many cells as there are weights above 0 in counts
     """
     found = np.uint64(counts.shape[0])

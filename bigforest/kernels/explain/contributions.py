@@ -13,9 +13,9 @@ weights of coalitions as an integral, |S|! (d - 1 - |S|)! / d! = integral of t^|
 a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. All terms are positive, so that
 nothing cancels however deep the tree is, where sums over the sizes of coalitions lose all digits beyond depth 70. The
 product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear TreeSHAP (Yu,
-Bifet, Gao and others 2022): an edge on j is charged with what is below it, and credited what the edge on j above it
-charged. Cost: leaves * points for each row, whatever the depth. LANES rows go through a tree together
-(kernels/llvm/shapley_levels.py).
+Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below, multiplied by the change of
+the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves * points for each row, whatever
+the depth. LANES rows go through a tree together (kernels/llvm/shapley_levels.py).
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Points(NamedTuple):
 
 @kernel
 def path_contributions(trees, begin, answer, values, first, votes, out):
-    """Add what the features of each node on the path of a row change the answer by.
+    """Add the changes of the prediction along the path of each row to the features of the nodes that make them.
 
     begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    values  [all rows, columns]; those from `first` on are looked at, as many as `out` has
-    votes   float64 [rows, classes], the answer of the leaf is added to it
-    out     float64 [rows, columns, classes], added to: answer of the child - that of the node, divided equally among
-            the features of the node (Palczewska and others 2013; Saabas)
+    values  [all rows, columns]; the rows from `first` on are used, as many as `out` has
+    votes   float64 [rows, classes], added to: the value of the leaf
+    out     float64 [rows, columns, classes], added to: the value of the child less the value of the node, divided
+            equally among the features of the node (Palczewska and others 2013; Saabas)
 
     Cost: a visit per level. Oracle: tests/naive/explain.py path_contributions.
     """
@@ -204,7 +204,7 @@ def _open_edge(scratch, points, edges, node, depth):
 
 @inlined
 def _close_edge(scratch, points, edges, depth, classes):
-    """Charge the edge above the open node of a level with what is below it, and pass that up."""
+    """Add the sums below the edge above the open node of a level to the feature of the edge and to the level above."""
     node = scratch.node[depth]
     size = np.uint64(points.t.size) * _ROWS
     here, at = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
@@ -221,7 +221,7 @@ def shapley_values(trees, begin, answer, values, first, edges, points, scratch, 
     """Add the Shapley values of a tree without oblique nodes to out, float64 [rows, columns, classes].
 
     begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    values  [all rows, columns]; those from `first` on are looked at, as many as `out` has
+    values  [all rows, columns]; the rows from `first` on are used, as many as `out` has
     points  at least half as many as there are features on any path
 
     Cost: nodes * points * (1 + classes) for each row, whatever its neighbours. Oracle: tests/naive/explain.py shapley.

@@ -4,10 +4,10 @@ In the game of kernels/explain/contributions.py a leaf gives the features i and 
 
     v (o_i - z_i) (o_j - z_j) integral over t of the product over the others of (o t + z (1 - t))
 
-in addition to what it gives each alone (Fujimoto, Kojadinovic and Marichal 2006; Lundberg, Erion and Lee 2018, who give
-half of it to (i, j) and half to (j, i)). (o - z) / (o t + z (1 - t)) of a feature at a leaf is the sum, over the edges
-on the feature above the leaf, of what each edge changes it by. So a pair is a sum over pairs of edges on the same path:
-the lower edge is charged with the leaves below it, once for each edge above it.
+in addition to their single contributions (Fujimoto, Kojadinovic and Marichal 2006; Lundberg, Erion and Lee 2018, who
+give half of it to (i, j) and half to (j, i)). At a leaf, the ratio (o - z) / (o t + z (1 - t)) of a feature is the sum
+of its changes at the edges on the feature above the leaf. So the interaction of a pair is a sum over pairs of edges on
+the same path: the lower edge adds the leaves below it, once for each edge above it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _change_at(scratch, points, edges, depth):
 
 @inlined
 def _close(scratch, points, edges, depth, out):
-    """Charge the edge above the open node of a level, alone and with each edge above it; pass what is below it up."""
+    """Add the sums below the edge above the open node of a level to the feature of the edge, to its pairs with the
+    features of the edges above, and to the level above."""
     size, above = np.uint64(points.t.size), depth - _ONE
     place = np.uint64(edges.feature[scratch.node[depth]])
     for c in range(np.uint64(scratch.below.shape[1])):

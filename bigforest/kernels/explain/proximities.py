@@ -97,11 +97,6 @@ def _keep(place, proximity, i, row, value):
 def find_neighbors(rows, known, target, scratch, place, proximity, sums):
     """Find the rows of largest proximity of each of some rows, and sum the proximities by class.
 
-        p(i, j) = mean over the trees that have not seen i of [j in the leaf of i] * c_j w_j / sum over the leaf of c w
-
-    with c how often a row is in the bag, w its weight. Sum over j of p(i, j) = 1, and of p(i, j) * target is what the
-    trees answer out of bag.
-
     rows        uint32 [rows]; known: LeafRows
     target      uint16 [all rows], the class of each
     scratch     Shares

@@ -189,7 +189,7 @@ def leaf_from(look, state, row, other, group, trees, directions, sets, node):
 
 @kernel
 def walk_rows(trees, root, values, rows, leaves):
-    """Write down the position, among the nodes, of the leaf in which each of some rows ends.
+    """Write the position, among the nodes, of the leaf in which each row ends.
 
     root    uint64, position of the root
     values  [all rows, columns]
@@ -206,10 +206,10 @@ def walk_rows(trees, root, values, rows, leaves):
 
 @kernel
 def node_answers(layout, begin, end, mixed, weight, answer):
-    """Write down what every node of a tree answers: a leaf its ballot, an inner node the mean over its bag.
+    """Write the value of every node of a tree: the ballot of a leaf, and of an inner node the mean over its bag.
 
     begin, end  of the tree among the nodes, uint64
-    mixed       float64 [ballots, classes], those for more than one class (flat_tree.py)
+    mixed       float64 [ballots, classes], the ballots for more than one class (flat_tree.py)
     weight      float64 [nodes of the tree], of the bag rows in each
     answer      float64 [nodes of the tree, classes], set; for regression [nodes, 1]
     """

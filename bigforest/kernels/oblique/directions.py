@@ -65,7 +65,7 @@ class Drawn(NamedTuple):
 
 
 def make_drawn(sparse: Sparse) -> Drawn:
-    """Return scratch for directions drawn as `sparse` says."""
+    """Return scratch for directions drawn by these rules."""
     features = sparse.scale.size
     return Drawn(
         np.empty(int(sparse.cells), np.uint64),

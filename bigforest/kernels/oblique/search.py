@@ -237,7 +237,7 @@ def project_node(codes, by_row, node, cached, known, pair, oblique, which, size)
 def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
+    Returns the number of rows on the left; scratch.total_l gets their statistics (target.py).
     """
     drawn = oblique.drawn
     size = drawn.size[which]

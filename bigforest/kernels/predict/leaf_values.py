@@ -87,7 +87,7 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     waiting  int64 [leaves], scratch
     held     uint64 [leaves, 1 + classes], scratch, or [leaves, 1] without classes: few of its rows are used
     value    float64 [nodes, classes], out: shares of the classes; not written without classes
-    total    float64 [nodes], out: what the rows of the bag in each node weigh
+    total    float64 [nodes], out: weight of the bag rows in each node
     number   uint32 [nodes], out: number of each leaf, in their order, NO_BALLOT in inner nodes
 
     Cost: nodes * classes steps. Safe on any input. Oracle: the nodes of grown trees (tests/forest/test_ballots.py).

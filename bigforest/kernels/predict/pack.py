@@ -46,7 +46,7 @@ LAST_PLACE = 2**31 - 1
 def is_part(side, rest, weight, counts):
     """Return whether a left child has no more than its parent, or a right child exactly the rest.
 
-    rest  uint64 [1 + classes], weight and counts of the parent, of which those of a left child are taken away.
+    rest  uint64 [1 + classes], weight and counts of the parent; those of a left child are subtracted.
     """
     if side == ROOT:
         return True
@@ -61,7 +61,7 @@ def is_part(side, rest, weight, counts):
 
 @kernel
 def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
-    """Check that the nodes continue whole trees in preorder with consistent counts: SOUND, or what is wrong.
+    """Check that the nodes continue whole trees in preorder with consistent counts. Return SOUND or the problem.
 
     state    int64 [6], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
     tree, node          uint32 [nodes], number of the tree and of the node in it
@@ -73,7 +73,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
              not come yet
     rest     uint64 [as many, and one more, 1 + classes]: rest of their weight and counts for that child
 
-    Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
+    Safe on any input: no value of an array is used as an index. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
     Oracle: tests/naive/predict.py is_preorder, adds_up.
     """

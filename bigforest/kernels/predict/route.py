@@ -76,7 +76,7 @@ def look_up_tile(tile, layout, sets, node, place, rows, value):
 
 @inlined
 def look_at(tile, layout, directions, sets, node, rows, value):
-    """Set value[i] to what an inner node compares for rows[i]; returns the largest that goes left.
+    """Set value[i] to the number that an inner node compares for rows[i]; return the largest one that goes left.
 
     sets None, where no node is on a category, is a separate compilation.
     """
@@ -160,7 +160,7 @@ def is_in_list(i, row, column, sets, number, other):
 def split_levels(column, sets, number, default, rows, spare):
     """Reorder rows stably: those whose code in a column is in a set of LevelSets first; with `default` the others.
 
-    rows, spare and what is returned are as for `split_numbers`.
+    rows, spare and the result are as for `split_numbers`.
     """
     mask, other = sets.mask[number], np.uint64(default)
     low, span, first = sets.low[number], sets.span[number], sets.first[number]
@@ -175,7 +175,7 @@ def split_levels(column, sets, number, default, rows, spare):
 def split_by_value(tile, layout, sets, missing, node, rows, spare):
     """Reorder rows stably: those first that go left at an inner node which is not oblique.
 
-    tile [used features, rows of a tile]; rows, spare and what is returned are as for `split_numbers`.
+    tile [used features, rows of a tile]; rows, spare and the result are as for `split_numbers`.
     sets None, where no node is on a category, is a separate compilation.
     """
     link = np.uint64(layout.links[node + node + _ONE])
@@ -193,7 +193,7 @@ def split_by_value(tile, layout, sets, missing, node, rows, spare):
 def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value):
     """Reorder rows stably: those first that go left at an inner node.
 
-    tile  of RouteInputs; rows, spare and what is returned are as for `split_numbers`; value float64 [>= n], scratch.
+    tile  of RouteInputs; rows, spare and the result are as for `split_numbers`; value float64 [>= n], scratch.
     directions None, where no node is oblique, is a separate compilation.
     """
     if directions is None:

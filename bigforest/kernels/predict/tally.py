@@ -29,7 +29,7 @@ class FoundLeaves(NamedTuple):
     leaves  uint32, number of the leaf in its tree
     end     int64 [trees], where the rows of each tree end
     first   int64 [trees], where the nodes of each tree begin in `ballot`, and where those of the last one end
-    ballot  uint32 [nodes], of leaves; flat_tree.py says what it is
+    ballot  uint32 [nodes], of leaves (flat_tree.py)
     """
 
     rows: NDArray[np.uint16]

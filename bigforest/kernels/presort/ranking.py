@@ -153,7 +153,7 @@ def spread_rows(keys, low, shift, cell_shift, cells, items):
 
 @inlined
 def _lost(bits):
-    """Bits of an offset that do not fit in an item."""
+    """Return the number of bits of an offset that do not fit in an item."""
     return bits - SHIFT32 if bits > SHIFT32 else ZERO
 
 
@@ -193,7 +193,7 @@ def rank_items(keys, low, shift, buckets, cells, items, before, bins, scratch):
 
 @inlined
 def _rank_run(keys, offset, items, begin, end, rank, before, bins):
-    """Give the rows of items[begin:end], which have this one offset, their rank; returns the next one."""
+    """Write the rank of the rows of items[begin:end], which have the same offset; return the next rank."""
     for i in range(begin, end):
         keys[items[i] & BITS32] = rank
     note_run(before[0] + begin, before[0] + end, before[1] + rank, bins)
@@ -203,7 +203,7 @@ def _rank_run(keys, offset, items, begin, end, rank, before, bins):
 
 @helper
 def _rank_rest(keys, base, items, begin, end, rank, before, bins):
-    """Rank items[begin:end], sorted by what their offsets are above `base`."""
+    """Rank items[begin:end], sorted by their offsets above `base`."""
     while begin < end:
         rest = items[begin] >> SHIFT32
         stop = begin + ONE

@@ -127,8 +127,8 @@ class SubspaceColumns(NamedTuple):
     low       float64 [columns], the smallest value
     per_step  float64 [columns], steps per unit of the value
     unit      float64 [columns], size of a step; 0 leaves the column out, with values 0 here
-    scale     float64 [columns], the square of what makes the range of a column one from above 0.5 to 1: a power of
-              four, which rounds nothing, and 1 for bits. Values are as in the table; directions are for these
+    scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
+              a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale
     """
 
     feature: NDArray[np.int32]
@@ -148,8 +148,8 @@ class Subspace(NamedTuple):
     size     uint64 [1], columns of the current node: `drawn`, or all if these cannot split it
     steps    number of steps from mean to mean (`cut_axis`)
     epochs   of a perceptron (split.py); 0 for none
-    column   uint32 [columns], those of the node: the first `size`, ascending
-    mask     uint64 [words], a bit for each of these
+    column   uint32 [columns]: the first `size` are the columns of the node, ascending
+    mask     uint64 [words], a bit for each column of the node
     start    int64 [classes + 1], where the rows of a class begin in `order`
     order    uint32 [rows], rows of the table, by class
     mean     float64 [classes, width], means of the classes minus `low`
@@ -230,7 +230,7 @@ def has_bits(subspace):
 
 @inlined
 def group_by_class(items, total, start, order):
-    """Group the rows of the items by class into `order`, those of class k from start[k] on. total int64 [classes]."""
+    """Group the rows of the items by class into `order`; class k begins at start[k]. total int64 [classes]."""
     begin = np.int64(0)
     for k in range(np.uint64(total.size)):
         start[k] = begin

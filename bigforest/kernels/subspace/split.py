@@ -209,7 +209,7 @@ def take_kept(subspace):
 
 @inlined
 def train_perceptron(subspace, items):
-    """Train on which rows are on the far side; the best direction becomes the current one, and its cut is returned.
+    """Train to separate the rows of the far side; make the best direction the current one, and return its cut.
 
     Stops after a pass without error, or after `epochs` passes. The best direction has the fewest errors after a pass,
     the first among ties.
