@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .command import GuardedCommand
+from .command import EXIT_BAD_INPUT, GuardedCommand
 from .compare import compare
 from .draw import plot, report
 from .encode import encode
@@ -120,10 +120,19 @@ def main() -> None:
         gc.freeze()  # or the interpreter looks through all that was imported, for a tenth of a second
         if not isinstance(end.__context__, BrokenPipeError) and _flushed():
             raise
+    except OSError as error:  # the help or the version could not be printed
+        _drop_output()
+        print(f"error: {error.strerror}: standard output", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
     # The reader closed the pipe. Exit quietly with the shell's code for SIGPIPE.
+    _drop_output()
+    sys.exit(_EXIT_CLOSED_PIPE)
+
+
+def _drop_output() -> None:
+    """Send what still waits to be printed to nowhere, as Python would print errors of it at its end."""
     assert sys.stdout is not None
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(_EXIT_CLOSED_PIPE)
 
 
 def _flushed() -> bool:

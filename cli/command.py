@@ -213,10 +213,12 @@ class GuardedCommand(TyperCommand):
                     "predictions and --json cannot both go to standard output; give a file as --out"
                 )
             return left
-        except typer.Exit:
+        except (BrokenPipeError, typer.Exit):
             raise
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ctx.close()  # removes what standard input was copied to
+            if isinstance(error, OSError) and {"-h", "--help"} & {*given}:
+                raise  # the help could not be printed
             if not hasattr(error, "format_message"):  # standard input could not be read, or while it was
                 raise self._refused(ctx, error, wants_json="--json" in given) from error
             _say_type(error, ctx, given)
@@ -327,8 +329,8 @@ def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
     if isinstance(error, BigForestError):
         return write_names(error.text, names.get), EXIT_BAD_INPUT
     if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror or error}{where}", EXIT_BAD_INPUT
+        where = error.filename or ("standard output" if _is_of_printing(error) else "")
+        return f"{error.strerror or error}{where and f': {where}'}", EXIT_BAD_INPUT
     if isinstance(error, MemoryError):
         return "not enough memory; use fewer --threads or cap the codes with --max-bins 256", EXIT_BAD_INPUT
     detail = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -336,6 +338,12 @@ def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
         f"unexpected {detail}; run `bigforest --debug ...` again for the traceback and report it",
         EXIT_UNEXPECTED,
     )
+
+
+def _is_of_printing(error: OSError) -> bool:
+    """Return True if the error was raised while something was printed: these errors name no file."""
+    called = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    return bool(called & {"echo", "show", "output_at"})
 
 
 def _print_error(message: str) -> None:

@@ -50,6 +50,8 @@ def output_at(out: str, scratch: str | None) -> Iterator[str]:
     if out != STREAM:
         yield out
         return
+    if sys.stdout is None:
+        raise typer.BadParameter("standard output is closed; give a file as --out")
     with tempfile.TemporaryDirectory(prefix="bigforest-", dir=scratch) as folder:
         path = Path(folder) / "stdout.csv"
         yield str(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -94,3 +95,19 @@ def test_stdout__takes_no_folder(folder: Path, run: Run) -> None:
         assert run(*words.split(), "--out", "-").code == 2
         assert "only predictions go to standard output; name a file or a folder" in run.err
         assert contents(folder) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", ["--version", "train --help", "plan things.parquet --json", "plan things.parquet"])
+def test_stdout__full(folder: Path, words: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "bigforest", *words.split()]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "error: No space left on device: standard output\n")
+
+
+def test_predictions__to_a_closed_stdout(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("train", "things.parquet", "--trees", "2")
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run("predict", "things.forest", "things.parquet", "--out", "-").code == 2
+    assert "standard output is closed; give a file" in run.err
