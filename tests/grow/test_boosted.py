@@ -51,9 +51,10 @@ def test_link__has_the_bits_of_the_plain_one(shares: list[float]) -> None:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[str, pl.DataFrame]:
-    """A loss, and a table of few rows with ties, missing values and levels, or of more rows with different values."""
+    """A loss, and a table of few rows with ties, missing values and levels, or of different values: of fewer rows in a
+    sequence than there are bins, or of more."""
     rows = draw(st.integers(40, 90))
-    if distinct := draw(st.booleans()):  # of few enough rows in a sequence that each value has a bin
+    if (distinct := draw(st.booleans())) and draw(st.booleans()):
         rows = 40 * EACH
     loss = draw(st.sampled_from(sorted(LOSSES)))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))

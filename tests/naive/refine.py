@@ -12,6 +12,7 @@ from tests.naive.split import logarithm, threshold_between
 
 PURPOSE_REFINE = 9
 RATE, LEAVES, PENALTY, SMOOTH = 0.5, 15, 1.0, 10.0
+MAX_BINS, LEAST_BINS, BIN_ROWS = 255, 32, 128
 PAIRS = list(combinations(range(6), 2))
 
 Row = Sequence[float | int | None]
@@ -265,9 +266,10 @@ def _best(
                     best, found = score, (feature, Tree(0, [], feature, math.nan, default, listed))
             continue
         values = sorted({cell for cell in column.cells if cell is not None})  # of the sequence, not of the node
+        ends = _bin_ends(column)
         missing = [i for i in node.rows if cells[i] is None]
         for missing_left in (True, False) if missing else (True,):
-            for value in sorted({cell for cell in cells.values() if cell is not None}):
+            for value in sorted({min(e for e in ends if e >= cell) for cell in cells.values() if cell is not None}):
                 left = [i for i in node.rows if (missing_left if cells[i] is None else cells[i] <= value)]
                 score = tried(left, PENALTY)
                 if score > best:
@@ -276,6 +278,16 @@ def _best(
                     default = missing_left if missing else 2 * len(left) >= size
                     best, found = score, (feature, Tree(0, [], feature, threshold, default))
     return None if found is None else (best - own, *found)
+
+
+def _bin_ends(column: Column) -> list[float]:
+    """The largest value of each bin: of each value, or of as many stretches of about as many rows as there may be."""
+    cells = sorted(cell for cell in column.cells if cell is not None)
+    most = min(MAX_BINS, max(LEAST_BINS, len(cells) // BIN_ROWS)) - column.gaps
+    last = {cell: place for place, cell in enumerate(cells)}
+    if len(last) <= most:
+        return list(last)
+    return list({place * most // len(cells): cell for cell, place in last.items()}.values())
 
 
 def _ordered(sums: dict[int | None, _Sums], units: tuple[float, float]) -> list[int | None]:
