@@ -239,10 +239,13 @@ class RunFolder:
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
+        work, mark = as_path(self.state.work), self.state.mark
+        if is_there(work) and not _is_marked(work, mark):  # a process was killed while it made the folder
+            _remove_work(work, mark)
         _check_work(self.folder, self.state)
         self._leave_other()
-        if not is_there(as_path(self.state.work)):  # the run begins, or scratch was emptied
-            _make_work(as_path(self.state.work), self.state.mark)
+        if not is_there(work):  # the run begins, or scratch was emptied
+            _make_work(work, mark)
         remove(self.temporary)
         self.temporary.mkdir(exist_ok=True)
 

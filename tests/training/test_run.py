@@ -210,13 +210,18 @@ def test_resume__scratch_holds_the_store_and_may_change(
     assert not list((tmp_path / "b").iterdir())
 
 
+@pytest.mark.parametrize("killed", [False, True])
 def test_resume__after_the_scratch_folder_was_emptied_and_once_more(
-    table: Path, tmp_path: Path, expected: dict[str, bytes]
+    table: Path, tmp_path: Path, expected: dict[str, bytes], killed: bool
 ) -> None:
+    """Also if a process was killed while it made the folder again."""
     (tmp_path / "a").mkdir()
     interrupted(table, tmp_path / "f", scratch=tmp_path / "a")
     [work] = (tmp_path / "a").iterdir()
     shutil.rmtree(work)
+    if killed:
+        work.mkdir()
+        (work / ".mark.0").touch()
     with pytest.raises(KeyboardInterrupt):
         bigforest.train(resume=tmp_path / "f", listener=stop_in("grow", 9))
     bigforest.train(resume=tmp_path / "f")
