@@ -9,6 +9,8 @@ filling      imputed missing values
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,17 +21,13 @@ from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, api
 from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.explain.row_table import RowTable, sampled
 from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
 from bigforest.planning.sizes import row_ranges
-from bigforest.storage.array_file import MatrixFile
+from bigforest.storage.array_file import MatrixFile, read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.proximities import LeafRows, Shares
-from collections.abc import Iterator
-from pathlib import Path
-
-from bigforest.explain.row_table import RowTable, sampled
-from bigforest.storage.array_file import read_arrays, write_arrays
 
 # Rows of a sample, unless some are named; and rows of a task.
 _SAMPLE = 10_000
