@@ -98,8 +98,8 @@ def oob_estimate(
 def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
     """Add the scratch to the estimate: leaves, their ballots in files and mapped (bytes), scores, votes.
 
-    With stop_oob (monitor.py) the votes on all rows are on disk, twice while they are replaced; else the votes of all
-    ranges, until the report is written.
+    With stop_oob (training/growers.py) the votes on all rows are on disk, twice while they are replaced; else the votes
+    of all ranges, until the report is written.
     """
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)

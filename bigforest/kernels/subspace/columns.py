@@ -161,7 +161,7 @@ class Subspace(NamedTuple):
     hist     uint32 [steps + 1, classes]
     left     int64 [classes]
     far      bool [classes], whether a class is on the side of the second mean
-    planes   uint64 [2, PLANES]; counted int32 [64]; picked uint64 [words]: scratch of bits.py
+    planes   uint64 [2, PLANES]; counted int32 [64]; picked uint64 [words]: scratch of counting bits
     """
 
     space: SubspaceColumns
