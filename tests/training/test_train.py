@@ -427,12 +427,12 @@ def test_grow_plan__has_room_for_the_terms_of_trees_that_are_kept(monkeypatch: p
     assert plan.memory - least >= kept[0].nbytes
 
 
-def test_train__parts_are_checked_when_they_are_first_read(tmp_path: Path) -> None:
+def test_train__a_part_that_was_damaged_since_is_refused(tmp_path: Path) -> None:
     forest = bigforest.train(frame(), "kind", out=tmp_path / "f", **OPTIONS)
     part = forest.part_files[-1]
     part.write_bytes(part.read_bytes()[:-9])
     assert forest.trees == 4
     with pytest.raises(FormatError, match=part.name):
-        _ = forest.files.node_count
+        _ = forest.nodes.collect()
     with pytest.raises(FormatError, match=part.name):
         bigforest.read_forest(tmp_path / "f")
