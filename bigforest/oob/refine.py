@@ -127,7 +127,8 @@ def sample_share(rows: int, features: int, outputs: int) -> float:
 def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """Return the estimate of growing and evaluating the stage, one or more sequences at once."""
     fixed, task = _needs(shape, config)
-    return MemoryEstimate("refine", fixed + _at_once(shape, config, resources) * task, fixed + task)
+    memory, without = fixed + _at_once(shape, config, resources) * task, f"set {api('refine')} to off"
+    return MemoryEstimate("refine", memory, fixed + task, without=without)
 
 
 def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:

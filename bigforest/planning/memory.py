@@ -95,6 +95,7 @@ class MemoryEstimate:
     scratch   bytes on disk in addition to its output.
     passes    times it reads the table or store from end to end.
     trees     trees that share a pass; 0 where passes have no trees, or all share the only one.
+    without   how to leave the stage out, for a refusal; empty if it is needed.
     """
 
     stage: str
@@ -103,6 +104,7 @@ class MemoryEstimate:
     scratch: int = 0
     passes: int = 1
     trees: int = 0
+    without: str = ""
 
     def check(self, budget: int | None) -> None:
         """Raise ConfigError, naming the smallest budget, where it is more than `budget`; None is no limit."""
@@ -115,7 +117,7 @@ class MemoryEstimate:
         least = megabytes(self.smallest)
         return ConfigError(
             f"the stage {self.stage} needs at least {least} of memory and may use {given}; raise {api('memory')} to "
-            "that"
+            f"that{self.without and ', or '}{self.without}"
         )
 
 
@@ -125,12 +127,14 @@ def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
     The scratch files of a stage are removed when it ends, except for a table that was streamed there.
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
+    largest = max(needs, key=lambda need: need.smallest)
     return MemoryEstimate(
-        max(needs, key=lambda need: need.smallest).stage,
+        largest.stage,
         max(need.memory for need in needs),
-        max(need.smallest for need in needs),
+        largest.smallest,
         streamed + max(need.scratch for need in needs if need.stage != "read"),
         sum(need.passes for need in needs),
+        without=largest.without,
     )
 
 

@@ -21,7 +21,7 @@ from bigforest.forest.files import write_table
 from bigforest.forest.format import REFINEMENT
 from bigforest.forest.refinement import FILE, KIND
 from bigforest.oob.refine import refine_estimate
-from bigforest.planning.memory import Shape
+from bigforest.planning.memory import Shape, add_estimates
 from bigforest.sampling.bags import are_held_out
 from tests.naive import refine as naive
 
@@ -307,5 +307,7 @@ def test_refine_estimate__does_not_grow_with_the_table() -> None:
     """Rows are sampled, so tables of any size get a stage within the same budget."""
     config = bf.TrainConfig.of(trees=4).for_task("classification")
     shapes = [Shape(rows, (4,) * 30, 30 * rows, 2) for rows in (3_000_000, 48_000_000)]
-    smallest = [refine_estimate(shape, config, Resources(memory=400_000_000)).smallest for shape in shapes]
-    assert smallest[0] == smallest[1] <= 400_000_000
+    needs = [refine_estimate(shape, config, Resources(memory=400_000_000)) for shape in shapes]
+    assert needs[0].smallest == needs[1].smallest <= 400_000_000
+    with pytest.raises(ConfigError, match=r"; raise memory to that, or set refine to off$"):
+        add_estimates(needs).check(needs[0].smallest - 1)
