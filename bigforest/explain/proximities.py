@@ -228,8 +228,12 @@ def _prototype_table(
     near: NDArray[np.float64],
     labels: pl.Series,
 ) -> pl.DataFrame:
-    """Return the table `prototypes`; own: the class of each row; place: its neighbors; near: its proximity to those of
-    its class, to others 0."""
+    """Return the table `prototypes`.
+
+    own    class of each row
+    place  neighbors of each row
+    near   proximity of each row to its neighbors of the same class; 0 for other neighbors
+    """
     lines: list[tuple[int, int, int, int, float]] = []
     for k in range(len(labels)):
         inside = np.where((own == k)[:, None], near, 0.0)
@@ -253,7 +257,7 @@ _FILLED_TYPES = {"filled": "<f8", "mass": "<f8"}
 
 
 class Filled(NamedTuple):
-    """Columns to fill: features used by the trees, of which some rows lack the value.
+    """Columns to fill: features with missing values that the trees use.
 
     columns   uint32, of the RowTable
     codes     int64, of a category, whose code 0 is missing; 0 for a number

@@ -144,8 +144,7 @@ class ShrunkLeaves(NamedTuple):
 def shrunk_leaves(
     ballots: Ballots, lambdas: NDArray[np.float64], made: Callable[..., NDArray[Any]] = np.empty
 ) -> ShrunkLeaves | None:
-    """Return the leaves shrunk by each lambda, in the unit of the weights; None if the ballots are not those of binary
-    trees.
+    """Return leaves shrunk by each lambda, in the unit of the weights; None if the ballots do not form binary trees.
 
     made  makes the arrays with entries for all nodes or leaves, of a shape and a type
 

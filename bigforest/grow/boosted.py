@@ -125,24 +125,24 @@ def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share
 def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which of some ascending rows are held out."""
 
-    def of(start: int, stop: int) -> NDArray[np.bool_]:
+    def read(start: int, stop: int) -> NDArray[np.bool_]:
         held = held_out_of(store, config, start, stop)
         return np.zeros(stop - start, np.bool_) if held is None else held
 
-    return _picked(of, rows)
+    return _read_rows(read, rows)
 
 
-def _picked(of: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return values of some ascending rows, at least one; of: returns those of the rows from start to before stop.
+def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Read the values of some rows, at least one, ascending; `read` takes the first row of a range and its end.
 
-    Some rows are read at a time, so the memory does not depend on the rows of the table.
+    A range has at most READ_ROWS rows, so the memory does not depend on the rows of the table.
     """
     found = []
     for start in range(int(rows[0]), int(rows[-1]) + 1, READ_ROWS):
         stop = min(start + READ_ROWS, int(rows[-1]) + 1)
         begin, end = np.searchsorted(rows, (start, stop))
         if begin < end:
-            found.append(of(start, stop)[rows[begin:end] - start])
+            found.append(read(start, stop)[rows[begin:end] - start])
     return np.concatenate(found)
 
 
@@ -150,7 +150,7 @@ def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], strea
     """Return a random number for each of some rows; the same for all rows of a group."""
     numbers = rows.astype(np.uint64)
     if config.group is not None and store.spec.group is not None and rows.size:
-        numbers = _picked(store.groups_of, rows).astype(np.uint64)
+        numbers = _read_rows(store.groups_of, rows).astype(np.uint64)
     return draw_rows(stream_key(config.seed, PURPOSE_REFINE, stream, 0), numbers)
 
 
@@ -160,14 +160,14 @@ def _fraction(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream
 
 def row_truth(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the targets of some ascending rows, or the numbers of their classes."""
-    return _picked(store.labels if store.spec.target.classes else store.numbers, rows).astype(np.float64)
+    return _read_rows(store.labels if store.spec.target.classes else store.numbers, rows).astype(np.float64)
 
 
 def unit_weights(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the weights of some ascending rows, with a mean of 1 over the table."""
     if store.spec.weight is None:
         return np.ones(rows.size)
-    return _picked(store.weights_of, rows) * store.spec.weight_unit
+    return _read_rows(store.weights_of, rows) * store.spec.weight_unit
 
 
 def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds: int, sequence: int) -> GrownSequence:
@@ -195,9 +195,10 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
     key = stream_key(config.seed, PURPOSE_REFINE, 2, sequence)
     rules = StageRules(sample.loss, RATE, LEAVES, LEAST_ROWS, PENALTY, SMOOTH)
     nodes = grow_rounds(kept, rules, _drawn(features, outputs), key, rounds)
+    nodes = nodes._replace(value=nodes.value * unit)
     with np.errstate(over="ignore"):
         trees = _with_values(nodes, bins, min(unit, 2.0**500))
-    return GrownSequence(trees._replace(value=nodes.value * unit), kept.added * unit)
+    return GrownSequence(trees, kept.added * unit)
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
@@ -305,6 +306,6 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
         np.zeros((size, 0), np.uint32),
         none,
         none,
-        nodes.value[:size],
+        nodes.value,
         levels,
     )

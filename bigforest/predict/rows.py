@@ -547,7 +547,7 @@ class Reader:
     def _blocks(
         self, frame: pl.DataFrame, columns: Mapping[str, _Use], tally: UnseenLevels | None
     ) -> list[FeatureBlock]:
-        """Group columns of a frame: those of one type that numpy shares without conversion form one block."""
+        """Group columns of a frame: columns of the same type that numpy shares without conversion form one block."""
         found = frame[list(columns)]
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}

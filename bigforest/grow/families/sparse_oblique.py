@@ -117,7 +117,7 @@ class SparseDraws(NamedTuple):
 
     @property
     def of_tree(self) -> bool:
-        """True if class means are those of the tree, not of the node."""
+        """True if class means are computed on the tree, not on the node."""
         return self.pairing != NO_PAIRS and not self.by_node
 
     def steps_of(self, columns: Sequence[NDArray[np.float64]], least: Sequence[float]) -> NDArray[np.uint32]:
@@ -352,8 +352,8 @@ class DirectionSearch(HistogramSearch):
 
 @dataclass(frozen=True)
 class SparseObliqueTable(ProjectionTable):
-    """A ProjectionTable. If class means are those of the tree, its data are the sums of steps of its bag, int64
-    [features, classes], and its class weights."""
+    """A ProjectionTable. The data of a tree are the sums of steps of its bag, int64 [features, classes], and its class
+    weights, if class means are computed on the tree."""
 
     draws: SparseDraws
 

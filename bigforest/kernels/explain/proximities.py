@@ -22,7 +22,7 @@ _ONE = np.uint64(1)
 
 
 class LeafRows(NamedTuple):
-    """The rows of each tree's bag by leaf; rows are numbered among those that are kept.
+    """The rows of each tree's bag by leaf. Only rows with a target are kept and numbered.
 
     leaf     uint32 [trees, rows], rank of the leaf of each row among the leaves of the tree
     bag      uint16 [trees, rows], how often the row is in the bag

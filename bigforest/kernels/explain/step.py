@@ -128,7 +128,7 @@ def _category(layout, sets, node):
 
 @inlined
 def node_terms(layout, directions, sets, node):
-    """Return the number of features of an inner node, some of which may have the weight 0: see `is_term`."""
+    """Return the number of features of an inner node, including padding of weight 0 (`is_term`)."""
     if directions is None:
         return _ONE
     else:  # noqa: RET505, only this form is dropped when directions is None

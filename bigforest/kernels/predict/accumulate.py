@@ -221,7 +221,7 @@ def weigh_numbers(way, root, weighed, scratch):
 
 @kernel
 def add_up(starts, feature, right_child, counts):
-    """Make the counts of inner nodes the sums of those of their children.
+    """Set the counts of each inner node to the sum of the counts of its children.
 
     starts       int64 [trees + 1], where trees begin among the nodes, and the end of the last
     feature      int32 [nodes]; LEAF in a leaf

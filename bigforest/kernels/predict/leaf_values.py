@@ -1,4 +1,4 @@
-"""Values of all nodes from the ballots of leaves, and values of leaves shrunk towards those of nodes above.
+"""Values of all nodes from the ballots of leaves, and values of leaves shrunk towards the nodes above them.
 
 Shrinkage is that of Agarwal et al. 2022, the node-based form. With the values v_0, ..., v_L of the nodes on the way to
 a leaf, and their weights N_0, ..., N_L,

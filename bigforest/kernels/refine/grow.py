@@ -261,12 +261,8 @@ def _find_slopes(rows, loss, scratch):
 
     The sums of absolute values are below 2**31 units, and a few for rounding.
     """
-    count, outputs, means, floats = (
-        np.uint64(rows.truth.size),
-        np.uint64(rows.start.shape[1]),
-        scratch.means,
-        scratch.floats,
-    )
+    count, outputs = np.uint64(rows.truth.size), np.uint64(rows.start.shape[1])
+    means, floats = scratch.means, scratch.floats
     slope_sum, curve_sum = 0.0, 0.0
     for row in range(count):
         for k in range(outputs):
@@ -396,7 +392,7 @@ def _scan(here, missing, counts, first, total, least, units, penalty, ranked, se
 
 @inlined
 def _list_levels(here, cut, default, ranked, listed):
-    """Set `listed`, uint64 [WORDS], to the ordered bins on the side to which levels that are not listed do not go."""
+    """Set `listed`, uint64 [WORDS], to the ordered bins on the right side if `default`, else to the others."""
     for word in range(WORDS):
         listed[word] = 0
     for i in range(here):
@@ -507,9 +503,9 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
     several  see `_scan`; mixed: MixedScratch, None where all features are plain numbers. Compiled separately for each
              that is None
 
-    Node 0 is the root. The children of the node that is split as the n-th are the
-    nodes 2 n + 1 and 2 n + 2, so there is a slot for the counts of either: the smaller one is counted, and the rest of
-    the parent is the other one. Each function is called in one place only, so that it is compiled once.
+    Node 0 is the root. The n-th split, from 0 on, makes the nodes 2 n + 1 and 2 n + 2. The smaller child gets a slot of
+    its own, in which its rows are counted; the larger one keeps the slot of the parent, from which these counts are
+    subtracted. Each function is called in one place only, so that it is compiled once.
     """
     units = _find_slopes(rows, rules.loss, scratch)
     nodes, totals, value, order = scratch.nodes, scratch.totals, scratch.value, scratch.order

@@ -100,7 +100,7 @@ def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, man
 
 @inlined
 def leaves_codes(feature, low, mixed, many, scores):
-    """Return whether scan_feature leaves work.codes, of which `low` is the smallest, as they are."""
+    """Return whether scan_feature does not change work.codes; low: the smallest of these codes."""
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
             return many is None and scores is None

@@ -182,8 +182,9 @@ def sum_left(node, size_l, best, total_l, sums):
         n = np.uint64(node.items.size)
         is_right = size_l + size_l > n  # fewer rows are there, and are summed
         sum_classes(node.items[size_l if is_right else ZERO : n if is_right else size_l], total_l)
-        for k in range(np.uint64(total_l.size if is_right else ZERO)):
-            total_l[k] = node.total[k] - total_l[k]
+        if is_right:
+            for k in range(np.uint64(total_l.size)):
+                total_l[k] = node.total[k] - total_l[k]
     else:
         total_l[0] = best.split[W_L]
         total_l[1] = best.split[SQ_L] + node.total[1] // node.weight * best.split[W_L]

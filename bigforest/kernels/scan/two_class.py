@@ -68,7 +68,7 @@ _LOW_HALF = np.uint32(0xFFFF)
 
 
 class TwoClassScratch(NamedTuple):
-    """Scratch of one growing tree of `rows` rows, of which `light` can be in a light node.
+    """Scratch of one growing tree of `rows` rows; a light node has at most `light` rows.
 
     add      uint32 [rows], weights of the node's rows: their multiplicity, shifted 16 for class 1
     codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together; the last entry is for
@@ -195,7 +195,7 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
 
 @inlined
 def may_be_best(highest, best):
-    """Return whether splits of which the highest score is `highest` may be as good as the best so far."""
+    """Return whether some split may be as good as the best so far; highest: the highest score of the splits."""
     return highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]
 
 
