@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.dataspec import FeatureSpec
 from bigforest.errors import ConfigError, api
 from bigforest.events import Stage, stage
 from bigforest.execution.compile_stage import KernelKind, announced
@@ -271,7 +272,7 @@ def bucket_losses(
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
-    boosted = BoostedStage(link, trees, trees.used)
+    boosted = stage_of_store(store, config, trees)
     truth, start = row_truth(store, rows), link.scores(predictions)
     loss = number_loss(store, config)
     alone = np.zeros((len(tried), LEFT_OUT, rows.size, link.outputs))
@@ -321,14 +322,37 @@ def _losses(
     return log_losses(predictions[np.arange(truth.size), truth.astype(np.int64)])
 
 
+def stage_of_store(store: Store, config: TrainConfig, trees: TreeArrays) -> BoostedStage:
+    """Return the boosted stage for `row_tiles`, in which numbers are codes.
+
+    A threshold becomes the largest code whose value it reaches. To look up the value of each cell would read the
+    dictionaries, which may be larger than the memory, in random order.
+    """
+    threshold = trees.threshold.copy()
+    for feature in trees.used.tolist():
+        spec = store.spec.features[feature]
+        if _is_by_code(spec):
+            nodes, first = np.flatnonzero(trees.feature == feature), int(spec.has_gaps)
+            reached = np.searchsorted(store.low(feature)[first:], threshold[nodes], side="right")
+            threshold[nodes] = reached + (first - 1)
+    return BoostedStage(Link(store.spec, config), trees._replace(threshold=threshold), trees.used)
+
+
 def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the values of some rows as a tile of prediction, float64 [1, features, rows]: NaN is missing, and the
-    values of categories are the codes of their levels."""
+    """Return some rows as a tile of prediction for `stage_of_store`, float64 [1, features, rows]: codes, or NaN where a
+    number is missing, or values where they are not in the order of the codes."""
     found = np.empty((1, features.size, rows.size))
     for place, feature in enumerate(features.tolist()):
-        codes = store.feature_codes(feature)[rows]
-        found[0, place] = codes if store.spec.features[feature].splits_on_levels else store.low(feature)[codes]
+        spec, codes = store.spec.features[feature], store.feature_codes(feature)[rows]
+        found[0, place] = codes if spec.splits_on_levels or _is_by_code(spec) else store.low(feature)[codes]
+        if spec.has_gaps and _is_by_code(spec):
+            found[0, place, codes == 0] = np.nan
     return found
+
+
+def _is_by_code(spec: FeatureSpec) -> bool:
+    """Return whether the values of a feature are numbers in the order of their codes."""
+    return not spec.splits_on_levels and spec.fill is None
 
 
 def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool) -> Rounds:

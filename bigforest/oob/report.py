@@ -50,7 +50,7 @@ from bigforest.forest.format import (
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
-from bigforest.forest.refinement import Link, outputs_of
+from bigforest.forest.refinement import outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
@@ -60,13 +60,12 @@ from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, r
 from bigforest.oob.choice import choose_power, choose_shrinkage, no_losses, powers_to_try
 from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
-from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share
+from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, stage_of_store
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
-from bigforest.predict.refine import BoostedStage
 from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
@@ -312,7 +311,7 @@ class RowPredictions:
         self._config, self._power, boosted = config, inputs.power, inputs.boosted
         self._used = None if boosted is None else boosted.used
         self._share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
-        self._stage = None if boosted is None else BoostedStage(Link(store.spec, config), boosted, boosted.used)
+        self._stage = None if boosted is None else stage_of_store(store, config, boosted)
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""

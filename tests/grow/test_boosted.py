@@ -11,13 +11,14 @@ import numpy as np
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import bigforest as bf
 from bigforest.forest.nodes import join_trees
 from bigforest.forest.refinement import SEQUENCES, Link
 from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
-from bigforest.oob.refine import row_tiles
+from bigforest.oob.refine import row_tiles, stage_of_store
 from bigforest.predict.refine import BoostedStage
 from tests.naive import refine as naive
 from tests.naive.rng import stream_key
@@ -100,7 +101,7 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
         assert [sequence not in naive.left_out(3, row) for row in rows.tolist()] == in_bags(store, config, rows)[
             sequence
         ].tolist()
-        cells = [row_tiles(store, rows, np.array([place]))[0, 0] for place in range(len(store.spec.features))]
+        cells = _values(store)[:, rows]
         truth = [float(y) for y in table["y"].gather(rows)]
         weight = (
             (table["w"] * (store.rows / table["w"].sum())).gather(rows).to_list() if weighted else [1.0] * rows.size
@@ -122,8 +123,20 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
         category = [feature.splits_on_levels for feature in store.spec.features]
         assert grown.added.tolist() == added
         assert _as_written(grown, category) == [list(_preorder(tree)) for tree in trees]
-        cells = [row_tiles(store, np.arange(store.rows), np.array([place]))[0, 0] for place in range(len(category))]
-        _check_sums(store, config, grown, trees, cells, category)
+        _check_sums(store, config, grown, trees, category)
+
+
+def _values(store: Any) -> NDArray[np.float64]:
+    """Values of all rows, [features, rows]: NaN is missing, and the values of categories are codes."""
+    return np.array(
+        [
+            codes if feature.splits_on_levels else np.where(feature.has_gaps & (codes == 0), np.nan, low[codes])
+            for feature, codes, low in (
+                (feature, store.feature_codes(place), store.low(place))
+                for place, feature in enumerate(store.spec.features)
+            )
+        ]
+    )
 
 
 def _cell(value: float, feature: Any) -> float | int | None:
@@ -163,12 +176,12 @@ def _as_written(grown: GrownSequence, category: list[bool]) -> list[list[Any]]:
     return [found[begin:end] for begin, end in zip(trees.starts[:-1], trees.starts[1:], strict=True)]
 
 
-def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, cells: Any, category: list[bool]) -> None:
-    """Every row of the table gets the values of its leaves, from float64 and float32 tiles where these are exact."""
+def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, category: list[bool]) -> None:
+    """Every row of the table gets the values of its leaves, from tiles of values, float64 and float32 where these are
+    exact, and from tiles of codes."""
     boosted = join_trees([grown.trees] * SEQUENCES)
-    places = np.arange(len(category))
-    stage = BoostedStage(Link(store.spec, config), boosted, places)
-    tiles = row_tiles(store, np.arange(store.rows), places)
+    stage, cells = BoostedStage(Link(store.spec, config), boosted, np.arange(len(category))), _values(store)
+    tiles = np.ascontiguousarray(cells[None])
     rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
     expected = []
     for row in rows:
@@ -177,7 +190,11 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, cells
             total = [a + v for a, v in zip(total, naive.add(tree, row, category), strict=True)]
         expected.append(total)
     narrow = tiles.astype(np.float32)
-    for exact in (tiles, narrow) if np.array_equal(narrow, tiles, equal_nan=True) else (tiles,):
+    codes = row_tiles(store, np.arange(store.rows), boosted.used)
+    ways = [(stage, tiles), (stage_of_store(store, config, boosted), codes)]
+    if np.array_equal(narrow, tiles, equal_nan=True):
+        ways.append((stage, narrow))
+    for own, exact in ways:
         found = np.zeros((store.rows, grown.trees.value.shape[1]))
-        stage.add(exact, found, range(1))
+        own.add(exact, found, range(1))
         assert found.tolist() == expected
