@@ -10,6 +10,8 @@ import bigforest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "extensions"))
+from inner_members import INNER_MEMBERS  # noqa: E402
+
 # The kernels that run the pages work in folders of their own and import `page_setup`, which brings the tables there.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(HERE / "extensions"), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -51,10 +53,7 @@ nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 
 autosummary_generate = True
-# What is public by its name and yet for other modules of the package alone.
-autosummary_context = {
-    "internal": {name: sorted(getattr(getattr(bigforest, name), "_INTERNAL", ())) for name in bigforest.__all__}
-}
+autosummary_context = {"inner": {name: sorted(members) for name, members in INNER_MEMBERS.items()}}
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False

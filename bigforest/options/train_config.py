@@ -71,20 +71,6 @@ class TrainConfig(TrainOptions):
     (1, False, 3)
     """
 
-    # Members for other modules of the package, hidden from users.
-    _INTERNAL = frozenset(
-        {
-            *("axis_count", "rotated_count", "chooses_axes"),
-            *("boosts", "criterion", "cuts", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
-            *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "projection_rule", "for_task"),
-            "only_task",
-            *("subspace_size", "subspace_sizes", "tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
-        }
-    )
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self)} - self._INTERNAL)
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", names_of(self.categories, "categories"))
         object.__setattr__(self, "axes_from", names_of(self.axes_from, "axes_from"))

@@ -72,12 +72,6 @@ class Pictures:
     forest: Forest
     how: dict[str, Any] | None = None
 
-    # What other modules of the package ask for is not for users.
-    _INTERNAL = frozenset({"explain", "opened"})
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self)} - self._INTERNAL)
-
     def error(self) -> Any:
         """Plot the out-of-bag error against the number of trees, with a band of two standard errors.
 

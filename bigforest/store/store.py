@@ -123,26 +123,10 @@ class Store:
     _opened: str
     _made_by: Callable[[Store], Store] | None = None
 
-    # Members for other modules of the package, hidden from users.
-    _INTERNAL = frozenset(
-        {
-            *("check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
-            *("folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
-            "as_encoded",
-            "ends",
-            "with_codes",
-            "with_fills",
-            "with_values",
-        }
-    )
-
     def __new__(cls, *given: Any, **fields: Any) -> Store:
         if given or not fields:
             raise ConfigError("a store is opened by bigforest.Store.open(path), and made by bigforest.encode_store")
         return object.__new__(cls)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self)} - self._INTERNAL)
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Store:

@@ -20,6 +20,7 @@ from bigforest.forest.oob_report import OobReport
 from bigforest.predict.forest import Tree
 from bigforest.predict.score import FilePrediction
 from bigforest.training.namespaces import FrameNamespace
+from docs.extensions.inner_members import INNER_MEMBERS
 
 # Errors that need a full disk, a lost worker or another run.
 WITHOUT = {"BusyError", "ClusterError", "DiskFullError", "StorageError"}
@@ -35,7 +36,7 @@ def methods(thing: Any) -> Iterator[tuple[str, Any]]:
     """Yield the public methods that a class or its bases in the package define, by name."""
     if not inspect.isclass(thing):
         return
-    for name in sorted({*dir(thing)} - getattr(thing, "_INTERNAL", frozenset())):
+    for name in sorted({*dir(thing)} - INNER_MEMBERS.get(thing.__name__, set())):
         own = inspect.getattr_static(thing, name)
         own = own.__func__ if isinstance(own, classmethod | staticmethod) else own
         home = getattr(own, "__module__", None) or ""

@@ -17,6 +17,7 @@ from bigforest.options.train_options import OPTIONS
 from bigforest.predict.forest import Tree
 from bigforest.predict.score import FilePrediction
 from bigforest.training.namespaces import FrameNamespace
+from docs.extensions.inner_members import INNER_MEMBERS
 
 # Described in `train`; other functions say that theirs are the same.
 SHARED = {*OPTIONS, "exclude", "threads", "scratch", "memory", "listener", "scheduler", "overwrite", "out"}
@@ -30,7 +31,7 @@ def members(things: dict[str, Any], internal: bool = False) -> Iterator[tuple[st
             yield name, thing
             continue
         yield name, thing
-        hidden = () if internal else getattr(thing, "_INTERNAL", ())
+        hidden = () if internal else INNER_MEMBERS.get(name, ())
         for member in dir(thing):
             own = inspect.getattr_static(thing, member)
             home = next((cls for cls in thing.__mro__ if member in vars(cls)), object)
