@@ -109,8 +109,10 @@ def lay(command: str, home: Path, place: Path) -> None:
 
 
 def content(place: Path) -> dict[str, bytes]:
-    """Return the files and empty folders below a folder; those with timings are empty."""
+    """Return the files and folders below a folder. Files with timings, and files not renamed yet, are empty."""
     return {
-        str(path.relative_to(place)): b"" if path.is_dir() or path.name in TIMED else path.read_bytes()
+        str(path.relative_to(place)): b""
+        if path.is_dir() or path.name in TIMED or path.suffix == ".tmp"
+        else path.read_bytes()
         for path in sorted(place.rglob("*"))
     }

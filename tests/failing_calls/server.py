@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -174,15 +175,21 @@ def _warm_up(folder: Path) -> None:
 
 
 def _load() -> None:
-    """Load all modules, so that children do not, and the kernels that growing needs."""
+    """Load all modules, the command line and the kernels that growing needs, so that children do not."""
+    from bigforest_cli.app import main
+
     import bigforest
 
     for module in pkgutil.walk_packages(bigforest.__path__, "bigforest."):
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # of an extra that is not installed
                 importlib.import_module(module.name)
-    with tempfile.TemporaryDirectory() as folder:
+    sys.argv = ["bigforest", "train", "missing.parquet"]
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(SystemExit):
         _warm_up(Path(folder))
+        with contextlib.redirect_stderr(io.StringIO()):
+            main()
+    gc.unfreeze()  # the end of a command freezes, and pauses of the collector count what is frozen
 
 
 def _serve() -> None:
