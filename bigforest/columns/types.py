@@ -149,6 +149,9 @@ def locate_columns(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str
         if dtype is not None and not is_nested(dtype):
             found.append(Leaf(name, dtype))
             continue
+        if schema.get(column) == pl.Null:  # no row has the struct or array
+            found.append(Leaf(column, pl.Null()))
+            continue
         if column in schema and column not in nested:
             nested[column] = leaves({column: schema[column]})
         found.append(nested.get(column, {}).get(name))

@@ -423,8 +423,8 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
 
 
 def _alike(name: str, columns: Collection[str]) -> list[str]:
-    """Return columns whose names differ only in case, otherwise similar names."""
-    same = sorted(column for column in columns if column.lower() == name.lower())
+    """Return columns whose names differ only in case or spaces around them, otherwise similar names."""
+    same = sorted(column for column in columns if column.strip().lower() == name.strip().lower())
     return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
 
 
@@ -494,7 +494,7 @@ class Reader:
         nested: dict[str, _Use] = {}
         for at, place in enumerate(used):
             leaf = found.leaves[int(place)]
-            if leaf.path:
+            if leaf.path or leaf.column in columns:  # of an absent struct all features are one column
                 nested[f"{at}"] = _Use(at, int(place))
             else:
                 columns[leaf.column] = _Use(at, int(place))

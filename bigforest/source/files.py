@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import secrets
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,8 @@ KINDS = {
 # Files that are compressed as a whole, and the codecs of Arrow for the ones that are unpacked; only text is.
 _CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _PACKED = (*_CODECS, ".xz", ".lz4", ".zip")
+# Beginning of a CSV file, such as x^2,y, that Polars takes for that of a compressed one.
+_ZLIB = b"x^"
 
 # Bytes unpacked at a time.
 _PIECE = 1 << 20
@@ -156,7 +159,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 @contextlib.contextmanager
 def _unpacked(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
     """Yield the files, compressed ones unpacked in `scratch`; errors of the block name the compressed ones."""
-    places = [_unpack(file, scratch) if file.suffix.lower() in _CODECS else file for file in files]
+    places = [_unpack(file, scratch) if file.suffix.lower() in _CODECS or _like_zlib(file) else file for file in files]
     try:
         yield places
     except DataError as error:
@@ -170,18 +173,28 @@ def _unpacked(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
                 place.unlink()
 
 
+def _like_zlib(file: Path) -> bool:
+    """Return True for text that Polars takes for compressed unless a mark of its encoding is put first."""
+    with contextlib.suppress(OSError), file.open("rb") as content:
+        return content.read(len(_ZLIB)) == _ZLIB
+    return False
+
+
 def _unpack(file: Path, scratch: Path) -> Path:
     import pyarrow as pa
 
     from bigforest.storage.arrow import naming_faults
 
-    place = scratch / f"{secrets.token_hex(4)}-{file.stem}"
+    codec = _CODECS.get(file.suffix.lower())
+    place = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
     advice = "; check that it was written to the end"
     with (
         naming_faults(lambda what: not_readable(file, "compressed", what, advice)),
-        pa.input_stream(readable(file), compression=_CODECS[file.suffix.lower()]) as packed,
+        pa.input_stream(readable(file), compression=codec) as packed,
         place.open("wb") as content,
     ):
+        begin = packed.read(len(_ZLIB))
+        content.write(BOM_UTF8 + begin if begin == _ZLIB else begin)
         while piece := packed.read(_PIECE):
             content.write(piece)
     return place

@@ -74,6 +74,7 @@ _FAR_PAGE_BYTES = 1 << 22
 _BATCH_ROWS = 1 << 16
 # First bytes of files that often have a wrong name.
 _COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
+_WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"
 _BEGINNINGS = {
     b"\x1f\x8b": _COMPRESSED,
     b"BZh": _COMPRESSED,
@@ -82,8 +83,8 @@ _BEGINNINGS = {
     b"PK\x03\x04": "is a ZIP archive or a workbook; unpack it, or save its table as CSV",
     b"PAR1": "is Parquet; rename it to end with .parquet",
     b"ARROW1": "is Arrow; rename it to end with .arrow",
-    b"\xff\xfe": "is text in UTF-16; convert it to UTF-8",
-    b"\xfe\xff": "is text in UTF-16; convert it to UTF-8",
+    b"\xff\xfe": _WIDE,
+    b"\xfe\xff": _WIDE,
     b"\0": "begins with zero bytes and is not text; check that it was written completely",
 }
 _COMPLETE = "; check that it was written to the end"
@@ -136,7 +137,7 @@ class Source:
         """Return True if an integer, or the one behind a decimal, is of a size above `most`. Raises DataError."""
         for batch in self.batches([name], _BATCH_ROWS):
             known = physical(batch.to_series()).drop_nulls()
-            if not known.is_between(-most, most).all():
+            if len(known) and not -most <= int(known.min()) <= int(known.max()) <= most:  # type: ignore[arg-type]
                 return True
         return False
 
@@ -324,7 +325,8 @@ def what_it_is(file: Path) -> str | None:
     """Return the kind of a file by its first bytes, with advice; None if they do not tell. Raises OSError."""
     with file.open("rb") as content:
         begin = content.read(8)
-    return next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), None)
+    unmarked = _WIDE if begin[1:4:2] == b"\0\0" else None
+    return next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), unmarked)
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:

@@ -414,6 +414,11 @@ def test_forest__of_nested_columns(tmp_path: Path) -> None:
         assert done.scored == len(frame)
     with pytest.raises(DataError, match="'image\\[0\\]\\[0\\]'"):
         forest.predict(frame.drop("image"))
+    nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+    absent = frame.with_columns(pl.lit(None).alias(name) for name in nested)  # as NDJSON without any has them
+    missing = frame.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in nested)
+    assert forest.predict_proba(absent).equals(forest.predict_proba(missing))
+    assert forest.to_matrix(absent).shape == (len(frame), len(NAMES))
 
 
 def test_encode__nested_columns_left_out_in_whole_or_part(tmp_path: Path) -> None:

@@ -379,6 +379,7 @@ def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
         (lambda frame: frame.drop("x1"), "trained on; give a table that has it"),  # x2 is no guess, it is a feature
         (lambda frame: frame.rename({"x1": "x11"}), "did you mean 'x11'"),
         (lambda frame: frame.rename({"x1": "X1"}).with_columns(x11=0.0), r"did you mean 'X1'\?"),
+        (lambda frame: frame.rename({"x1": " x1"}).with_columns(x11=0.0), r"did you mean ' x1'\?"),
         (lambda frame: frame.with_columns(pl.col("x1").cast(pl.String)), "'x1' is String, in training it was Float64"),
         (lambda frame: frame.with_columns(x1=pl.date(2020, 1, 1)), "'x1' is Date, in training it was Float64"),
         (lambda frame: frame.with_columns(x1=pl.struct("x1")), "lacks feature 'x1', .*; its 'x1' is Struct"),

@@ -96,7 +96,8 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "arrow named parquet": (text("t.parquet", b"ARROW1\0\0abc"), "t.parquet: the file is Arrow; rename it to end with"),
     "parquet named csv": (text("t.csv", b"PAR1\x15\x04"), "t.csv: the file is Parquet; rename it to end with .parquet"),
     "cut parquet": (text("t.parquet", b"PAR1\x15\x04"), "a readable Parquet file: .*; check that it was written to"),
-    "utf-16": (text("t.csv", "a\n1\n".encode("utf-16")), "t.csv: the file is text in UTF-16; convert it to UTF-8"),
+    "utf-16": (text("t.csv", "a\n1\n".encode("utf-16")), "t.csv: the file is text in UTF-16 or UTF-32; convert it"),
+    "utf-16 without a mark": (text("t.csv", "ab\n1\n".encode("utf-16-le")), "the file is text in UTF-16 or UTF-32"),
     "carriage returns": (
         text("t.csv", "a,b\r1,2\r"),
         r"t.csv: lines end with a carriage return alone, as on old Macs; .* tr '\\r' '\\n' does",

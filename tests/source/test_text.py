@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -252,6 +253,17 @@ def test_csv__spaces_around_values_are_no_part_of_them(form: str, tmp_path: Path
     assert_frame_equal(read(tmp_path / "t.csv"), expected)
     (tmp_path / "d.csv").write_text("a,b\n" + " 2024-01-02 , x\n2024-01-03, y\n")
     assert read(tmp_path / "d.csv").schema == {"a": pl.Date, "b": pl.String}
+
+
+def test_csv__a_header_that_begins_as_compressed_data_does(tmp_path: Path) -> None:
+    """Polars takes a file that begins with x^ for one compressed by zlib."""
+    (tmp_path / "t.csv").write_text("x^2,b\n1,2\n")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"x^2,b\n1,2\n"))
+    for name in ("t.csv", "t.csv.gz"):
+        assert_frame_equal(read(tmp_path / name), pl.DataFrame({"x^2": [1], "b": [2]}))
+    (tmp_path / "u.csv").write_text("x^2,b\n1\n")
+    with pytest.raises(DataError, match=r"u\.csv: line 2 has 1 value"):
+        read(tmp_path / "u.csv")
 
 
 @pytest.mark.parametrize("where", ["t", "t/*.parquet", "t/part", "iceberg", "iceberg/data"])

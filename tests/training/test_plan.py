@@ -107,9 +107,10 @@ def test_shape__without_statistics_is_bounded_by_types_and_rows(tmp_path: Path) 
     assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4), extras=MANY)
 
 
-def test_shape__of_parquet_files_with_integers_of_128_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [pl.Int128, pl.UInt128])
+def test_shape__of_parquet_files_with_integers_of_128_bits(dtype: type[pl.DataType], tmp_path: Path) -> None:
     """Which Arrow does not read."""
-    long = frame().with_columns(long=pl.col("year").cast(pl.Int128))
+    long = frame().with_columns(long=pl.col("year").cast(dtype))
     long.write_parquet(tmp_path / "a.parquet")
     found = shape(tmp_path / "a.parquet", "kind", tmp_path)
     assert found.features == 6 and found.rows == 400
