@@ -369,3 +369,37 @@ def scores(loss: str, prediction: Sequence[float], least: float, power: float, s
         total = math.fsum(share**power for share in prediction)
         return link(loss, [share**power / total for share in prediction], least)
     return link(loss, prediction, least)
+
+
+class RowLosses(NamedTuple):
+    """Weighted losses of a row by numbers of rounds, from 0 on: by the two sequences that leave it out, as in the
+    report, and extrapolated to all six. bucket: rows of a bucket are compared as one."""
+
+    bucket: int
+    reported: list[float]
+    extrapolated: list[float]
+
+
+def bucket_of(seed: int, number: int) -> int:
+    """The bucket, of 1,024, of the row or group of this number."""
+    return mix((stream_key(seed, PURPOSE_REFINE, 3, 0) + (number + 1) * GOLDEN) & MASK) >> 54
+
+
+def row_loss(prediction: Sequence[float], truth: float) -> float:
+    """The squared error of a number, or the log loss of a class."""
+    return (prediction[0] - truth) ** 2 if len(prediction) == 1 else -math.log(prediction[int(truth)])
+
+
+def choose(rows: Sequence[RowLosses]) -> int:
+    """The place of the number of rounds with the least extrapolated loss, or 0: its loss must be lower than without a
+    stage by half the standard error of the sum over buckets, and the loss of the report must be lower, too."""
+    totals = [math.fsum(losses) for losses in zip(*(row.extrapolated for row in rows), strict=True)]
+    best = totals.index(min(totals))
+    by_bucket: dict[int, float] = {}
+    for row in rows:
+        gain = row.extrapolated[0] - row.extrapolated[best]
+        by_bucket[row.bucket] = by_bucket.get(row.bucket, 0.0) + gain
+    gains, reported = list(by_bucket.values()), math.fsum(row.reported[0] - row.reported[best] for row in rows)
+    mean = math.fsum(gains) / len(gains)
+    error = math.sqrt(math.fsum((gain - mean) ** 2 for gain in gains))
+    return best if math.fsum(gains) > 0.5 * error and reported > 0.0 else 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,68 @@ def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
     assert noise.rounds.tried[0] == 0.0
     with pytest.raises(ConfigError, match="no boosted stage"):
         _ = noise.refinement
+
+
+def uncertain_table(seed: int, levels: int) -> pl.DataFrame:
+    """Groups with noise of their own and weights, so that little is known of the loss that rounds save."""
+    draw = np.random.default_rng(seed)
+    x, group = draw.integers(0, levels, (600, 3)), draw.integers(0, 9, 600)
+    number = x @ [2, 1, -1] + 0.5 * (draw.normal(size=600) + draw.normal(size=9)[group])
+    return pl.DataFrame({f"x{place}": x[:, place] for place in range(3)}).with_columns(
+        number=pl.Series(number),
+        two=pl.Series(np.where(number > np.median(number), 1, 0)),
+        w=pl.Series(draw.integers(1, 15, 600) ** 2),
+        g=pl.Series(group),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seed", "levels", "used", "amount"),
+    [
+        (20, 8, {"target": "number", "weight": "w"}, 2),  # the loss decreases by .51 of its standard error
+        (16, 8, {"target": "number", "weight": "w"}, 0),  # .45
+        (15, 8, {"target": "two", "weight": "w", "group": "g"}, 1),  # .57
+        (46, 8, {"target": "two", "group": "g"}, 0),  # .45
+        (19, 100, {"target": "two", "weight": "w", "group": "g"}, 0),  # .72, but that of the report increases
+    ],
+)
+def test_auto__chooses_as_the_plain_rule(seed: int, levels: int, used: dict[str, str], amount: int) -> None:
+    data = uncertain_table(seed, levels).select("x0", "x1", "x2", *used.values())
+    options: dict[str, Any] = {"trees": 25, "seed": seed, "threads": 1, "task": None, **used}
+    chosen = bf.train(data, refine="auto", **options).rounds
+    tried = [int(number) for number in chosen.tried]
+    forest = bf.train(data, refine=tried[-1], **options)
+    before = bf.train(data, refine="off", **options).oob.rows.collect()
+    plain = before.select([name for name in before.columns if name.startswith("p_")] or "prediction").rows()
+    loss, sequences, (rows, category) = LOSSES[used["target"]], trees_of(forest), cells(forest, data)
+    weight = data["w"].to_list() if "w" in data.columns else [1] * data.height
+    numbers = np.unique(data["g"], return_inverse=True)[1] if "g" in data.columns else np.arange(data.height)
+    found = []
+    for place, truth in enumerate(data[used["target"]].to_list()):
+        own = [sequences[out] for out in naive.left_out(seed, int(numbers[place]))]
+
+        def loss_of(*some: list[naive.Tree], number: int, place: int = place, truth: float = truth) -> float:
+            shares = plain[place]
+            if number:
+                given = [trees[:number] for trees in some]
+                shares = naive.refined(loss, shares, 2.0**-10, given, rows[place], category)
+            return weight[place] * naive.row_loss(shares, truth)
+
+        reported = [loss_of(*own, number=number) for number in tried]
+        alone = [(loss_of(own[0], number=number) + loss_of(own[1], number=number)) / 2 for number in tried]
+        # L(m) = L + c / m: L(6) from L(2) and L(1).
+        extrapolated = [two - (one - two) * (1 - 2 / 6) for two, one in zip(reported, alone, strict=True)]
+        found.append(naive.RowLosses(naive.bucket_of(seed, int(numbers[place])), reported, extrapolated))
+
+    def mean(losses: Iterable[float]) -> Any:
+        return pytest.approx(math.fsum(losses) / sum(weight), rel=1e-9)
+
+    assert chosen.amount == amount == tried[naive.choose(found)]
+    assert list(chosen.losses) == [mean(row.reported[place] for row in found) for place in range(len(tried))]
+    # Each half of the buckets by the choice of the other.
+    halves = [[row for row in found if row.bucket % 2 == half] for half in (0, 1)]
+    best = [naive.choose(half) for half in halves]
+    assert chosen.cross_fitted == mean(row.reported[best[1 - row.bucket % 2]] for row in found)
 
 
 def test_auto__tries_fewer_rounds_where_they_cost_more_than_the_forest() -> None:
