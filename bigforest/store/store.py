@@ -547,28 +547,45 @@ class Store:
         return self if self._made_by is None else Store.open(self.path, verify=False)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
-        """Return a table in memory of these rows, ascending, with the same codes and values; for all rows, the store.
+        """Return a table in memory of these rows, ascending; for all rows, the store.
 
-        It is for growing trees in this process, and has weights but no row numbers. Groups without rows are left out,
-        as a bag of these alone would be empty.
+        It is for growing trees in this process, and has weights but no row numbers. A number with more codes than there
+        are rows has the codes of these rows and of the smallest and largest value only, ranked anew, so that no memory
+        grows with the store. Groups without rows are left out, as a bag of these alone would be empty.
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
         if rows.size == self.rows:
             return self
-        (u8, u16, u32, place), (_, low, high), weight = self._codes, self.dictionaries, self.spec.weight
+        weight = self.spec.weight
         if weight is not None:  # rows have the mean weight of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
         group, groups = self.spec.group, self.groups
         if group is not None and groups is not None:
             present, own = np.unique(_picked(groups, rows), return_inverse=True)
             group, groups = replace(group, groups=present.size), own.astype(groups.dtype)
+        codes, features = {matrix.itemsize: np.take(matrix, rows, axis=-1) for matrix in self._codes[:3]}, []
+        low: list[NDArray[np.float64]] = []
+        high: list[NDArray[np.float64]] = []
+        for place, feature in enumerate(self.spec.features):
+            own_low, own_high = self.low(place), self.high(place)
+            if feature.kind == "numeric" and feature.codes > rows.size:
+                column = codes[feature.width][feature.slot]
+                ends = [0, 1, feature.codes - 1] if feature.missing else [0, feature.codes - 1]
+                present = np.union1d(column, ends)
+                column[:] = np.searchsorted(present, column)
+                own_low, own_high, feature = own_low[present], own_high[present], replace(feature, codes=present.size)
+            features.append(feature)
+            low.append(own_low)
+            high.append(own_high)
+        values = read_only(np.concatenate(low))
         return replace(
             self,
-            spec=replace(self.spec, rows=rows.size, weight=weight, group=group),
-            _codes=Codes(_picked(u8, rows), _picked(u16, rows), _picked(u32, rows), place),
-            _low=low,
-            _high=high,
+            spec=replace(self.spec, rows=rows.size, features=tuple(features), weight=weight, group=group),
+            _codes=Codes(*map(read_only, codes.values()), self._codes.place),
+            _low=values,
+            _high=values if self._high is self._low else read_only(np.concatenate(high)),
+            _offsets=np.cumsum([0, *(feature.codes for feature in features)]),
             _target=_picked(self._target, rows),
             _numbers=None,
             _row_numbers=None,

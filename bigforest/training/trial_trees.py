@@ -11,7 +11,7 @@ of different seeds can be merged. Oracle: tests/naive/trial_trees.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.events import Listener, stage
 from bigforest.execution.compile_stage import compiling
+from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.leaf_votes import LeftOut
 from bigforest.forest.nodes import TreeArrays, answers_of
@@ -52,9 +53,10 @@ _WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell, whose code is kept by columns and by rows; of an error in a task; of the sum of the errors of a
-# setting; and of two settings while they are compared.
-_CELL_BYTES = 8
+# Bytes of a cell in a process, a code and a value, and in a task, which has the codes by rows, too; of an error in a
+# task; of the sum of the errors of a setting; and of two settings while they are compared.
+_SHARED_CELL_BYTES = 12
+_CELL_BYTES = 4
 _ERROR_BYTES = 24
 _KEPT_BYTES = 8
 _COMPARED_BYTES = 48
@@ -140,6 +142,7 @@ def try_each(
 
     with stage("choose", len(tasks) * size, "trees", listener) as progress:
         executor.run(measure, tasks, end, (store,))
+    executor.run_on_all_workers(_forget_table, store, configs[0])
     return [result for [result] in found]
 
 
@@ -176,7 +179,8 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
     """Grow trees on some rows of the store."""
-    some, config = store.of_rows(trial_rows(store, config)), replace(config, calibration=None)
+    some = _tables.get(_table_key(store, config), lambda: store.of_rows(trial_rows(store, config)))
+    config = replace(config, calibration=None)
     if config.task == "classification":
         truth = (some.target[:, None] == np.arange(len(store.spec.target.classes))).astype(np.float64)
     else:
@@ -187,6 +191,18 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTre
             yield TrialTrees(grown.trees, grown.left_out, truth)
     finally:
         forget_shared(some, config)
+
+
+# The rows that trial trees are grown on, shared by the tasks of this process.
+_tables: ProcessCache[Store] = ProcessCache(1)
+
+
+def _table_key(store: Store, config: TrainConfig) -> Hashable:
+    return store, row_count(store.rows, len(store.spec.features), config), config.calibration
+
+
+def _forget_table(store: Store, config: TrainConfig) -> None:
+    _tables.forget(_table_key(store, config))
 
 
 def summed(errors: Errors, following: Errors) -> Errors:
@@ -285,5 +301,6 @@ def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
     settings = _RULES if base_family(config.family) == "axis" else _RULES + shape.features.bit_length()
     base = BASE_BYTES + (_KEPT_BYTES * settings + _COMPARED_BYTES) * rows * shape.classes
+    base += _SHARED_CELL_BYTES * rows * shape.features
     needed = base + task * (1 if resources.memory is not None else resources.executor().size)
     return MemoryEstimate("choose", needed, base + task)

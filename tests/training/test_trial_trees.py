@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
+from bigforest.grow.forest import grow_trees
 from bigforest.oob.accumulator import error_unit
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
@@ -162,3 +163,37 @@ def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
     assert Sampler(some, config).bag(0).size == 5
     for array in (*some.codes[:3], some.target):
         assert not array.flags.writeable
+
+
+@compiled
+@pytest.mark.parametrize("options", [{}, {"splitter": "random"}, {"family": "sparse-oblique"}])
+def test_of_rows__have_the_trees_of_a_table_of_these_rows(options: Any, tmp_path: Path) -> None:
+    """Numbers of more codes than rows have fewer codes then, in the same order."""
+    frame = product(1_000).with_columns(pl.col("y") > 0)
+    if not options:
+        frame = frame.with_columns(x1=pl.when(pl.col("x2") < 1).then("x1"))
+    store = bf.encode_store(frame, tmp_path / "whole", target="y")
+    ends = [frame[name].arg_sort(nulls_last=True)[[0, 1]] for name in store.spec.feature_names]
+    ends += [frame[name].arg_sort(descending=True, nulls_last=True)[[0, 1]] for name in store.spec.feature_names]
+    rows = pl.concat([pl.Series(range(0, 1_000, 7), dtype=pl.UInt32), *ends]).unique().sort().to_numpy()
+    some, alone = store.of_rows(rows.astype(np.int64)), bf.encode_store(frame[rows], tmp_path / "some", target="y")
+    config = TrainConfig.of(trees=4, **options).for_task("classification")
+    for own, wanted in zip(grow_trees(some, config, range(4)), grow_trees(alone, config, range(4)), strict=True):
+        for name in ("feature", "threshold", "counts", "default_left"):
+            assert np.array_equal(getattr(own.trees, name), getattr(wanted.trees, name), equal_nan=name == "threshold")
+        for one, other in zip(own.left_out, wanted.left_out, strict=True):
+            assert np.array_equal(one.leaves, other.leaves)
+
+
+@pytest.mark.parametrize("max_bins", ["exact", 600])
+def test_of_rows__have_no_more_codes_than_rows_and_the_same_ends(max_bins: Any, tmp_path: Path) -> None:
+    frame = product(1_000).with_columns(x1=pl.when(pl.col("x2") < 1).then("x1"))
+    store = bf.encode_store(frame, tmp_path / "store", target="y", max_bins=max_bins)
+    some = store.of_rows(np.arange(100, 200))
+    assert max(feature.codes for feature in some.spec.features) <= 103
+    for place, feature in enumerate(some.spec.features):
+        assert some.ends(place) == store.ends(place)
+        own, codes = some.feature_codes(place), store.feature_codes(place)[100:200]
+        assert np.array_equal(some.low(place)[own], store.low(place)[codes], equal_nan=True)
+        assert np.array_equal(some.high(place)[own], store.high(place)[codes], equal_nan=True)
+        assert some.low(place).size == feature.codes
