@@ -218,7 +218,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         sequences = [(number,) for number in range(SEQUENCES)]
         shared = (store, config, sample, rounds)
         grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)
-        evaluated = (store, config, used, _boosted(grown, rounds), tried)
+        evaluated = (store, config, used, with_code_thresholds(store, _boosted(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
     chosen = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
@@ -267,12 +267,13 @@ def bucket_losses(
     The first sums are of the losses extrapolated to all sequences, the second of those of the report.
 
     used        all sampled rows
+    trees       of the stage, `with_code_thresholds`
     tried       numbers of rounds, from 0 on
     begin, end  range of the sampled rows that are evaluated
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
-    boosted = stage_of_store(store, config, trees)
+    boosted = BoostedStage(link, trees, trees.used)
     truth, start = row_truth(store, rows), link.scores(predictions)
     loss = number_loss(store, config)
     alone = np.zeros((len(tried), LEFT_OUT, rows.size, link.outputs))
@@ -322,8 +323,8 @@ def _losses(
     return log_losses(predictions[np.arange(truth.size), truth.astype(np.int64)])
 
 
-def stage_of_store(store: Store, config: TrainConfig, trees: TreeArrays) -> BoostedStage:
-    """Return the boosted stage for `row_tiles`, in which numbers are codes.
+def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
+    """Return the trees of a boosted stage for `row_tiles`, in which numbers are codes.
 
     A threshold becomes the largest code whose value it reaches. To look up the value of each cell would read the
     dictionaries, which may be larger than the memory, in random order.
@@ -333,14 +334,14 @@ def stage_of_store(store: Store, config: TrainConfig, trees: TreeArrays) -> Boos
         spec = store.spec.features[feature]
         if _is_by_code(spec):
             nodes, first = np.flatnonzero(trees.feature == feature), int(spec.has_gaps)
-            reached = np.searchsorted(store.low(feature)[first:], threshold[nodes], side="right")
-            threshold[nodes] = reached + (first - 1)
-    return BoostedStage(Link(store.spec, config), trees._replace(threshold=threshold), trees.used)
+            values, node = np.unique(threshold[nodes], return_inverse=True)  # found in their order, page after page
+            threshold[nodes] = np.searchsorted(store.low(feature)[first:], values, side="right")[node] + (first - 1)
+    return trees._replace(threshold=threshold)
 
 
 def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return some rows as a tile of prediction for `stage_of_store`, float64 [1, features, rows]: codes, or NaN where a
-    number is missing, or values where they are not in the order of the codes."""
+    """Return some rows as a tile of prediction, float64 [1, features, rows], for a stage `with_code_thresholds`: codes,
+    or NaN where a number is missing, or values where they are not in the order of the codes."""
     found = np.empty((1, features.size, rows.size))
     for place, feature in enumerate(features.tolist()):
         spec, codes = store.spec.features[feature], store.feature_codes(feature)[rows]

@@ -50,7 +50,7 @@ from bigforest.forest.format import (
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
-from bigforest.forest.refinement import outputs_of
+from bigforest.forest.refinement import Link, outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
@@ -60,12 +60,13 @@ from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, r
 from bigforest.oob.choice import choose_power, choose_shrinkage, no_losses, powers_to_try
 from bigforest.oob.leaves import OobTrees
 from bigforest.oob.plan import max_scores
-from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, stage_of_store
+from bigforest.oob.refine import SampledRows, grow_refinement, refines, row_tiles, sample_share, with_code_thresholds
 from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import keep_freed
 from bigforest.predict.predictor import deviation
+from bigforest.predict.refine import BoostedStage
 from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
@@ -85,7 +86,7 @@ class ReportInputs(NamedTuple):
     scratch    for the scores of rows, if there are more rows than `scores`
     scores     most different scores held at a time
     power      power to which shares of classes are raised
-    boosted    trees of the boosted stage, which corrects the predictions; None without one
+    boosted    trees of the boosted stage, which corrects the predictions, `with_code_thresholds`; None without one
     """
 
     directory: Path
@@ -170,7 +171,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             stages.close()  # the time of the boosted stage is its own
             boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies), leaves.leaves_per_tree)
             progress = stages.enter_context(stage("oob", 1, "reports", listener))
-        inputs = plain._replace(boosted=boosted)
+        inputs = plain._replace(boosted=None if boosted is None else with_code_thresholds(store, boosted))
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         write_report(store, config, inputs, tallies, changes, writers)
         if refining:
@@ -311,7 +312,7 @@ class RowPredictions:
         self._config, self._power, boosted = config, inputs.power, inputs.boosted
         self._used = None if boosted is None else boosted.used
         self._share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
-        self._stage = None if boosted is None else stage_of_store(store, config, boosted)
+        self._stage = None if boosted is None else BoostedStage(Link(store.spec, config), boosted, boosted.used)
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""

@@ -582,7 +582,7 @@ class Store:
         return replace(
             self,
             spec=replace(self.spec, rows=rows.size, features=tuple(features), weight=weight, group=group),
-            _codes=Codes(*map(read_only, codes.values()), self._codes.place),
+            _codes=Codes(read_only(codes[1]), read_only(codes[2]), read_only(codes[4]), self._codes.place),
             _low=values,
             _high=values if self._high is self._low else read_only(np.concatenate(high)),
             _offsets=np.cumsum([0, *(feature.codes for feature in features)]),

@@ -18,7 +18,7 @@ from bigforest.forest.nodes import join_trees
 from bigforest.forest.refinement import SEQUENCES, Link
 from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
-from bigforest.oob.refine import row_tiles, stage_of_store
+from bigforest.oob.refine import row_tiles, with_code_thresholds
 from bigforest.predict.refine import BoostedStage
 from tests.naive import refine as naive
 from tests.naive.rng import stream_key
@@ -180,7 +180,9 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
     """Every row of the table gets the values of its leaves, from tiles of values, float64 and float32 where these are
     exact, and from tiles of codes."""
     boosted = join_trees([grown.trees] * SEQUENCES)
-    stage, cells = BoostedStage(Link(store.spec, config), boosted, np.arange(len(category))), _values(store)
+    link, cells = Link(store.spec, config), _values(store)
+    stage = BoostedStage(link, boosted, np.arange(len(category)))
+    by_code = BoostedStage(link, with_code_thresholds(store, boosted), boosted.used)
     tiles = np.ascontiguousarray(cells[None])
     rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
     expected = []
@@ -191,7 +193,7 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
         expected.append(total)
     narrow = tiles.astype(np.float32)
     codes = row_tiles(store, np.arange(store.rows), boosted.used)
-    ways = [(stage, tiles), (stage_of_store(store, config, boosted), codes)]
+    ways = [(stage, tiles), (by_code, codes)]
     if np.array_equal(narrow, tiles, equal_nan=True):
         ways.append((stage, narrow))
     for own, exact in ways:
