@@ -26,7 +26,7 @@ configuration in its Parquet schema metadata: see files.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -388,11 +388,13 @@ def nodes_schema(spec: DataSpec) -> pa.Schema:
     return NODES.set(NODES.get_field_index("counts"), pa.field("counts", _counts(pa.uint64())))
 
 
-def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
-    """Return the schema of oob/rows.parquet for a target of Arrow type `label`: of its classes, or float64.
+def oob_rows(label: pa.DataType, shares: Sequence[str]) -> pa.Schema:
+    """Return the schema of oob/rows.parquet for classes of this Arrow type, or for regression.
 
-    shares  the columns after the others, all of float64: p_<class> of each class, or SPREAD of numbers.
+    shares  names of the columns p_<class>; none for regression.
     """
+    if not shares:
+        return file_schema(FILES["oob/rows.parquet for regression"])
     *columns, share = FILES["oob/rows.parquet"]
     return _with_label([*columns, *(share._replace(name=name) for name in shares)], label)
 

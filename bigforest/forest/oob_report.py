@@ -74,8 +74,8 @@ class OobReport:
         numbers = spec.target.is_regression
         paths = oob_rows_files(home)
         columns = oob_rows(label, proba_names(spec.target))
-        if numbers and has_spread(paths[0]):
-            columns = oob_rows(label, [SPREAD])
+        if numbers and not has_spread(paths[0]):
+            columns = columns.remove(columns.get_field_index(SPREAD))
         files = [check_file(path, "oob-rows", columns, identity) for path in paths]
         rows = sum(file.metadata.num_rows for file in files)
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
@@ -94,7 +94,7 @@ class OobReport:
                 raise damaged_forest(f"{file} has labels that are not classes ({error})") from error
 
         self.weighted = spec.weight is not None
-        self.rows = _as_target(scan(paths, columns, row_batches, holding, stamp), oob_rows(label, ()), dtype)
+        self.rows = _as_target(scan(paths, columns, row_batches, holding, stamp), columns, dtype)
         self.curve = read("curve", number_curve(impurity) if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
         self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))

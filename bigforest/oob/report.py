@@ -40,7 +40,6 @@ from bigforest.forest.format import (
     CURVE,
     METRICS,
     POISSON,
-    SPREAD,
     confusion,
     metrics,
     number_curve,
@@ -258,7 +257,7 @@ def write_report_rows(
     spec = store.spec
     kind: Any = NumberReport if spec.target.is_regression else ClassReport
     report = kind(store, config, inputs)
-    schema = oob_rows(stored_labels(spec.target).type, report.shares)
+    schema = oob_rows(stored_labels(spec.target).type, proba_names(spec.target))
     known = store.row_numbers
 
     def tables() -> Iterator[pa.Table]:
@@ -327,11 +326,8 @@ class RowPredictions:
 class NumberReport:
     """Sums over the rows of a regression report; the small files follow from them.
 
-    curve   schema of the curve
-    shares  names of the columns of a row after the number of its trees
+    curve  schema of the curve
     """
-
-    shares: Sequence[str] = (SPREAD,)
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self._predictions = RowPredictions(store, config, inputs)
@@ -370,7 +366,6 @@ class ClassReport:
     curve = CURVE
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
-        self.shares: Sequence[str] = proba_names(store.spec.target)
         self._predictions, self._refined = RowPredictions(store, config, inputs), inputs.boosted is not None
         weight, classes = store.spec.weight, len(store.spec.target.classes)
         self._pairs = np.zeros((3, 0), np.int64)
