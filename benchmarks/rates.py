@@ -22,8 +22,8 @@ from scaling import cluster, table
 
 import bigforest
 from bigforest.events import silent
-from bigforest.execution import executor as crews
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, name_of
+from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
 from bigforest.grow.families.registry import family_of
@@ -51,40 +51,42 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
     """CPU seconds by task function; trees that passes have sent down, bytes of histograms, nodes that asked."""
     spent: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    kept = crews.Threads._each, crews.Threads._in_order, passes.score_responses, passes._ask
+    kept = Executor.run, Executor.map, Executor.reduce_parts, passes.score_responses, passes._ask
 
-    def timed(job: Any) -> Any:
+    def timed(function: Any) -> Any:
         def call(*arguments: Any) -> Any:
             begin = time.process_time()
-            result = job.function(*arguments)
-            spent[job.function.__name__] += time.process_time() - begin
-            if job.function is TableView.answer:
+            result = function(*arguments)
+            spent[name_of(function)] += time.process_time() - begin
+            if function is TableView.answer:
                 asked["trees"] += len(result)
                 asked["bytes"] += sum(reply.counts.nbytes for reply in result)
             return result
 
-        return job._replace(function=call)
+        return call
+
+    def timing(method: Any) -> Any:
+        return lambda executor, function, *given, **named: method(executor, timed(function), *given, **named)
 
     def score(*arguments: Any) -> Any:
         begin = time.process_time()
-        scored = kept[2](*arguments)
+        scored = kept[3](*arguments)
         spent["score"] += time.process_time() - begin
         return scored
 
     def ask(*arguments: Any) -> None:
         before = spent["score"] + spent["answer"]
         begin = time.process_time()
-        kept[3](*arguments)
+        kept[4](*arguments)
         spent["client"] += time.process_time() - begin - (spent["score"] + spent["answer"] - before)
         asked["nodes"] += sum(len(searches) for _, searches in arguments[1])
 
     passes.score_responses, passes._ask = score, ask
-    crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
-    crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
+    Executor.run, Executor.map, Executor.reduce_parts = map(timing, kept[:3])  # type: ignore[method-assign]
     try:
         yield spent, asked
     finally:
-        crews.Threads._each, crews.Threads._in_order, passes.score_responses, passes._ask = kept  # type: ignore[method-assign]
+        Executor.run, Executor.map, Executor.reduce_parts, passes.score_responses, passes._ask = kept  # type: ignore[method-assign]
 
 
 def measure(rows: int, trees: int) -> Rates:

@@ -1,13 +1,12 @@
 """Executors run the tasks of a stage: on the threads of this process, or on the workers of a Dask cluster.
 
-Stages use `Executor` and do not depend on which one it is. A task is a function at the top level of a module, with
-arguments that can be pickled. It may run again, or twice at the same time, with the same effect: it writes files under
-names of its own or renames them when they are complete.
+Stages do not depend on which one they have. A task is a function at the top level of a module, with arguments that can
+be pickled. It may run again, or twice at the same time, with the same effect: it writes files under names of its own or
+renames them when they are complete.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,25 +26,29 @@ Part = TypeVar("Part")
 _REMOVED_AT_ONCE = 8
 
 
-class Executor(ABC):
-    """Runs tasks. In all methods `shared` are the first arguments of every task, the same for all of them.
+class Executor:
+    """Runs tasks on threads of this process. `ClusterExecutor` (dask_cluster.py) runs them on the workers of a cluster.
+
+    In all methods `shared` are the first arguments of every task, the same for all of them.
 
     remote  whether tasks run in other processes, which share only files with this one.
     """
 
-    remote: bool
+    remote = False
+
+    def __init__(self, size: int) -> None:
+        self._size = size
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """Number of tasks that run at once."""
+        return self._size
 
     @property
-    @abstractmethod
     def processes(self) -> int:
         """Number of processes that run tasks."""
+        return 1
 
-    @abstractmethod
     def run(
         self,
         function: Callable[..., Result],
@@ -65,6 +68,7 @@ class Executor(ABC):
         costs  about how long each task takes compared with the others; empty if unknown. Workers get shares that end
                together.
         """
+        run_on_threads(function, [(*shared, *own) for own in arguments], workers=self.size, on_result=on_result)
 
     def gather(
         self,
@@ -87,14 +91,16 @@ class Executor(ABC):
         self.run(function, arguments, end, shared, even=even, costs=costs)
         return [results[index] for index in range(len(arguments))]
 
-    @abstractmethod
     def map(
         self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
     ) -> Iterator[Result]:
         """Yield results in the order of `arguments`, with few tasks on their way at a time.
 
-        For tasks that use threads of their own, or have large results.
+        For tasks that use threads of their own, or have large results. Without a cluster each task runs in the calling
+        thread when its result is requested.
         """
+        for own in arguments:
+            yield function(*shared, *own)
 
     def reduce(
         self,
@@ -111,7 +117,6 @@ class Executor(ABC):
         [merged] = self.reduce_parts(as_list, arguments, merge, merged_part, [()], shared)
         return merged
 
-    @abstractmethod
     def reduce_parts(
         self,
         function: Callable[..., list[Part]],
@@ -124,70 +129,21 @@ class Executor(ABC):
         """Return `finish(*shared, *own[i], parts[i])` for every i, in order.
 
         `function` returns lists with one entry for every i. parts[i] is entry i of all results, merged in pairs in any
-        order. `merge` does not change its arguments. On a cluster parts are merged and finished by the workers. There
-        is at least one task and one part.
+        order. `merge` does not change its arguments. There is at least one task and one part. On a cluster parts are
+        merged and finished by the workers; here they are finished one after the other, and each is freed then, to limit
+        memory.
         """
-
-    @abstractmethod
-    def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
-        """Return the result of the function in each process."""
-
-    def discard(self, files: Sequence[Path]) -> None:
-        """Remove files that no task needs any more, as far as the system allows."""
-        map_on_threads(_remove_file, [(file,) for file in files], _REMOVED_AT_ONCE)
-
-
-class Threads(Executor):
-    """The threads of this process."""
-
-    remote = False
-    processes = 1
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    @property
-    def size(self) -> int:
-        """See Executor."""
-        return self._size
-
-    def run(
-        self,
-        function: Callable[..., Result],
-        arguments: Sequence[tuple[Any, ...]],
-        on_result: Callable[[int, Result], None],
-        shared: tuple[Any, ...] = (),
-        *,
-        even: bool = False,
-        costs: Sequence[float] = (),
-    ) -> None:
-        """See Executor."""
-        run_on_threads(function, [(*shared, *own) for own in arguments], workers=self.size, on_result=on_result)
-
-    def map(
-        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
-    ) -> Iterator[Result]:
-        """See Executor. Each task runs in the calling thread when its result is requested."""
-        for own in arguments:
-            yield function(*shared, *own)
-
-    def reduce_parts(
-        self,
-        function: Callable[..., list[Part]],
-        arguments: Sequence[tuple[Any, ...]],
-        merge: Callable[[Part, Part], Part],
-        finish: Callable[..., Result],
-        own: Sequence[tuple[Any, ...]],
-        shared: tuple[Any, ...],
-    ) -> list[Result]:
-        """See Executor. Parts are finished one after the other, and each is freed then, to limit memory."""
         calls = [(*shared, *each) for each in arguments]
         parts = reduce_on_threads(function, calls, partial(merge_lists, merge), self.size)
         return [finish(*shared, *each, parts.pop()) for each in reversed(own)][::-1]
 
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
-        """See Executor."""
+        """Return the result of the function in each process."""
         return [function(*arguments)]
+
+    def discard(self, files: Sequence[Path]) -> None:
+        """Remove files that no task needs any more, as far as the system allows."""
+        map_on_threads(_remove_file, [(file,) for file in files], _REMOVED_AT_ONCE)
 
 
 def merge_lists(merge: Callable[[Part, Part], Part], one: list[Part], two: list[Part]) -> list[Part]:

@@ -76,9 +76,9 @@ class Resources:
         """Return an executor that runs at most `slots` tasks at once in each process; `workers` by default."""
         slots = self.workers if slots is None else slots
         if self.cluster is None:
-            from bigforest.execution.executor import Threads
+            from bigforest.execution.executor import Executor
 
-            return Threads(slots)
+            return Executor(slots)
         from bigforest.execution.dask_cluster import ClusterExecutor
 
         return ClusterExecutor(self.cluster, slots)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec
-from bigforest.execution.executor import Executor, Threads
+from bigforest.execution.executor import Executor
 from bigforest.forest.nodes import TreeArrays, features_of
 from bigforest.forest.parts import batches, part_paths
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
@@ -19,7 +19,7 @@ from bigforest.kernels.common.layout import LEAF, OBLIQUE
 # Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
 
-_HERE = Threads(1)
+_HERE = Executor(1)
 
 
 class DecreaseSums:

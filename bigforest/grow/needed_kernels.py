@@ -13,7 +13,7 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.encode.values import compile_presort
 from bigforest.execution.compile_stage import KernelKind
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.cut import compile_cut, cut_rules
 from bigforest.grow.families.registry import family_of
@@ -120,7 +120,7 @@ def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | Non
         number, family = criterion_of(config).number, family_of(config)
         rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         (folder / "rows").mkdir()
-        executor = Threads(1)
+        executor = Executor(1)
         if family.uses_values:
             compile_presort()  # ways of ranking that a small table does not use
         for kind in CODE_TYPES.values():  # the small table has codes of one byte only

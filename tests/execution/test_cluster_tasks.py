@@ -14,7 +14,7 @@ from distributed import Client, get_worker
 from bigforest.errors import ClusterError, DataError, FormatError
 from bigforest.execution import worker
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, share_out
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.store.store import Store
 
 pytestmark = [
@@ -104,7 +104,7 @@ def _alone(place: str, number: int) -> None:
 
 
 def test_reduce_parts__each_part_is_finished_once_from_all_tasks(client: Client, both_alive: None) -> None:
-    for executor in (ClusterExecutor(Cluster(client), 1), Threads(2)):
+    for executor in (ClusterExecutor(Cluster(client), 1), Executor(2)):
         found = executor.reduce_parts(
             _thrice, [(number,) for number in range(5)], max, _joined, [("a",), ("b",), ("c",)], (1,)
         )
@@ -134,7 +134,7 @@ def test_discard__removes_files(tmp_path: Path) -> None:
     files = [tmp_path / str(number) for number in range(5)]
     for file in files[1:]:
         file.touch()
-    Threads(2).discard(files)
+    Executor(2).discard(files)
     assert not list(tmp_path.iterdir())
 
 

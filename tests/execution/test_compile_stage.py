@@ -16,7 +16,7 @@ import bigforest
 from bigforest.errors import ConfigError
 from bigforest.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted
 from bigforest.execution.compile_stage import KernelKind, announced, compiling, is_compiled
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.grow.needed_kernels import kernels_of
 from bigforest.kernels.compiler.cache import folders
 from bigforest.kernels.compiler.jit import helper, kernel
@@ -57,13 +57,13 @@ SAID = "compiling kernels for a test, once per machine, about 4 s"
 @needs_compiler
 def test_compiling__is_said_and_counted_the_first_time_only(kind: KernelKind) -> None:
     heard: list[Event] = []
-    with compiling(kind, Threads(1), heard.append):
+    with compiling(kind, Executor(1), heard.append):
         compile_two()
     assert heard[:2] == [Compiling(SAID, 4.0), StageStarted("compile", 3, "functions")]
     assert [event.done for event in heard if isinstance(event, StageAdvanced)] == [1, 2, 3]
     assert isinstance(heard[-1], StageFinished)
     heard.clear()
-    with compiling(kind, Threads(1), heard.append):
+    with compiling(kind, Executor(1), heard.append):
         pass
     assert heard[:2] == [StageStarted("compile", 1, "step"), StageAdvanced("compile", 1)]
 
@@ -71,7 +71,7 @@ def test_compiling__is_said_and_counted_the_first_time_only(kind: KernelKind) ->
 @needs_compiler
 def test_compiling__counts_no_more_than_there_are(kind: KernelKind) -> None:
     heard: list[Event] = []
-    with compiling(kind._replace(functions=1), Threads(1), heard.append):
+    with compiling(kind._replace(functions=1), Executor(1), heard.append):
         compile_two()
     assert [event.done for event in heard if isinstance(event, StageAdvanced)] == [1]
 

@@ -13,7 +13,7 @@ import pytest
 
 from bigforest.errors import ClusterError
 from bigforest.execution.dask_cluster import Cluster
-from bigforest.execution.executor import Threads, map_on_threads, run_on_threads
+from bigforest.execution.executor import Executor, map_on_threads, run_on_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -47,7 +47,7 @@ def test_gather__gives_results_in_the_order_of_the_tasks() -> None:
         ended.append(number)
         another_ended.set()
 
-    assert Threads(2).gather(task, [(0,), (1,), (2,)], end, (7,)) == [7, 8, 9]
+    assert Executor(2).gather(task, [(0,), (1,), (2,)], end, (7,)) == [7, 8, 9]
     assert sorted(ended) == [0, 1, 2]
     assert ended[0] == 1
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.errors import ConfigError, FormatError, OutputExistsError
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.forest import decreases, files, parts
 from bigforest.forest.files import METADATA_KEY, VERSION, Header
 from bigforest.forest.format import KINDS, NODE_KINDS, NODES
@@ -222,10 +222,10 @@ def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypa
 
 
 def test_importance__is_added_up_in_the_order_of_trees_whatever_task_ends_first(tmp_path: Path) -> None:
-    class Backwards(Threads):
-        def _each(self, job: Any, on_result: Any) -> None:
-            for index in reversed(range(len(job.arguments))):
-                on_result(index, job.function(*job.shared, *job.arguments[index]))
+    class Backwards(Executor):
+        def run(self, function: Any, arguments: Any, on_result: Any, shared: Any = (), **_: Any) -> None:
+            for index in reversed(range(len(arguments))):
+                on_result(index, function(*shared, *arguments[index]))
 
     write_forest(tmp_path, trees(), SPEC, [1, 2, 3])
     found = decreases.importance(tmp_path, SPEC, Backwards(1))

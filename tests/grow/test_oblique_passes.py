@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.errors import ConfigError, FormatError
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.forest.ranks import put_ranks
 from bigforest.grow.families.projection import ValueReader, decode_table
@@ -124,7 +124,7 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
     )
     store = store_of(frame, tmp_path)
     ranges = block_ranges(store, 2)
-    decoded = decode_table(store, ranges, tmp_path, Threads(1), most)
+    decoded = decode_table(store, ranges, tmp_path, Executor(1), most)
     assert decoded.place.tolist() == [[4, 0], [1, 0], [8, 0]]
     assert decoded.spans.low.tolist() == [-1.5, 0.0, -0.3]
     assert decoded.spans.high.tolist() == [2.0, 255.0, np.inf]
@@ -141,7 +141,7 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
 def test_decoded__may_be_verified_by_two_threads_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     [ranges] = block_ranges(store, 1)
-    decoded = decode_table(store, [ranges], tmp_path, Threads(1), 1000)
+    decoded = decode_table(store, [ranges], tmp_path, Executor(1), 1000)
     ((_, checksums),) = decoded.runs.values()
     crc32 = zlib.crc32
 

@@ -23,7 +23,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.encode.encode import encode
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.nodes import TreeArrays
@@ -432,4 +432,4 @@ def test_range_rows__no_more_ranges_than_are_worth_loading_all_ballots(nodes: in
     found = row_ranges(rows, range_rows(shape, TrainConfig(), rows, nodes, workers))
     assert len(found) == ranges
     assert range_rows(shape, TrainConfig(), 65_536, nodes, workers) == 65_536
-    assert range_rows(shape, TrainConfig(), rows, nodes, Threads(6)) == rows
+    assert range_rows(shape, TrainConfig(), rows, nodes, Executor(6)) == rows

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.execution.executor import Threads
+from bigforest.execution.executor import Executor
 from bigforest.metrics.classes import Area, Scores
 from bigforest.oob.score_files import _SCORES, CELLS, area_of_files, read_area, write_scores
 from bigforest.storage.array_file import ArrayFile
@@ -40,13 +40,13 @@ def written(folder: Path, *, weighted: bool) -> tuple[NDArray[np.int64], float |
 @pytest.mark.parametrize("tasks", [1, 2, 7])
 def test_area_of_files__is_that_of_all_scores(tmp_path: Path, weighted: bool, most: int, tasks: int) -> None:
     cells, expected = written(tmp_path, weighted=weighted)
-    assert area_of_files(paths_in(tmp_path), cells, most, Threads(tasks)) == expected
+    assert area_of_files(paths_in(tmp_path), cells, most, Executor(tasks)) == expected
 
 
 def test_area_of_files__of_one_class_or_no_row(tmp_path: Path) -> None:
-    assert area_of_files([], np.zeros(CELLS, np.int64), 10, Threads(2)) is None
+    assert area_of_files([], np.zeros(CELLS, np.int64), 10, Executor(2)) is None
     cells = write_scores(tmp_path / "scores.bin", np.array([0.5, 0.25]), np.array([True, True]), None)
-    assert area_of_files([tmp_path / "scores.bin"], cells, 10, Threads(2)) is None
+    assert area_of_files([tmp_path / "scores.bin"], cells, 10, Executor(2)) is None
 
 
 def test_read_area__reads_the_scores_of_its_cells_only(tmp_path: Path) -> None:
