@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 STREAM = "-"
 # Name in messages for the copy of standard input; its path is in the `meta` of the context under this name.
 STANDARD_INPUT = "standard input"
-# First bytes of files, and the suffix; other files are CSV.
-_KINDS = ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"{", ".ndjson"))
 
 
 def table_of(context: typer.Context, data: str | None) -> str | None:
@@ -29,14 +27,14 @@ def table_of(context: typer.Context, data: str | None) -> str | None:
     if data != STREAM or context.resilient_parsing:
         return data
     from bigforest.storage.atomic import naming_full_disk
+    from bigforest.storage.file_kinds import suffix_of_content
 
     if sys.stdin is None:
         raise typer.BadParameter("standard input is closed; give a file, or send a table to it")
     folder = tempfile.TemporaryDirectory(prefix="bigforest-")
     context.call_on_close(folder.cleanup)
     begin = sys.stdin.buffer.read(8)
-    suffix = next((suffix for mark, suffix in _KINDS if begin.startswith(mark)), ".csv")
-    path = Path(folder.name) / f"stdin{suffix}"
+    path = Path(folder.name) / f"stdin{suffix_of_content(begin)}"
     context.meta[STANDARD_INPUT] = str(path)
     with naming_full_disk(path.parent), path.open("wb") as file:
         file.write(begin)

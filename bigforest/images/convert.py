@@ -25,8 +25,8 @@ from bigforest.images.table import array_images, table_images
 from bigforest.options.values import check_flag, check_word, is_integer
 from bigforest.progress import watching
 from bigforest.source import open_source
-from bigforest.source.files import kind_of_file
 from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.file_kinds import kind_of_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -43,6 +43,7 @@ from bigforest.progress import watching
 from bigforest.source import opens_quickly
 from bigforest.source.source import text_name
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
+from bigforest.storage.file_kinds import KINDS, TEXT
 from bigforest.storage.paths import absolute, as_path, downloads, text_lines, write_atomically
 
 if TYPE_CHECKING:
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 
 KIND = "predictions"
 VERSION = 1
-# How the names of files of text end.
-_JSON = (".ndjson", ".jsonl")
-TEXT = (".csv", ".tsv", *_JSON)
 
 # Ranges of rows for each process of a cluster, and the fewest rows of one.
 _RANGES = 4
@@ -243,7 +241,7 @@ def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
         for number, table in enumerate(tables):
             frame = pl.DataFrame(pl.from_arrow(table))
             _check_text(frame.schema, suffix)
-            if suffix in _JSON:
+            if KINDS[suffix] == "NDJSON":
                 text = frame.write_ndjson()
             else:
                 text = frame.write_csv(include_header=number == 0, separator="\t" if suffix == ".tsv" else ",")
@@ -255,7 +253,7 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
     for name, dtype in schema.items():
         if pl.Binary in types_within(dtype):
             raise DataError(f"column {name!r} is {dtype}, which no text can hold; write Parquet")
-        if suffix not in _JSON and (dtype.is_nested() or dtype == pl.Duration):
+        if KINDS[suffix] == "CSV" and (dtype.is_nested() or dtype == pl.Duration):
             kind = "nested" if dtype.is_nested() else "a duration"
             raise DataError(f"column {name!r} is {kind}, which CSV cannot hold; write Parquet or .ndjson")
 

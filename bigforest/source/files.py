@@ -47,23 +47,9 @@ from bigforest.source.text import (
     without_rows,
 )
 from bigforest.source.unchanged import FileStamp, unchanged
+from bigforest.storage.file_kinds import CODECS, KINDS, PACKED, kind_of_file
 from bigforest.storage.paths import as_path, expanded, is_remote, known_folder, local_path, readable
 
-KINDS = {
-    ".parquet": "Parquet",
-    ".pq": "Parquet",
-    ".arrow": "Arrow",
-    ".feather": "Arrow",
-    ".ipc": "Arrow",
-    ".csv": "CSV",
-    ".tsv": "CSV",
-    ".ndjson": "NDJSON",
-    ".jsonl": "NDJSON",
-}
-
-# Files that are compressed as a whole, and the codecs of Arrow for the ones that are unpacked; only text is.
-_CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-_PACKED = (*_CODECS, ".xz", ".lz4", ".zip")
 # Beginning of a CSV file, such as x^2,y, that Polars takes for that of a compressed one.
 _ZLIB = b"x^"
 
@@ -127,15 +113,6 @@ def may_be_csv(path: str | Path) -> bool:
     return kind_of_file(files[0]) == "CSV"
 
 
-def kind_of_file(file: Path) -> str | None:
-    """Return the kind of a table file by its name, such as flights.csv or flights.csv.gz; None for another file."""
-    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
-    if suffixes and suffixes[-1] in KINDS:
-        return KINDS[suffixes[-1]]
-    packed = KINDS.get(suffixes[0]) if len(suffixes) == 2 and suffixes[1] in _CODECS else None
-    return packed if packed in FORMS else None
-
-
 def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading: Reading) -> Source:
     """Return the Source of the table at `path` (a file, a folder or a glob).
 
@@ -159,7 +136,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 @contextlib.contextmanager
 def _unpacked(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
     """Yield the files, compressed ones unpacked in `scratch`; errors of the block name the compressed ones."""
-    places = [_unpack(file, scratch) if file.suffix.lower() in _CODECS or _like_zlib(file) else file for file in files]
+    places = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
     try:
         yield places
     except DataError as error:
@@ -185,7 +162,7 @@ def _unpack(file: Path, scratch: Path) -> Path:
 
     from bigforest.storage.arrow import naming_faults
 
-    codec = _CODECS.get(file.suffix.lower())
+    codec = CODECS.get(file.suffix.lower())
     place = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
     advice = "; check that it was written to the end"
     with (
@@ -386,7 +363,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
             raise DataError(f"{path}: the folder has no table files ({known}); check the path")
         return location.resolve().name, files
     if location.is_file():
-        files, name = [location], Path(location.stem).stem if location.suffix.lower() in _CODECS else location.stem
+        files, name = [location], Path(location.stem).stem if location.suffix.lower() in CODECS else location.stem
     elif glob.has_magic(str(path)):
         _check_plain(_plain_folder(location), path)
         files, name = expanded(path), _plain_folder(location).resolve().name or "data"
@@ -397,10 +374,10 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     else:
         raise DataError(f"{path}: there is no such file or folder; check the path")
     for file in files:
-        if kind_of_file(file) is None and file.suffix.lower() in _PACKED:
+        if kind_of_file(file) is None and file.suffix.lower() in PACKED:
             raise DataError(
                 f"{file}: the file is compressed in a way that is not read; unpack it, or pipe its content in and give "
-                f"- as the table (CSV and NDJSON may be compressed as {', '.join(_CODECS)})"
+                f"- as the table (CSV and NDJSON may be compressed as {', '.join(CODECS)})"
             )
         if kind_of_file(file) is None:
             raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
@@ -438,7 +415,7 @@ def _tables_in(folder: Path) -> list[Path]:
     cannot be unpacked."""
     files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and file.is_file())
     tables = [file for file in files if kind_of_file(file)]
-    packed = [file for file in files if file.suffix.lower() in _PACKED and Path(file.stem).suffix.lower() in KINDS]
+    packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
     if odd := [file for file in packed if file not in tables]:
         raise DataError(f"{odd[0]}: the file is compressed; unpack it, or move it out of the folder")
     return tables

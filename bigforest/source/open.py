@@ -14,7 +14,7 @@ import polars as pl
 from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.forks import check_polars_threads
-from bigforest.source.files import find_files, kind_of_file, may_be_csv, source_of_path
+from bigforest.source.files import find_files, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
@@ -30,6 +30,7 @@ from bigforest.source.source import EVERYTHING, Reading, Source, source_of, sour
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
+from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.paths import as_path
 
 IN_MEMORY = "data"

@@ -20,6 +20,7 @@ from bigforest.columns.types import columns_named, physical, types_within
 from bigforest.columns.values import numbers
 from bigforest.errors import DataError, reason
 from bigforest.source.unchanged import FileStamp, unchanged
+from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import is_remote, readable
 
 
@@ -72,21 +73,6 @@ PAGE_BYTES = 1 << 16
 _FAR_PAGE_BYTES = 1 << 22
 # Rows in which values are looked for at a time.
 _BATCH_ROWS = 1 << 16
-# First bytes of files that often have a wrong name.
-_COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
-_WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"
-_BEGINNINGS = {
-    b"\x1f\x8b": _COMPRESSED,
-    b"BZh": _COMPRESSED,
-    b"\xfd7zXZ\0": _COMPRESSED,
-    b"\x28\xb5\x2f\xfd": _COMPRESSED,
-    b"PK\x03\x04": "is a ZIP archive or a workbook; unpack it, or save its table as CSV",
-    b"PAR1": "is Parquet; rename it to end with .parquet",
-    b"ARROW1": "is Arrow; rename it to end with .arrow",
-    b"\xff\xfe": _WIDE,
-    b"\xfe\xff": _WIDE,
-    b"\0": "begins with zero bytes and is not text; check that it was written completely",
-}
 _COMPLETE = "; check that it was written to the end"
 
 
@@ -319,14 +305,6 @@ def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataErro
         if not file.stat().st_size:
             return DataError(f"{file}: the file is empty{_COMPLETE}")
     return DataError(f"{file}: not a readable {kind} file: {what}{advice}")
-
-
-def what_it_is(file: Path) -> str | None:
-    """Return the kind of a file by its first bytes, with advice; None if they do not tell. Raises OSError."""
-    with file.open("rb") as content:
-        begin = content.read(8)
-    unmarked = _WIDE if begin[1:4:2] == b"\0\0" else None
-    return next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), unmarked)
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:

@@ -26,7 +26,8 @@ import polars as pl
 
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
-from bigforest.source.source import POLARS_FAULTS, Reading, check_names, not_readable, text_name, what_it_is
+from bigforest.source.source import POLARS_FAULTS, Reading, check_names, not_readable, text_name
+from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import text_lines
 
 # Separators of values in files that are called CSV.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, api, reason
 from bigforest.options.values import check_flag
+from bigforest.storage.file_kinds import OTHERS
 from bigforest.storage.locks import LockedDir, create_locked_dir, remove_stale_dirs, remove_tree
 from bigforest.storage.paths import (
     as_path,
@@ -32,9 +33,6 @@ from bigforest.storage.paths import (
     remove_folder,
     write_atomically,
 )
-
-# Suffixes of other formats than the ones that are written: Parquet files and folders.
-_OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
 
 # Name of a replaced output for a moment, in the hidden folder of the new one.
 _REPLACED = "replaced"
@@ -151,7 +149,7 @@ def check_output(
     """
     check_flag(overwrite, "overwrite")
     out = as_path(out)
-    if out.suffix.lower() in _OTHER_KINDS and out.suffix.lower() not in may_end:
+    if out.suffix.lower() in OTHERS and out.suffix.lower() not in may_end:
         instead = f" or end it in {' or '.join(sorted(may_end))}" if may_end else ""
         what = f"{out} has the name of another kind of file than a bigforest {kind}"
         raise ConfigError(f"{what}; drop {out.suffix}{instead}")

@@ -1,0 +1,69 @@
+"""Kinds of table files, by their names and by their first bytes.
+
+flights.parquet    Parquet
+flights.csv.gz     CSV, compressed as a whole
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# By suffix.
+KINDS = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+    ".csv": "CSV",
+    ".tsv": "CSV",
+    ".ndjson": "NDJSON",
+    ".jsonl": "NDJSON",
+}
+# Suffixes of text, which alone may be compressed as a whole.
+TEXT = tuple(suffix for suffix, kind in KINDS.items() if kind in ("CSV", "NDJSON"))
+# Suffixes of compressed files, and the codecs of Arrow for the ones that are unpacked.
+CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
+PACKED = (*CODECS, ".xz", ".lz4", ".zip")
+# Suffixes of formats that bigforest does not write by default: it writes Parquet files and folders.
+OTHERS = (*(suffix for suffix, kind in KINDS.items() if kind != "Parquet"), ".json", ".xlsx")
+
+_COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
+_WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"
+# By first bytes, eight at most: the suffix of a kind that is read, or why the file is not read.
+_BEGINNINGS = {
+    b"PAR1": ".parquet",
+    b"ARROW1": ".arrow",
+    b"\x1f\x8b": _COMPRESSED,
+    b"BZh": _COMPRESSED,
+    b"\xfd7zXZ\0": _COMPRESSED,
+    b"\x28\xb5\x2f\xfd": _COMPRESSED,
+    b"PK\x03\x04": "is a ZIP archive or a workbook; unpack it, or save its table as CSV",
+    b"\xff\xfe": _WIDE,
+    b"\xfe\xff": _WIDE,
+    b"\0": "begins with zero bytes and is not text; check that it was written completely",
+}
+
+
+def kind_of_file(file: Path) -> str | None:
+    """Return the kind of a table file by its name, such as flights.csv or flights.csv.gz; None for another file."""
+    suffixes = [suffix.lower() for suffix in file.suffixes[-2:]]
+    if len(suffixes) == 2 and suffixes[1] in CODECS and suffixes[0] in TEXT:
+        return KINDS[suffixes[0]]
+    return KINDS.get(suffixes[-1]) if suffixes else None
+
+
+def suffix_of_content(begin: bytes) -> str:
+    """Return the suffix of a table without a name by its first bytes. Text is NDJSON if it begins with an object, else
+    CSV."""
+    found = next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), "")
+    return found if found in KINDS else ".ndjson" if begin.startswith(b"{") else ".csv"
+
+
+def what_it_is(file: Path) -> str | None:
+    """Return the kind of a file by its first bytes, with advice; None if they do not tell. Raises OSError."""
+    with file.open("rb") as content:
+        begin = content.read(8)
+    unmarked = _WIDE if begin[1:4:2] == b"\0\0" else None
+    told = next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), unmarked)
+    return f"is {KINDS[told]}; rename it to end with {told}" if told in KINDS else told
