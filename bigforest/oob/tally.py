@@ -119,17 +119,6 @@ class TalliedRange(NamedTuple):
     losses: ChoiceLosses | None
 
 
-class _UnshrunkLeaves(NamedTuple):
-    """Unshrunk values of leaves for regression.
-
-    ballot  uint32 [leaves], 1 more than the place of the value of a leaf
-    value   float64, minus the offset of the target
-    """
-
-    ballot: NDArray[np.uint32]
-    value: NDArray[np.float64]
-
-
 class _Cast(NamedTuple):
     """Ballots of nodes, and the counts or values of leaves whose numbers they are.
 
@@ -163,7 +152,7 @@ class _LeafBallots(NamedTuple):
 
     trees     whose leaves these are
     window    the nodes of the only tree that have ballots here; None for all nodes
-    unshrunk  for regression; else None
+    unshrunk  for regression, the values as grown, float64 [leaves], minus the offset of the target; else None
     """
 
     file: LeafFile
@@ -172,7 +161,7 @@ class _LeafBallots(NamedTuple):
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
-    unshrunk: _UnshrunkLeaves | None
+    unshrunk: _Cast | None
 
 
 class _LambdaPiece(NamedTuple):
@@ -413,7 +402,7 @@ def _voting(work: TallyInputs, ballots: _LeafBallots, leaves: Sequence[int], gro
     if work.votes is not None and work.amounts:
         votes = votes * np.repeat(work.votes[ballots.trees.start : ballots.trees.stop], leaves)[:, None]
     if spec.target.is_regression and len(work.amounts) < 2:
-        unshrunk = _UnshrunkLeaves(grown.ballot, grown.value[:, 0] - spec.target.offset)
+        unshrunk = _Cast(grown.ballot, grown.value[:, 0] - spec.target.offset)
     return ballots._replace(mixed=votes, unshrunk=unshrunk)
 
 

@@ -202,10 +202,6 @@ class SparseRows:
         """Rows that are made dense at a time: about 64 MB of cells."""
         return max(1, PART_BYTES // (8 * max(1, self.shape[1])))
 
-    def outline(self) -> NDArray[Any]:
-        """Return an array of its shape and type that takes no memory; all cells are 0."""
-        return np.broadcast_to(np.zeros((), self._rows.dtype), self.shape)
-
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         return self._rows[rows].toarray()
 

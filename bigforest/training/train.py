@@ -451,8 +451,6 @@ def plan_training(
     >>> plan.rows, plan.features, plan.fits
     (4, 1, True)
     """
-    from bigforest.training.plan import open_table, resolve
-
     run = Run.of(column_arguments(data, target, exclude, options))
     resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
