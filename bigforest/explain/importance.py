@@ -72,7 +72,7 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
 def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the share of each feature in the decrease of its tree, [trees, features]; 0 in trees without any.
 
-    Where some rows weigh next to nothing beside others a decrease may be rounded to one below 0, which counts as 0.
+    If some rows weigh next to nothing, a decrease may be rounded to a negative number, which counts as 0.
     """
     own = np.maximum(decrease, 0.0)
     total = own.sum(axis=1, keepdims=True)

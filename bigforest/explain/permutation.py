@@ -335,7 +335,7 @@ def _permuted(
 ) -> Iterator[tuple[list[int], Any]]:
     """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
 
-    rows  out of the bag, and those of them that are evaluated.
+    rows  numbers of the out-of-bag rows, and of the evaluated rows among them.
     """
     from bigforest.kernels.explain.permute import Losses, Parted
 

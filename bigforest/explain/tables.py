@@ -1,4 +1,4 @@
-"""The folder of an explanation: Parquet files, each complete or absent, with a digest of what they were made from."""
+"""The folder of an explanation: Parquet files, each complete or absent, with a digest of their inputs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PIECES = 4
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
-# Bytes of a node besides those of predict/groups.py, and of its value for a class.
+# Bytes of a node in addition to those of predict/groups.py, and of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
 # Nanoseconds on one thread for loading a tree and a node, for a number of its value, and for a step of a row down a
@@ -124,7 +124,7 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
     trees = stock.trees
     packed = trees.load(entries, 1)
     weight = np.concatenate(list(_weights(trees, entries)))
-    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+    pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
     if packed.directions is not None and table is not None and table.missing:
         raise DataError(
             f"missing values in the features {', '.join(map(repr, table.missing[:5]))}: this forest splits on "
@@ -162,7 +162,7 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
 
     trees = stage.trees
     assert trees.value is not None
-    nodes = trees._replace(value=trees.value[:, 0])  # of which only the places of leaves are used
+    nodes = trees._replace(value=trees.value[:, 0])  # only the places of leaves are used, no values
     packed = pack([[nodes]], stage.spec, used=np.array(table.used, np.int64))
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     values = trees.value[trees.feature == LEAF] / SEQUENCES
@@ -253,10 +253,10 @@ def plan_groups(
 ) -> SectionPlan:
     """Plan a part with one task for each group of trees.
 
-    own     bytes of a task besides its trees; shared: bytes of all tasks together.
-    work    nanoseconds on one thread, besides loading the trees.
+    own     bytes of a task without its trees; shared: bytes of all tasks together.
+    work    nanoseconds on one thread, without loading the trees.
     sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
-    scratch  bytes on disk besides the rows and the tables.
+    scratch  bytes on disk without the rows and the tables.
     """
     sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
     largest, whole = int(sizes.max()), int(sizes.sum())

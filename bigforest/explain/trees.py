@@ -22,7 +22,7 @@ from bigforest.predict.groups import Trees
 _NAMED = 6
 # Most bytes of a pair of features while pairs are counted together.
 _PAIR_BYTES = 64
-# Bytes of a node besides those of loading it, and of a number of its answer; of a feature, and a tree, in the tables.
+# Bytes of a node in addition to loading it, and of a number of its answer; of a feature, and a tree, in the tables.
 _NODE_BYTES = 160
 _ANSWER_BYTES = 24
 _FEATURE_BYTES = 300
@@ -232,7 +232,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
     texts: dict[Any, str] = {}
     low: dict[int, float] = {}
     high: dict[int, float] = {}
-    shut: set[int] = set()  # numbers of which a missing value has gone to the other side
+    shut: set[int] = set()  # features whose missing values have gone to the other side
     path = []
     while parent[node] >= 0:
         path.append((int(parent[node]), node == parent[node] + 1))

@@ -1,4 +1,4 @@
-"""The trees of a forest as plain arrays, for exporters. What no format supports is refused here."""
+"""The trees of a forest as plain arrays, for exporters. Forests that no format supports are refused here."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _NONE_OUT_OF_BAG = "every row is in the bag of every tree, so there is nothing o
 class Pictures:
     """Plots of a forest: `forest.plot.error()` and so on return Altair charts, which notebooks show.
 
-    forest  whose pictures they are.
+    forest  the forest to plot.
     how     options of `bigforest.explain_forest` that say how to run: threads, memory, scratch, listener, scheduler.
 
     All raise ConfigError if the extra `plot` is not installed or the forest lacks the data for the plot.
@@ -442,7 +442,7 @@ class Pictures:
             return pl.concat(pieces), source.rows
 
 
-# The plots, in their order: what has to be there for one to be drawn unasked, "" for never, and the arguments it takes.
+# The plots by name, in their order: the data with which a plot is drawn by default ("" for never), and its arguments.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "error": ("out of bag", ()),
     "rounds": ("rounds", ()),

@@ -170,7 +170,7 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
     """Read the out-of-bag rows: all of them, or, if there are more than `most`, the rows with the lowest draws, in
     total and of each class.
 
-    At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
+    At most about four times `most` rows are in memory, however many there are. The result does not depend on the
     batches in which they come.
     """
     path = oob_rows_path(files.directory, 0)

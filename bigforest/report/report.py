@@ -443,7 +443,7 @@ def report_forest(
 
 def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
     forest = plot.forest
-    # First what is out of bag, which refuses a table that is not that of training.
+    # Out-of-bag importance comes first: it refuses a table that is not the training table.
     matters = _matters(plot, data, source)
     sections = [
         ("Forest and data", card(forest)),

@@ -19,7 +19,7 @@ from bigforest.explain.importance import tree_shares
 from bigforest.export.trees import node_impurities, node_values
 from bigforest.sklearn.tables import joined, only
 
-# Attributes of the forest that its trees have too, beside its parameters.
+# Attributes of the forest that its trees have, too, in addition to its parameters.
 _SHARED = ("classes_", "n_classes_", "n_outputs_", "n_features_in_", "feature_names_in_")
 
 

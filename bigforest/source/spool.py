@@ -15,8 +15,8 @@ from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
-# Anonymous memory of streaming a table into scratch, beside that of the process: 330 to 400 MB measured for CSV files
-# of 0.4 and of 0.9 GB on two threads; and of a small one, for each of its bytes and besides.
+# Anonymous memory of streaming a table into scratch, in addition to that of the process: 330 to 400 MB measured for CSV
+# files of 0.4 and of 0.9 GB on two threads. A small table takes a multiple of its bytes and a constant.
 SPOOL_BYTES = 450_000_000
 _SMALL_TIMES = 8
 _SMALL_BYTES = 30_000_000
