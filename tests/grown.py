@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bigforest.encode.encode import encode
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
@@ -18,6 +17,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from tests.encoded import encode
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import Split, Table, best_split
 from tests.naive.tree import Node, grow

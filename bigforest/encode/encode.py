@@ -60,23 +60,13 @@ _VALUE_BYTES = 16
 
 
 def encode(
-    source: Source,
-    target: str | None,
-    path: Path,
-    *,
-    config: TrainConfig = DEFAULTS,
-    exclude: Sequence[str] = (),
-    resources: Resources,
-    listener: Listener,
-    roles: ColumnRoles | None = None,
+    source: Source, roles: ColumnRoles, path: Path, *, config: TrainConfig, resources: Resources, listener: Listener
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
-    target     the column to learn; None for the first of target, label, class and y that is a column.
-    config     max_bins, task, categories, weight, class_weight and group are used. The distinct values of groups and of
-               categories are held in memory, those of groups outside the budget.
-    exclude    columns that are neither features nor kept.
-    roles      result of `column_roles` for these arguments, if known.
+    roles   of the columns, by the same configuration (`column_roles`).
+    config  max_bins, task, categories, weight, class_weight and group are used. The distinct values of groups and of
+            categories are held in memory, those of groups outside the budget.
 
     Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the rows
     of the table and on these options. Anonymous memory: at most resources.memory; without a budget 12 bytes per row
@@ -85,7 +75,7 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns, name, task, others, kinds, values, why, indexes = roles or column_roles(source, target, exclude, config)
+    columns, name, task, others, kinds, values, why, indexes = roles
     for index in indexes:
         called = f"the column {index!r}" if index else "the first column, which has no name,"
         listener(Notice(f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"))
@@ -301,16 +291,7 @@ def encode_store(
         source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
         roles = column_roles(source, target, left_out, config)
         with staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder:
-            encode(
-                source,
-                target,
-                folder,
-                config=config,
-                exclude=left_out,
-                resources=resources,
-                listener=listener,
-                roles=roles,
-            )
+            encode(source, roles, folder, config=config, resources=resources, listener=listener)
     return Store.open(out)
 
 

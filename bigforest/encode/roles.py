@@ -34,7 +34,6 @@ from bigforest.source.source import reading_parquet
 from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import readable
-from bigforest.store.store import Store
 
 USUAL_NAMES = ("target", "label", "class", "y")
 
@@ -66,7 +65,11 @@ class ColumnRoles(NamedTuple):
 
 
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
-    """Return the roles of the columns; arguments as in `encode`. Raises DataError and ConfigError for unfit ones."""
+    """Return the roles of the columns. Raises DataError and ConfigError for unfit ones.
+
+    target   the column to learn; None for the first of target, label, class and y that is a column.
+    exclude  columns that are neither features nor kept.
+    """
     columns = leaves(source.schema)
     name = find_target(columns, target)
     task, values, why = find_task(source, columns[name], config.task, config.only_task)
@@ -195,25 +198,15 @@ _VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UIn
 _CLASS_RANGE = 1_000
 
 
-def shape_of(
-    table: Source | Store,
-    data: Any,
-    target: str | None,
-    exclude: Collection[str],
-    config: TrainConfig,
-    roles: ColumnRoles | None = None,
-) -> Shape:
-    """Return the shape of a store; for a table an upper bound of it.
+def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) -> Shape:
+    """Return an upper bound of the shape of the store of a table.
 
-    data   what the table was opened from: the statistics of Parquet files bound the values of integer columns.
-    roles  result of `column_roles` for these arguments, if known.
+    data  argument that the table was opened from: the statistics of Parquet files bound the values of integer columns.
 
     Reads metadata, and the target if they do not bound its classes. Raises DataError for an unusable table, and
     ConfigError for options of another task.
     """
-    if isinstance(table, Store):
-        return table.shape
-    found, name, task, _, kinds, *_ = roles or column_roles(table, target, exclude, config)
+    found, name, task, _, kinds, *_ = roles
     known = _statistics(data) if table.files else _counted(table, found)
     most = []
     for feature, kind in kinds.items():

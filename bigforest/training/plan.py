@@ -128,7 +128,10 @@ class TrainingPlan:
     @cached_property
     def shape(self) -> Shape:
         """Rows, features and classes of the table; upper bounds unless it is a store."""
-        return shape_of(self.table, self.run.data, self.run.target, self.run.exclude, self.config, self.roles)
+        if isinstance(self.table, Store):
+            return self.table.shape
+        assert self.roles is not None
+        return shape_of(self.table, self.run.data, self.roles, self.config)
 
     @cached_property
     def needs(self) -> list[MemoryEstimate]:
@@ -183,16 +186,8 @@ class TrainingPlan:
         if isinstance(self.table, Store):
             return self.table
         self.check()
-        return encode(
-            self.table,
-            self.run.target,
-            path,
-            config=self.run.config,
-            exclude=self.run.exclude,
-            resources=self.resources,
-            listener=listener,
-            roles=self.roles,
-        )
+        assert self.roles is not None
+        return encode(self.table, self.roles, path, config=self.run.config, resources=self.resources, listener=listener)
 
     def for_store(self, store: Store) -> TrainingPlan:
         """Return the plan for the encoded table, with `min_level` chosen and missing cells and levels filled.

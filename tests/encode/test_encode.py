@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.columns.types import leaves, type_name
-from bigforest.encode.encode import encode
 from bigforest.encode.memory import EncodeJob
 from bigforest.encode.targets import MAX_FLOAT_CLASSES, find_task
 from bigforest.errors import DataError, OutputExistsError
@@ -34,6 +33,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import USUAL, Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from tests.encoded import encode
 from tests.naive import encode as naive
 from tests.strategies import cuts, mixed_frames
 from tests.thorough import examples

@@ -37,14 +37,16 @@ def watch():
 watcher = threading.Thread(target=watch)
 watcher.start()
 from bigforest.encode.encode import encode
+from bigforest.encode.roles import column_roles
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import open_source
 data, out, memory, threads = sys.argv[1:]
 scratch = Path(out).parent
-encode(open_source(data, scratch=scratch), "y", Path(out), resources=Resources(memory=int(memory),
-       threads=int(threads), scratch=scratch), listener=silent)
+source, config = open_source(data, scratch=scratch), TrainConfig()
+resources = Resources(memory=int(memory), threads=int(threads), scratch=scratch)
+encode(source, column_roles(source, "y", (), config), Path(out), config=config, resources=resources, listener=silent)
 ended.set()
 watcher.join()
 print(peak)

@@ -18,7 +18,6 @@ import pytest
 from distributed import Client
 
 import bigforest
-from bigforest.encode.encode import encode
 from bigforest.errors import ClusterError
 from bigforest.events import Event, StageAdvanced, silent
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
@@ -28,6 +27,7 @@ from bigforest.planning.sizes import Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content
+from tests.encoded import encode
 from tests.execution.clusters import (
     CONFIG,
     MEANS,

@@ -12,7 +12,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.encode.encode import encode
 from bigforest.events import silent
 from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
@@ -23,6 +22,7 @@ from bigforest.planning.sizes import Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content
+from tests.encoded import encode
 from tests.execution.clusters import (
     BY_PASSES,
     MEANS,

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.encode.encode import encode
 from bigforest.errors import BigForestError, ConfigError, DataError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
@@ -36,6 +35,7 @@ from bigforest.sampling.bags import Sampler
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
+from tests.encoded import encode
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grown import terms_of
 from tests.kernel import lone

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.encode.encode import encode
 from bigforest.errors import ConfigError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
@@ -20,6 +19,7 @@ from bigforest.grow.families.subspace import tree_subspace
 from bigforest.grow.memory import grow_estimate
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import open_source
+from tests.encoded import encode
 
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.parquet"
 CAP: dict[str, Any] = {"family": "subspace-cap", "subspace": 20, "steps": 20}

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bigforest.encode.encode import encode
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest import leaf_votes as leaf_files
@@ -25,6 +24,7 @@ from bigforest.predict import predictor
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from tests.encoded import encode
 from tests.mixed import CATEGORIES, Codes, mixed_rows, mixed_table, mixed_trees, write_mixed
 from tests.naive.oob import number_report, report
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.columns.dataspec import DataSpec
-from bigforest.encode.encode import encode
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.executor import Executor
@@ -46,6 +45,7 @@ from bigforest.sampling.bags import bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from bigforest.training.candidates import row_scores
+from tests.encoded import encode
 from tests.forests import random_tree, write_forest
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.oob import report

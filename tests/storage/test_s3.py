@@ -18,7 +18,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.encode.encode import encode
 from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
 from bigforest.events import Event, StageAdvanced, silent
 from bigforest.execution.dask_cluster import Cluster
@@ -37,6 +36,7 @@ from bigforest.store import files as local_copy
 from bigforest.store.files import LocalCopy
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
+from tests.encoded import encode
 from tests.grow.test_invariance import frame
 from tests.s3 import BUCKET, using_store
 

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest import encode_store, train
-from bigforest.encode.encode import encode
 from bigforest.errors import FormatError
 from bigforest.events import Event, StageAdvanced, StageFinished, silent
 from bigforest.execution.resources import Resources
@@ -31,6 +30,7 @@ from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS, VERSION, is_store
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
+from tests.encoded import encode
 
 ROWS = BLOCK_ROWS * 3 // 2
 PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 2, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.encode.roles import shape_of
+from bigforest.encode.roles import column_roles, shape_of
 from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
@@ -47,8 +48,9 @@ def frame(rows: int = 400) -> pl.DataFrame:
     )
 
 
-def shape(data: Any, target: str, scratch: Path, **config: Any) -> Shape:
-    return shape_of(open_source(data, scratch=scratch), data, target, (), TrainConfig(**config))
+def shape(data: Any, target: str, scratch: Path, exclude: Sequence[str] = (), **options: Any) -> Shape:
+    source, config = open_source(data, scratch=scratch), TrainConfig(**options)
+    return shape_of(source, data, column_roles(source, target, exclude, config), config)
 
 
 def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Path) -> None:
@@ -132,8 +134,7 @@ def test_shape__classes(tmp_path: Path, target: str, task: Any, classes: int) ->
     table = tmp_path / "a.parquet"
     frame().write_parquet(table)
     exclude = [] if target == "kind" else ["kind"]
-    found = shape_of(open_source(table, scratch=tmp_path), table, target, exclude, TrainConfig(task=task))
-    assert found.classes == classes
+    assert shape(table, target, tmp_path, exclude, task=task).classes == classes
 
 
 @given(mixed_frames(), st.sampled_from(["exact", 2, 5]), st.booleans())
@@ -146,7 +147,7 @@ def test_shape__is_never_less_than_that_of_the_store(data: pl.DataFrame, max_bin
             data.write_parquet(table)
         most = shape(table, "target", folder, max_bins=max_bins, task="classification")
         store = bigforest.encode_store(data, folder / "s", target="target", task="classification", max_bins=max_bins)
-        exact = shape_of(store, None, None, (), TrainConfig())
+        exact = store.shape
         assert exact.codes <= most.codes
         assert exact.classes <= most.classes
         assert all(ours <= bound for ours, bound in zip(exact.widths, most.widths, strict=True))
