@@ -69,10 +69,11 @@ class ScanScratch(NamedTuple):
     """Scratch of one growing tree that all criteria share; `rows` is the size of the root.
 
     codes        uint32 [rows + LANES], codes of the current feature, in the order of the node's items
-    keys         uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
+    keys         uint64 [rows + 1], sort keys
     places       uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
     selected     uint32 [max(rows, MOST_BUCKETS) + LANES], places of rows or of splits (kernels/llvm/selection.py)
     edge, bound  float64 [MOST_BUCKETS]: score of the split after a bucket, upper bound of the scores inside
+    slot         uint32 [MOST_BUCKETS], numbers of the buckets that are opened
     """
 
     codes: NDArray[np.uint32]
@@ -81,6 +82,7 @@ class ScanScratch(NamedTuple):
     selected: NDArray[np.uint32]
     edge: NDArray[np.float64]
     bound: NDArray[np.float64]
+    slot: NDArray[np.uint32]
 
 
 class CachedColumn(NamedTuple):
@@ -103,6 +105,7 @@ def make_scan_scratch(rows: int) -> ScanScratch:
         np.empty(max(rows, MOST_BUCKETS) + LANES, np.uint32),
         np.empty(MOST_BUCKETS, np.float64),
         np.empty(MOST_BUCKETS, np.float64),
+        np.empty(MOST_BUCKETS, np.uint32),
     )
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numba
-from numba import _dynfunc
+from numba import _dynfunc, types
 from numba.core import codegen, compiler, compiler_machinery, event, registry, sigutils, typed_passes, untyped_passes
+from numba.core.analysis import dead_branch_prune
 from numba.core.compiler_lock import global_compiler_lock
 
 TESTED = ((0, 68),)
@@ -151,14 +152,32 @@ class _Inference(typed_passes.NopythonTypeInference):  # type: ignore[misc]
             state.typingctx = context
 
 
+class _Given(NamedTuple):
+    """The type of an argument that is not None, in the form in which Numba's pruning recognises literals."""
+
+    literal_type: Any
+
+
+@compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
+class _Prune(untyped_passes.DeadBranchPrune):  # type: ignore[misc]
+    _name = "bigforest_prune"
+
+    def run_pass(self, state: Any) -> bool:
+        """Remove the branches for an argument that is None where it is not None, and the reverse; Numba does only the
+        reverse."""
+        none = types.NoneType, types.Omitted
+        dead_branch_prune(state.func_ir, [kind if isinstance(kind, none) else _Given(kind) for kind in state.args])
+        return True
+
+
 class _Passes(compiler_machinery.PassManager):  # type: ignore[misc]
     """Numba's passes that kernels need. Numba has as many more, for closures, generators, context managers and array
     expressions, and analyses the code again after each pass."""
 
     _STEPS = (
         *(untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing),
-        *(untyped_passes.RewriteSemanticConstants, untyped_passes.DeadBranchPrune, untyped_passes.GenericRewrites),
-        *(untyped_passes.ReconstructSSA, untyped_passes.DeadBranchPrune),
+        *(untyped_passes.RewriteSemanticConstants, _Prune, untyped_passes.GenericRewrites),
+        *(untyped_passes.ReconstructSSA, _Prune),
         *(_Inference, typed_passes.PreLowerStripPhis, typed_passes.IRLegalization),
     )
 
