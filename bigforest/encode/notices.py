@@ -1,6 +1,6 @@
 """Notices about features that are probably not what their users take them for, from dictionaries and levels alone.
 
-numbers in text     "12", "n/a", "7"          words, commas or signs keep the column from being numeric
+numbers in text     "12", "n/a", "7"          words, commas, signs or quotes keep the column from being numeric
 dates in text       "3/15/2024", "1 May 24"   other forms than 2024-03-15, or several
 dates in numbers    20240315
 row numbers         3, 1, 2; names            another value in each row
@@ -24,6 +24,7 @@ from bigforest.store.store import Store
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
 # Signs beside numbers, and commas between thousands.
 _SIGNS = r"[%$€£¥]|,(\d{3})\b"
+_FRACTION = r"\d\.\d"  # whole numbers may be codes, as those of a post
 _THOUSANDS = r"^[^\d,]*[1-9]\d{0,2}(,\d{3})+\b"
 # Tables with more levels are not searched for such columns, or for dates.
 _MAX_SEARCHED = 100_000
@@ -139,7 +140,15 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
 
 def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
     """Yield names and a message of columns of text that look like numbers: with a few words among them, with a decimal
-    comma, or with signs such as % and $ or commas between thousands."""
+    comma, with signs such as % and $ or commas between thousands, or with a decimal point."""
+    plain = [name for name, levels in text.items() if levels.str.contains(_FRACTION).any()]
+    plain = [name for name in plain if _words_among_numbers(text[name]) == []]
+    if plain:
+        yield (
+            plain,
+            f"these columns are text, and all their values are numbers: {listed([*map(repr, plain)])}; convert them, "
+            "and the columns are numeric",
+        )
     with_words = {name: found for name, levels in text.items() if (found := _words_among_numbers(levels))}
     if with_words:
         words = listed([repr(word) for word in sorted({word for few in with_words.values() for word in few})])

@@ -497,7 +497,8 @@ class Forest:
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
         """Return the accuracy on the rows of a table, or R2 for regression.
 
-        Rows without a true value are ignored. A rejected row, or one of an unknown class, counts as wrong.
+        Rows without a true value are ignored, and all others count alike: `predict_file` goes by a column of weights.
+        A rejected row, or one of an unknown class, counts as wrong.
 
         Parameters
         ----------

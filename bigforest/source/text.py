@@ -151,8 +151,13 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, found in types.items() if found == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
+    of_forms: dict[Sequence[Form], list[str]] = {}
+    for name in text:  # JSON may write numbers as text, for example decimals; where training had numbers, they are
+        of_forms.setdefault(FORMS["CSV"] if name in rules.numbers else forms, []).append(name)
+    found: dict[str, Form] = {}
     try:
-        found = _find_forms(rows, text, forms, rules.numbers) if text else {}
+        for own, names in of_forms.items():
+            found |= _find_forms(rows, names, own, rules.numbers)
     except (*POLARS_FAULTS, OSError):
         return list(scans)  # reading the table says what is wrong with it
     parsed = [form.parsed(names) for form, names in _by_form({name: [form] for name, form in found.items()}).items()]

@@ -192,7 +192,8 @@ def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) ->
             "age": [*numbers, "NA", "NA"],
             "fare": [*numbers, "?", None],
             "price": [*(number.replace(".", ",") for number in numbers), "7", "NA"],
-            "zip": [*numbers, "1", "2"],  # text on purpose
+            "zip": [f"{k}" for k in range(12)],  # text on purpose
+            "cost": [*numbers, "1", "2"],
             "cabin": [*numbers[:9], "A", "A", "B"],  # too few numbers
             "flat": [*numbers[:8], "A", "B", "C", "D"],  # too many words
             "share": [*(f"{number}%" for number in numbers), "7", None],
@@ -203,7 +204,8 @@ def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) ->
     )
     heard: list[Event] = []
     encoded(frame, tmp_path, target="y", listener=heard.append)
-    words, comma, signs = [event.message for event in heard if isinstance(event, Notice)]
+    plain, words, comma, signs = [event.message for event in heard if isinstance(event, Notice)]
+    assert "all their values are numbers: 'cost'; convert them" in plain
     assert "'?', 'NA', 'nan' among numbers: 'y', 'age', 'fare'; if that means missing" in words
     assert "their numbers have a comma: 'price'; replace it by a point" in comma
     assert "commas between thousands: 'share', 'income'; remove these" in signs

@@ -221,6 +221,16 @@ def test_ndjson__dates_of_all_rows_of_all_files(tmp_path: Path) -> None:
     assert read(tmp_path / "u").schema == {"a": pl.String, "b": pl.String}
 
 
+def test_ndjson__numbers_of_training_written_as_text(tmp_path: Path) -> None:
+    """Polars writes decimals so."""
+    frame = pl.DataFrame({"a": range(40), "b": ["1", "02"] * 20, "y": ["u", "v"] * 20})
+    frame = frame.with_columns(pl.col("a").cast(pl.Decimal(9, 2)))
+    forest = bf.train(frame, "y", trees=3, threads=1)
+    frame.write_ndjson(tmp_path / "t.ndjson")
+    bf.predict_file(forest, tmp_path / "t.ndjson", tmp_path / "out.parquet")
+    assert pl.read_parquet(tmp_path / "out.parquet").equals(forest.predict(frame))
+
+
 @pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
 @pytest.mark.parametrize("empty_first", [True, False])
 def test_files__a_column_without_values_has_the_type_of_the_others(
