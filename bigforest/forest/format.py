@@ -26,12 +26,13 @@ configuration in its Parquet schema metadata: see files.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pyarrow as pa
 
 from bigforest.columns.arrow_arrays import Column, file_schema
-from bigforest.columns.dataspec import DataSpec
+from bigforest.columns.dataspec import DataSpec, TargetSpec
+from bigforest.columns.labels import proba_names, stored_labels
 from bigforest.store.levels import LEVEL_COLUMNS, VALUE_COLUMN
 
 KINDS = ("leaf", "axis", "category", "oblique")
@@ -363,7 +364,6 @@ RANKS = file_schema(FILES["ranks.parquet"])
 BOOSTING = file_schema(FILES["boosting.parquet"])
 REFINEMENT = file_schema(FILES["refine/trees.parquet"])
 RUN = file_schema(FILES["run.parquet"])
-CURVE = file_schema(FILES["oob/curve.parquet"])
 VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
 VALIDATION = file_schema(FILES["validation/curve.parquet"])
 VALIDATION_KIND = "validation-curve"
@@ -388,45 +388,29 @@ def nodes_schema(spec: DataSpec) -> pa.Schema:
     return NODES.set(NODES.get_field_index("counts"), pa.field("counts", _counts(pa.uint64())))
 
 
-def oob_rows(label: pa.DataType, shares: Sequence[str]) -> pa.Schema:
-    """Return the schema of oob/rows.parquet for classes of this Arrow type, or for regression.
+def oob_schemas(target: TargetSpec, impurity: str) -> dict[str, pa.Schema]:
+    """Return the schemas of the files of the out-of-bag report of a forest by this impurity, by name: rows, curve,
+    metrics and, for classes, confusion.
 
-    shares  names of the columns p_<class>; none for regression.
+    The fields of the metrics are described in metrics/classes.py ClassMetrics and metrics/numbers.py NumberMetrics. The
+    area of a class is null, too, if all rows or none are of it, and all metrics are while no row is out of bag.
     """
-    if not shares:
-        return file_schema(FILES["oob/rows.parquet for regression"])
-    *columns, share = FILES["oob/rows.parquet"]
-    return _with_label([*columns, *(share._replace(name=name) for name in shares)], label)
-
-
-def confusion(label: pa.DataType) -> pa.Schema:
-    """Return the schema of oob/confusion.parquet for classes of this Arrow type."""
-    return _with_label(FILES["oob/confusion.parquet"], label)
-
-
-def number_curve(impurity: str) -> pa.Schema:
-    """Return the schema of oob/curve.parquet of a regression by this impurity."""
-    trees, error, rows = FILES["oob/curve.parquet for regression"]
-    return file_schema([trees, error._replace(name=POISSON) if impurity == "poisson" else error, rows])
-
-
-def number_metrics(impurity: str) -> pa.Schema:
-    """Return the schema of oob/metrics.parquet of a regression by this impurity; see metrics/numbers.py
-    NumberMetrics."""
-    return file_schema(
-        column
-        for column in FILES["oob/metrics.parquet for regression"]
-        if column.name != POISSON or impurity == "poisson"
-    )
-
-
-def metrics(label: pa.DataType) -> pa.Schema:
-    """Return the schema of oob/metrics.parquet for classes of this Arrow type; see metrics/classes.py ClassMetrics.
-
-    Also null: auc of a class if all rows or none are of it, and all shares while no row is out of bag.
-    """
-    return _with_label(FILES["oob/metrics.parquet"], label)
-
-
-def _with_label(columns: Iterable[Column], label: pa.DataType) -> pa.Schema:
-    return file_schema(column._replace(type=label) if column.type == LABEL else column for column in columns)
+    files: dict[str, Iterable[Column]]
+    if target.is_regression:
+        poisson = impurity == "poisson"
+        loss = POISSON if poisson else "mse"
+        curve, metrics = FILES["oob/curve.parquet for regression"], FILES["oob/metrics.parquet for regression"]
+        files = {
+            "rows": FILES["oob/rows.parquet for regression"],
+            "curve": [column._replace(name=loss) if column.name == "mse" else column for column in curve],
+            "metrics": [column for column in metrics if poisson or column.name != POISSON],
+        }
+    else:
+        *columns, share = FILES["oob/rows.parquet"]
+        files = {"rows": [*columns, *(share._replace(name=name) for name in proba_names(target))]}
+        files |= {name: FILES[f"oob/{name}.parquet"] for name in ("curve", "metrics", "confusion")}
+    label = stored_labels(target).type
+    return {
+        name: file_schema(column._replace(type=label) if column.type == LABEL else column for column in columns)
+        for name, columns in files.items()
+    }

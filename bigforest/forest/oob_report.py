@@ -14,10 +14,10 @@ import polars as pl
 import pyarrow as pa
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.columns.labels import label_type, proba_names, stored_labels
+from bigforest.columns.labels import label_type
 from bigforest.errors import counted, damaged_forest
 from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
-from bigforest.forest.format import CURVE, POISSON, SPREAD, confusion, metrics, number_curve, number_metrics, oob_rows
+from bigforest.forest.format import POISSON, SPREAD, oob_schemas
 from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan, to_frame
 from bigforest.html import facts_table, rows_table
@@ -70,11 +70,9 @@ class OobReport:
         not. holding: kept alive as long as a LazyFrame of its
         files is in use. stamp: of the forest, which a LazyFrame checks."""
         directory = home / "oob"
-        label = stored_labels(spec.target).type
-        numbers = spec.target.is_regression
-        paths = oob_rows_files(home)
-        columns = oob_rows(label, proba_names(spec.target))
-        if numbers and not has_spread(paths[0]):
+        schemas = oob_schemas(spec.target, impurity)
+        paths, columns = oob_rows_files(home), schemas["rows"]
+        if SPREAD in columns.names and not has_spread(paths[0]):
             columns = columns.remove(columns.get_field_index(SPREAD))
         files = [check_file(path, "oob-rows", columns, identity) for path in paths]
         rows = sum(file.metadata.num_rows for file in files)
@@ -83,21 +81,20 @@ class OobReport:
 
         dtype = label_type(spec.target)
 
-        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
+        def read(name: str) -> pl.DataFrame:
             file = directory / f"{name}.parquet"
-            table = read_table(file, f"oob-{name}", columns, identity)
+            table = read_table(file, f"oob-{name}", schemas[name], identity)
             if name != "confusion":  # which has no rows where no row is out of bag
                 table = with_rows(table, file)
             try:
-                return _as_target(to_frame(table), columns, dtype)
+                return _as_target(to_frame(table), schemas[name], dtype)
             except pl.exceptions.PolarsError as error:
                 raise damaged_forest(f"{file} has labels that are not classes ({error})") from error
 
         self.weighted = spec.weight is not None
         self.rows = _as_target(scan(paths, columns, row_batches, holding, stamp), columns, dtype)
-        self.curve = read("curve", number_curve(impurity) if numbers else CURVE)
-        self.confusion = None if numbers else read("confusion", confusion(label))
-        self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))
+        self.curve, self.metrics = read("curve"), read("metrics")
+        self.confusion = read("confusion") if "confusion" in schemas else None
         self.measure = _MEASURES[self.curve.columns[1]]
         _, error, self.rows_used = self.curve.row(-1)
         if refined and error is not None:

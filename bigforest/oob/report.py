@@ -18,7 +18,7 @@ the ranges of rows nor on the distribution of work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict
@@ -30,21 +30,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table
-from bigforest.columns.labels import proba_names, stored_labels
+from bigforest.columns.labels import stored_labels
 from bigforest.errors import ConfigError
 from bigforest.events import stage
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, read_tree_votes, write_table, write_tables
 from bigforest.forest.format import (
-    CURVE,
     METRICS,
-    POISSON,
-    confusion,
-    metrics,
-    number_curve,
-    number_metrics,
-    oob_rows,
+    oob_schemas,
 )
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
@@ -225,17 +219,18 @@ def write_report(
     files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
     report = executor.reduce(write_report_rows, files, join_reports, (store, config, inputs))
     error, reached = error_curve(changes, store, config)
+    schemas = oob_schemas(store.spec.target, config.criterion)
     curve = pa.Table.from_arrays(
         [
             arrow_array(np.arange(1, error.size + 1, dtype=np.uint32)),
             arrow_array(error, mask=reached == 0),
             arrow_array(reached.astype(np.uint64)),
         ],
-        schema=report.curve,
+        schema=schemas["curve"],
     )
     folder, header = inputs.directory / "oob", Header(store.spec, config)
     write_table(curve, folder / "curve.parquet", "oob-curve", header)
-    for name, table in report.tables(store, inputs, executor).items():
+    for name, table in report.tables(store, inputs, executor, schemas).items():
         write_table(table, folder / f"{name}.parquet", f"oob-{name}", header)
 
 
@@ -257,7 +252,7 @@ def write_report_rows(
     spec = store.spec
     kind: Any = NumberReport if spec.target.is_regression else ClassReport
     report = kind(store, config, inputs)
-    schema = oob_rows(stored_labels(spec.target).type, proba_names(spec.target))
+    schema = oob_schemas(spec.target, config.criterion)["rows"]
     known = store.row_numbers
 
     def tables() -> Iterator[pa.Table]:
@@ -324,16 +319,12 @@ class RowPredictions:
 
 
 class NumberReport:
-    """Sums over the rows of a regression report; the small files follow from them.
-
-    curve  schema of the curve
-    """
+    """Sums over the rows of a regression report; the small files follow from them."""
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self._predictions = RowPredictions(store, config, inputs)
         total = None if store.spec.weight is None else store.spec.weight.total
-        self.curve, self._metrics = number_curve(config.criterion), number_metrics(config.criterion)
-        self._sums = NumberSums(store.spec.target.offset, total, poisson=POISSON in self._metrics.names)
+        self._sums = NumberSums(store.spec.target.offset, total, poisson=config.criterion == "poisson")
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Add the rows of a tally that begins with row `first`; return their truth, prediction, and further columns."""
@@ -349,11 +340,14 @@ class NumberReport:
         """Add the rows of another report."""
         self._sums.join(other._sums)
 
-    def tables(self, store: Store, inputs: ReportInputs, executor: Executor) -> dict[str, pa.Table]:
+    def tables(
+        self, store: Store, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, pa.Table]:
         """Return the small files by name, except for the curve."""
         rows = self._sums.rows
         found = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
-        return {"metrics": arrow_table({name: [found.get(name)] for name in self._metrics.names}, self._metrics)}
+        schema = schemas["metrics"]
+        return {"metrics": arrow_table({name: [found.get(name)] for name in schema.names}, schema)}
 
 
 class ClassReport:
@@ -362,8 +356,6 @@ class ClassReport:
     Areas under ROC curves need the scores of all rows. If there are more than may be held, they go into files
     (score_files.py).
     """
-
-    curve = CURVE
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self._predictions, self._refined = RowPredictions(store, config, inputs), inputs.boosted is not None
@@ -407,7 +399,9 @@ class ClassReport:
         self._pairs = _added(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
 
-    def tables(self, store: Store, inputs: ReportInputs, executor: Executor) -> dict[str, pa.Table]:
+    def tables(
+        self, store: Store, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, pa.Table]:
         found, known = self._metrics, stored_labels(store.spec.target)
         areas = [Area().add(scores).value for scores in found.scores]
         if self._cells.any():
@@ -421,8 +415,8 @@ class ClassReport:
             "weight": weight * (1.0 if store.spec.weight is None else store.spec.weight.step),
         }
         return {
-            "confusion": arrow_table(columns, confusion(known.type)),
-            "metrics": _metrics_table(found.result_with(areas) if found.rows else [], known),
+            "confusion": arrow_table(columns, schemas["confusion"]),
+            "metrics": _metrics_table(found.result_with(areas) if found.rows else [], known, schemas["metrics"]),
         }
 
 
@@ -451,7 +445,7 @@ def _added(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     return sums
 
 
-def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
+def _metrics_table(found: list[ClassMetrics], known: pa.Array, schema: pa.Schema) -> pa.Table:
     """Return oob/metrics.parquet, a row per class and one for all; without rows of the report only their number."""
     codes = [*range(len(known)), None]
     columns: dict[str, Any] = {"class": known.take(arrow_array(codes, pa.int64()))}
@@ -459,4 +453,4 @@ def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
         columns[name] = [getattr(one, name) for one in found] or [0] * len(codes)
     for name in METRICS:
         columns[name] = [getattr(one, name) for one in found] or [None] * len(codes)
-    return arrow_table(columns, metrics(known.type))
+    return arrow_table(columns, schema)
