@@ -49,7 +49,7 @@ from bigforest.source.in_memory import numeric_categories, with_columns_beside
 from bigforest.source.source import source_of_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
-from bigforest.store.format import is_store
+from bigforest.store.format import STORE
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, PartWriter, StoreWriter, write_range
 
@@ -87,7 +87,7 @@ def encode(
     categories = [one for one, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, categories, binned=isinstance(config.max_bins, int))
     with (
-        staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
+        staged(path, STORE, overwrite=False) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
         source.unchanged(),
@@ -281,7 +281,7 @@ def encode_store(
     config = TrainConfig(**options)
     check_csv(data, config.missing)
     if not opens_quickly(data):
-        check_output(out, overwrite=overwrite, kind="store", is_ours=is_store)
+        check_output(out, STORE, overwrite=overwrite)
     with (
         watching(listener) as listener,
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
@@ -290,7 +290,7 @@ def encode_store(
         reading = Reading(missing=config.missing, excluded=frozenset(left_out))
         source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
         roles = column_roles(source, target, left_out, config)
-        with staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder:
+        with staged(out, STORE, overwrite=overwrite) as folder:
             encode(source, roles, folder, config=config, resources=resources, listener=listener)
     return Store.open(out)
 

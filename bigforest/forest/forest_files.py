@@ -89,7 +89,7 @@ from bigforest.forest.run_file import (
     write_run,
 )
 from bigforest.forest.tables import scan, to_frame
-from bigforest.storage.atomic import staged
+from bigforest.storage.atomic import OutputKind, staged
 from bigforest.storage.paths import absolute_path, as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
 from bigforest.store.levels import FILE as LEVELS_FILE
@@ -112,6 +112,9 @@ _REVISED = {
 def is_forest(path: Path) -> bool:
     """Return whether `path` is the directory of a forest, of any version and in any state."""
     return file_kind(path / RUN_FILE) == "run"
+
+
+FOREST = OutputKind("forest", is_forest)
 
 
 def _of_same_run(read: Callable[[ForestFiles], Result]) -> Callable[[ForestFiles], Result]:
@@ -460,7 +463,7 @@ class ForestFiles:
 
         Raises OutputExistsError, and FormatError for files that are damaged or links.
         """
-        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy, self.same_run():
+        with staged(path, FOREST, overwrite=overwrite) as copy, self.same_run():
             for source in self.paths:
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)

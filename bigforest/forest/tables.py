@@ -18,7 +18,7 @@ from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import METADATA_KEY, check_bytes, declared, file_kind
 from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.storage.arrow import no_rows
-from bigforest.storage.atomic import check_output, staged
+from bigforest.storage.atomic import OutputKind, check_output, staged
 
 # The columns that are requested of a file, in batches; None for all.
 Batches = Callable[[Path, list[str] | None], Iterator[Any]]
@@ -89,7 +89,7 @@ def write_table_file(
 
     Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is requested.
     """
-    with staged(out, **_ours(kind), overwrite=overwrite) as made:
+    with staged(out, _output(kind), overwrite=overwrite) as made:
         write_pieces(
             made,
             _row_groups(pieces),
@@ -131,9 +131,8 @@ def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any]
 
 def check_table_file(out: str | Path, kind: str, *, overwrite: bool) -> None:
     """Raise the errors that `write_table_file` would raise for `out` before its first piece."""
-    check_output(out, **_ours(kind), overwrite=overwrite)
+    check_output(out, _output(kind), overwrite=overwrite)
 
 
-def _ours(kind: str) -> dict[str, Any]:
-    """Return the arguments by which `staged` recognises our outputs of this kind."""
-    return {"kind": kind.replace("-", " ") + " file", "is_ours": lambda path: file_kind(path) == kind}
+def _output(kind: str) -> OutputKind:
+    return OutputKind(kind.replace("-", " ") + " file", lambda path: file_kind(path) == kind)

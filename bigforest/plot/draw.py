@@ -17,7 +17,7 @@ import polars as pl
 
 from bigforest.export.trees import library
 from bigforest.predict.forest import Forest
-from bigforest.storage.atomic import staged
+from bigforest.storage.atomic import OutputKind, staged
 
 # Colours of text and lines, and of axes and other lines behind the data. In a page, INK becomes the colour of its text
 # (`report/page.py`).
@@ -137,6 +137,7 @@ def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 FORMATS = ("svg", "png", "html")
+PICTURE = OutputKind("picture")
 _SCALE = 2.0
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -178,7 +179,7 @@ def write_chart(chart: Any, path: Path, *, overwrite: bool) -> None:
         content: bytes = converter().vegalite_to_png(chart.to_dict(), scale=_SCALE, allowed_base_urls=[])
     else:
         content = (svg_of(chart) if kind == "svg" else html_of_chart(chart)).encode()
-    with staged(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file) as made:
+    with staged(path, PICTURE, overwrite=overwrite) as made:
         made.write_bytes(content)
 
 

@@ -31,7 +31,7 @@ from bigforest.plot.accuracy import (
 )
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart, interactions_chart, surface_chart
-from bigforest.plot.draw import FORMATS, altair, converter, milliseconds, write_chart
+from bigforest.plot.draw import FORMATS, PICTURE, altair, converter, milliseconds, write_chart
 from bigforest.plot.forest import depth_chart, importance_chart, leaves_chart, time_chart
 from bigforest.plot.proximity import map_chart
 from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
@@ -556,7 +556,7 @@ def plot_forest(
     with made_folder(folder):
         paths = [folder / f"{name}.{format}" for name in names]
         for path in paths:
-            check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
+            check_output(path, PICTURE, overwrite=overwrite)
         for name, path in zip(names, paths, strict=True):
             draw = getattr(plot, name.replace("-", "_"))
             write_chart(draw(*(given[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)

@@ -14,7 +14,7 @@ from bigforest.export.trees import library
 from bigforest.options.values import check_word, names_of
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.progress import watching
-from bigforest.storage.atomic import staged
+from bigforest.storage.atomic import OutputKind, staged
 from bigforest.storage.paths import as_path
 
 # The formats, and how the names of their files end.
@@ -115,7 +115,7 @@ def export_forest(
     files = opened_forest(forest).files
     with (
         watching(listener) as listener,
-        staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made,
+        staged(out, OutputKind(f"export to {to}"), overwrite=overwrite) as made,
     ):
         if to == "onnx":
             made.write_bytes(to_onnx(files, dtype, listener).SerializeToString())

@@ -42,7 +42,7 @@ from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
 from bigforest.source import opens_quickly
 from bigforest.source.source import text_name
-from bigforest.storage.atomic import TemporaryFolder, check_output, staged
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, check_output, staged
 from bigforest.storage.file_kinds import KINDS, TEXT
 from bigforest.storage.paths import absolute, as_path, downloads, text_lines, write_atomically
 
@@ -62,6 +62,9 @@ _FEWEST_ROWS = 4_096
 def is_prediction(path: Path) -> bool:
     """Return whether `path` is a file that `write_predictions` wrote."""
     return _is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
+
+
+PREDICTION_FILE = OutputKind("prediction", is_prediction, TEXT)
 
 
 def predict_file(
@@ -154,7 +157,7 @@ def predict_file(
     forest = opened_forest(forest)
     rule = forest.rules.make(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
     if not opens_quickly(data):
-        check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
+        check_output(out, PREDICTION_FILE, overwrite=overwrite)
     keep = names_of(keep, "keep")
     by = {} if rule.category is None else {"texts" if rule.category_is_text else "also": [rule.category]}
     notice = _notice_of_training(forest, data)
@@ -220,7 +223,7 @@ def write_predictions(
     tally = UnseenLevels()
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
     with (
-        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as predictions,
+        staged(out, PREDICTION_FILE, overwrite=overwrite) as predictions,
         source.unchanged(),
         stage("predict", source.rows, "rows", listener) as progress,
     ):

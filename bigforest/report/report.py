@@ -33,7 +33,7 @@ from bigforest.plot.plot import Pictures
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
 from bigforest.source import Source
-from bigforest.storage.atomic import check_output, staged
+from bigforest.storage.atomic import OutputKind, check_output, staged
 from bigforest.storage.paths import as_path
 
 _LISTED = 10
@@ -428,7 +428,7 @@ def report_forest(
     out = as_path(out)
     if out.suffix.lower() != _SUFFIX:
         raise ConfigError(f"the name of a report ends in {_SUFFIX}, not {out.name!r}; choose another output")
-    check_output(out, overwrite=overwrite, kind="report", is_ours=Path.is_file)
+    check_output(out, OutputKind("report"), overwrite=overwrite)
     forest = opened_forest(forest)
     altair()
     converter()
@@ -436,7 +436,7 @@ def report_forest(
     with ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))
         made = _page(plot, data, source, trees)
-    with staged(out, overwrite=overwrite, kind="report", is_ours=Path.is_file) as path:
+    with staged(out, OutputKind("report"), overwrite=overwrite) as path:
         path.write_text(made, encoding="utf-8")
     return out
 

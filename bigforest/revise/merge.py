@@ -21,7 +21,7 @@ from bigforest.errors import ConfigError, damaged_forest
 from bigforest.events import Listener
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels
-from bigforest.forest.forest_files import is_forest
+from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_targets import copy_targets
 from bigforest.forest.leaf_votes import copy_votes
 from bigforest.forest.parts import copy_parts
@@ -91,7 +91,7 @@ def merge(
     votes = all(forest.has_votes for forest in forests)
     config = replace(first.config, trees=sum(forest.trees for forest in forests), keep_votes=votes)
     merged, origin = replace(first.files.header, config=config), _merged_origin(forests)
-    with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory, ExitStack() as reading:
+    with staged(out, FOREST, overwrite=overwrite) as directory, ExitStack() as reading:
         for forest in forests:
             reading.enter_context(forest.files.same_run())
         directory.mkdir()

@@ -26,7 +26,7 @@ from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import read_table, write_features, write_levels
-from bigforest.forest.forest_files import is_forest
+from bigforest.forest.forest_files import FOREST
 from bigforest.forest.format import CALIBRATED, KINDS, NODE_KINDS, NODES, PRUNED, nodes_schema
 from bigforest.forest.nodes import TreeArrays, counts_column
 from bigforest.forest.parts import with_columns, write_nodes
@@ -87,7 +87,7 @@ def revise(
         )
     with (
         watching(listener) as listener,
-        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
+        staged(out, FOREST, overwrite=overwrite) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
         [forest] = trees_alone([forest], revision.use, listener)

@@ -32,7 +32,7 @@ from bigforest.predict.rows import FeatureMap, RowBatch, UnseenLevels, check_sch
 from bigforest.predict.vote_rule import REJECTED
 from bigforest.progress import watching
 from bigforest.source import Source
-from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged
 
 # Rows whose labels are checked together.
 _BATCH_ROWS = 1 << 17
@@ -93,7 +93,7 @@ def validate_forest(
         source = open_rows(data, forest.spec, scratch=work)
         if out is None:
             return to_frame(measure(forest, source, vote, ties, resources, listener))
-        with staged(out, overwrite=overwrite, kind="validation curve", is_ours=_is_curve) as made:
+        with staged(out, OutputKind("validation curve", _is_curve), overwrite=overwrite) as made:
             table = measure(forest, source, vote, ties, resources, listener)
             write_table(table, made, VALIDATION_KIND, forest.files.header)
         return to_frame(table)

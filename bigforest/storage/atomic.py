@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,25 +46,27 @@ _NO_SPACE = "no space left on the disk of"
 _temporary: set[Path] = set()
 
 
+class OutputKind(NamedTuple):
+    """Kind of an output.
+
+    name     in messages, such as "forest"
+    is_ours  returns whether an existing file or folder is of this kind, and so may be overwritten
+    may_end  suffixes of other formats that the output may have
+    """
+
+    name: str
+    is_ours: Callable[[Path], bool] = Path.is_file
+    may_end: Collection[str] = ()
+
+
 @contextmanager
-def staged(
-    out: str | Path,
-    *,
-    overwrite: bool,
-    kind: str,
-    is_ours: Callable[[Path], bool],
-    may_end: Collection[str] = (),
-) -> Iterator[Path]:
+def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Path]:
     """Yield a path where the block makes the output, a file or a directory; renamed to `out` at the end.
 
     Nothing stays behind when the block fails. All checks happen before the block. Raises OutputExistsError or
     ConfigError when `out` cannot be used or a disk is full.
-
-    kind     name of the output in messages, such as "forest"
-    is_ours  returns whether an existing file or folder is of this kind, and so may be overwritten
-    may_end  suffixes of other formats that the output may have
     """
-    path = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours, may_end=may_end)
+    path = check_output(out, kind, overwrite=overwrite)
     if is_remote(path):
         with local_workdir(path) as folder:
             yield folder / path.name
@@ -134,14 +136,7 @@ def _check_free(out: str | Path, path: Path, *, overwrite: bool) -> None:
         raise OutputExistsError(f"{out} was created by another process during the run; choose another output")
 
 
-def check_output(
-    out: str | Path,
-    *,
-    overwrite: bool,
-    kind: str,
-    is_ours: Callable[[Path], bool],
-    may_end: Collection[str] = (),
-) -> Path:
+def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
     """Return the resolved path of an output that may be written; arguments and errors as in `staged`.
 
     A link is followed, so its target is replaced and it stays a link. Hidden folders of killed processes next to the
@@ -149,9 +144,9 @@ def check_output(
     """
     check_flag(overwrite, "overwrite")
     out = as_path(out)
-    if out.suffix.lower() in OTHERS and out.suffix.lower() not in may_end:
-        instead = f" or end it in {' or '.join(sorted(may_end))}" if may_end else ""
-        what = f"{out} has the name of another kind of file than a bigforest {kind}"
+    if out.suffix.lower() in OTHERS and out.suffix.lower() not in kind.may_end:
+        instead = f" or end it in {' or '.join(sorted(kind.may_end))}" if kind.may_end else ""
+        what = f"{out} has the name of another kind of file than a bigforest {kind.name}"
         raise ConfigError(f"{what}; drop {out.suffix}{instead}")
     try:
         path = out.resolve()
@@ -172,9 +167,9 @@ def check_output(
             raise OutputExistsError(
                 f"{out} already exists; choose another output, or replace it with {api('overwrite')}"
             )
-        if not is_ours(path):
+        if not kind.is_ours(path):
             raise OutputExistsError(
-                f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"
+                f"{out} exists and is not a bigforest {kind.name}, so it is not overwritten; choose another output"
             )
     return path
 

@@ -42,6 +42,7 @@ import numpy as np
 from bigforest.columns.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
 from bigforest.errors import FormatError, damaged_store
 from bigforest.options.values import MAX_BINS, Exact, Task, is_integer
+from bigforest.storage.atomic import OutputKind
 from bigforest.storage.paths import known_folder
 from bigforest.storage.regular_files import read_json_text
 
@@ -187,6 +188,9 @@ def is_store(path: Path) -> bool:
     except (OSError, ValueError, RecursionError, MemoryError, FormatError):
         return False
     return isinstance(raw, dict) and raw.get("format") == FORMAT
+
+
+STORE = OutputKind("store", is_store)
 
 
 def target_span(spec: DataSpec) -> tuple[int, int]:

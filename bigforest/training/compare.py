@@ -26,7 +26,7 @@ from bigforest.events import Listener, Notice
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest.files import write_table
-from bigforest.forest.forest_files import TUNING_FILE, is_forest
+from bigforest.forest.forest_files import FOREST, TUNING_FILE, is_forest
 from bigforest.forest.format import TUNING, TUNING_KIND
 from bigforest.forest.run_file import write_run
 from bigforest.grow.criteria import criterion_named
@@ -426,7 +426,7 @@ def tuned_forest(
     run = Run.of(arguments)
     if out is not None:
         try:
-            check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+            check_output(out, FOREST, overwrite=overwrite)
         except OutputExistsError:
             check_table(run, resources)  # an unusable table is the first thing that is refused
             raise

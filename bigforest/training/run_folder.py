@@ -26,7 +26,7 @@ import numpy as np
 
 from bigforest.encode.encode import ColumnArguments
 from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
-from bigforest.forest.forest_files import is_forest
+from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.run_file import Origin, Stop
 from bigforest.options.train_config import TrainConfig
@@ -304,7 +304,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     Raises OutputExistsError when `out` exists, or a run to resume, and `overwrite` is False;
     BusyError when another process works on it; ConfigError and FormatError.
     """
-    path = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+    path = check_output(out, FOREST, overwrite=overwrite)
     old = _locked(out, path)
     if old is not None:
         with contextlib.closing(old):

@@ -19,7 +19,7 @@ from bigforest.events import Listener
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import resources_of
 from bigforest.forest.ballots import lambdas_to_try
-from bigforest.forest.forest_files import is_forest
+from bigforest.forest.forest_files import FOREST
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import write_run
 from bigforest.grow.forest import ForestJob
@@ -529,7 +529,7 @@ def shrink_forest(
     run = Run(data, forest.spec.target.name, origin.exclude, forest.config, origin.fingerprint)
     with (
         watching(listener) as listener,
-        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
+        staged(out, FOREST, overwrite=overwrite) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
         timer = StageTimer(listener)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged
 from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 from bigforest.storage.paths import ObjectCache
 
@@ -142,7 +142,7 @@ def note(path: Path) -> bool:
 @pytest.mark.parametrize("name", ["out", "replaced", "new", "lock"])
 def test_staged__any_name_may_be_replaced(tmp_path: Path, name: str) -> None:
     for text in ("old", "new"):
-        with staged(tmp_path / name, overwrite=True, kind="note", is_ours=note) as place:
+        with staged(tmp_path / name, OutputKind("note", note), overwrite=True) as place:
             place.write_text(text)
     assert (tmp_path / name).read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -151,7 +151,7 @@ def test_staged__any_name_may_be_replaced(tmp_path: Path, name: str) -> None:
 STAGED = """
 import os, sys
 from pathlib import Path
-from bigforest.storage.atomic import staged
+from bigforest.storage.atomic import OutputKind, staged
 renames = 0
 def rename(*paths, original=os.rename):
     global renames
@@ -160,7 +160,7 @@ def rename(*paths, original=os.rename):
         os.kill(os.getpid(), 9)
     original(*paths)
 os.rename = rename
-with staged(Path(sys.argv[1]), overwrite=True, kind="note", is_ours=Path.is_file) as place:
+with staged(Path(sys.argv[1]), OutputKind("note", Path.is_file), overwrite=True) as place:
     place.write_text("new")
 """
 
@@ -171,7 +171,7 @@ def test_staged__killed_while_it_replaces(tmp_path: Path, rename: int, text: str
     out = tmp_path / "out"
     out.write_text("old")
     killed(STAGED + "\nos.kill(os.getpid(), 9)", out, rename)
-    with pytest.raises(Exception, match="already exists"), staged(out, overwrite=False, kind="note", is_ours=note):
+    with pytest.raises(Exception, match="already exists"), staged(out, OutputKind("note", note), overwrite=False):
         pass
     assert out.read_text() == text
     assert list(tmp_path.iterdir()) == [out]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bigforest.errors import ConfigError, OutputExistsError
-from bigforest.storage.atomic import TemporaryFolder, staged, sync, sync_names
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged, sync, sync_names
 from bigforest.storage.paths import write_atomically
 
 
 def _write(out: Path, text: str, *, overwrite: bool = False) -> None:
-    with staged(out, overwrite=overwrite, kind="note", is_ours=_is_note) as place:
+    with staged(out, OutputKind("note", _is_note), overwrite=overwrite) as place:
         place.mkdir()
         (place / "note").write_text(text)
 
@@ -24,7 +24,7 @@ def _is_note(path: Path) -> bool:
 
 def test_staged__renames_when_complete(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with staged(out, overwrite=False, kind="note", is_ours=_is_note) as place:
+    with staged(out, OutputKind("note", _is_note), overwrite=False) as place:
         place.write_text("whole")
         assert not out.exists()
     assert out.read_text() == "whole"
@@ -35,7 +35,7 @@ def test_staged__renames_when_complete(tmp_path: Path) -> None:
 def test_staged__leaves_nothing_when_the_block_fails(tmp_path: Path, error: type[BaseException]) -> None:
     with (
         pytest.raises(error),
-        staged(tmp_path / "out", overwrite=False, kind="note", is_ours=_is_note) as place,
+        staged(tmp_path / "out", OutputKind("note", _is_note), overwrite=False) as place,
     ):
         place.mkdir()
         (place / "half").touch()
@@ -46,7 +46,7 @@ def test_staged__leaves_nothing_when_the_block_fails(tmp_path: Path, error: type
 def test_staged__keeps_the_old_output_when_the_block_fails(tmp_path: Path) -> None:
     out = tmp_path / "out"
     _write(out, "old")
-    with pytest.raises(ValueError), staged(out, overwrite=True, kind="note", is_ours=_is_note) as place:
+    with pytest.raises(ValueError), staged(out, OutputKind("note", _is_note), overwrite=True) as place:
         place.mkdir()
         raise ValueError
     assert (out / "note").read_text() == "old"
@@ -82,7 +82,7 @@ def test_staged__output_created_meanwhile_is_not_replaced(tmp_path: Path) -> Non
     out = tmp_path / "out"
     with (
         pytest.raises(OutputExistsError, match="during the run"),
-        staged(out, overwrite=False, kind="note", is_ours=_is_note) as place,
+        staged(out, OutputKind("note", _is_note), overwrite=False) as place,
     ):
         place.write_text("ours")
         out.write_text("theirs")
