@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.refinement import Link
+from bigforest.kernels.refine.link import SQUARED
 from bigforest.predict.forest import Forest
 from bigforest.predict.vote_rule import as_probabilities
 
@@ -80,9 +81,7 @@ class WalkedStage(NamedTuple):
 
         values  as for `plain`; added: float64 [rows, outputs], what the stage adds to the scores
         """
-        found = self.plain(values)
-        self.link.put_predictions(self.link.scores(found) + added, found)
-        return found
+        return self.link.corrected(self.plain(values), added.copy())
 
     def on_scores(self, own: Contributions, added: Contributions, chosen: Sequence[int]) -> Contributions:
         """Return the contributions to the scores of predictions with the stage, for these classes.
@@ -115,7 +114,8 @@ class WalkedStage(NamedTuple):
         """Return scores without the stage, which follow from the share of their class alone. With three classes or more
         they lack the logarithm of the sum of all powers, which is the same for all classes of a row."""
         if self.link.outputs == 1:
-            return self.link.scores(self.plain(values))
+            found = self.link.start(self.plain(values))
+            return found if self.link.loss == SQUARED else np.log(found)
         return self.power * np.log(np.maximum(values, floor))
 
     def _slope(
@@ -127,8 +127,6 @@ class WalkedStage(NamedTuple):
         floor: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Return the slope of the scores between values, or their derivative where they hardly differ."""
-        from bigforest.kernels.refine.link import SQUARED
-
         if self.link.loss == SQUARED:
             return np.ones(high.shape)
         gap, unit = high - low, np.maximum(np.abs(low), self.link.least)

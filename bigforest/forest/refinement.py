@@ -22,7 +22,7 @@ from bigforest.forest.files import Header, decoding, open_checked, read_table, w
 from bigforest.forest.format import NODES, REFINEMENT
 from bigforest.forest.nodes import TreeArrays, nodes_table
 from bigforest.forest.parts import PROBLEMS, WORDS, check_batch
-from bigforest.kernels.refine.apply import MAX_LEAVES
+from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.options.train_config import TrainConfig
 
 FILE = Path("refine") / "trees.parquet"
@@ -48,30 +48,37 @@ class Link:
     """
 
     def __init__(self, spec: DataSpec, config: TrainConfig) -> None:
-        from bigforest.kernels.refine import link
-
         target = spec.target
         if target.is_regression:
             poisson = config.criterion == "poisson"
-            self.loss, self.least = (link.POISSON, LEAST_NUMBER * target.offset) if poisson else (link.SQUARED, 0.0)
+            self.loss, self.least = (POISSON, LEAST_NUMBER * target.offset) if poisson else (SQUARED, 0.0)
         else:
-            self.loss = link.LOGISTIC if len(target.classes) == 2 else link.SOFTMAX
+            self.loss = LOGISTIC if len(target.classes) == 2 else SOFTMAX
             self.least = LEAST_SHARE
-        self.outputs = len(target.classes) if self.loss == link.SOFTMAX else 1
+        self.outputs = len(target.classes) if self.loss == SOFTMAX else 1
 
-    def scores(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the scores, float64 [rows, outputs], of predictions, float64 [rows, classes] or [rows, 1]."""
-        from bigforest.kernels.refine.link import link
+    def start(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what the stage corrects, float64 [rows, outputs]: numbers, odds of the second class or probabilities.
 
-        found = np.empty((len(predictions), self.outputs))
-        link(self.loss, predictions, self.least, found)
-        return found
+        predictions  float64 [rows, classes] or [rows, 1]
+        """
+        if self.loss == SQUARED:
+            return predictions
+        found = np.maximum(predictions, self.least, order="C")
+        return found[:, 1:] / found[:, :1] if self.loss == LOGISTIC else found
 
-    def put_predictions(self, scores: NDArray[np.float64], predictions: NDArray[np.float64]) -> None:
-        """Put the predictions of scores into `predictions`, float64 [rows, classes] or [rows, 1]."""
-        from bigforest.kernels.refine.link import inverse_link
+    def corrected(self, predictions: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return predictions to which the stage adds `added`, float64 [rows, outputs], on the scale of the link.
 
-        inverse_link(self.loss, scores, predictions)
+        predictions  float64 [rows, classes] or [rows, 1], and so is the result, which may take the place of `added`
+        """
+        if self.loss == SQUARED:
+            return predictions + added
+        loss, means = self.loss, np.ascontiguousarray(added)
+        if loss == LOGISTIC:  # both classes as of several, so that neither is 1 less the other
+            loss, means = SOFTMAX, np.hstack([np.zeros(added.shape), added])
+        correct(loss, np.maximum(predictions, self.least, order="C"), means)
+        return means
 
 
 def outputs_of(spec: DataSpec) -> int:
@@ -108,15 +115,13 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
 
     file = open_checked(path, KIND, REFINEMENT, header.identity, WORDS)
     trees = SEQUENCES * rounds
-    require(trees <= file.metadata.num_rows < 2 * MAX_LEAVES * trees, "the number of nodes is not that of its trees")
+    require(trees <= file.metadata.num_rows, "the number of nodes is not that of its trees")
     with decoding(path):
         table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
         table.validate(full=True)
     columns = {name: table[name].combine_chunks() for name in REFINEMENT.names}
     nodes = _checked(columns, rounds, _as_numbers(header), path)
     require(nodes.roots.size == trees, "there are not as many trees as rounds in each sequence")
-    leaves = np.add.reduceat((nodes.feature < 0).astype(np.int64), nodes.roots)
-    require((leaves <= MAX_LEAVES).all(), f"a tree has more than {MAX_LEAVES} leaves")
     outputs, lengths = outputs_of(header.spec), np.diff(as_numpy(columns["values"].offsets))
     require((lengths == outputs).all(), f"values must hold {outputs} numbers")
     value = as_numpy(columns["values"].flatten()).reshape(-1, outputs)

@@ -3,7 +3,8 @@
 1. Sample the rows that the stage uses: all of a small table; scores are the link of their out-of-bag predictions.
 2. Grow the trees of all sequences, one task for each (grow/boosted.py).
 3. Evaluate each row by the sequences that do not use it, after each of some numbers of rounds.
-4. Take the number of rounds with the least loss; keep the stage if the loss decreases clearly (`_best`).
+4. Take the number of rounds, and the whole or half of what they add, with the least loss; keep the stage if the loss
+   decreases clearly (`_best`).
 
 Two sequences evaluate a row, and all of them predict. Their noise adds to the loss in inverse proportion to their
 number, L(m) = L + c / m, so the loss of all of them follows from that of the mean of the two, L(2), and the mean loss
@@ -49,12 +50,11 @@ from bigforest.grow.boosted import (
 )
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import expected_visits
-from bigforest.kernels.refine.apply import LANES
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import NumberLoss, number_loss
+from bigforest.oob.accumulator import number_loss
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape, TableTraits
-from bigforest.predict.refine import BoostedStage
+from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.store.store import Store
 
 # Most classes of a stage, and most rows, scores and cells of its rows.
@@ -62,6 +62,8 @@ MAX_CLASSES = 256
 _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 # Numbers of rounds that are evaluated, up to the most that are grown.
 _EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20)
+# Factors of the values of the stage that are tried. Where little can be corrected, half of it is better.
+_SCALES = (1.0, 0.5)
 # Fewest rows of a table. With fewer, growing and evaluating takes as long as all the rest of training, and on 28 sets
 # of 150 to 600 rows of the choosing half log loss falls by 1.5 % in the mean (by 7 % on 7 of 600 to 1,000).
 _LEAST_TABLE = 600
@@ -80,12 +82,13 @@ _CELL_VISITS = 2.2
 # Counts and sums of a node that fit in the cache of a core, and the factor of the time with more, measured on MNIST.
 _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
 # A row takes at most this share of the time that it takes in the forest. The unit of both is .2 ns: a tree of the
-# forest takes the square of its levels, since deep trees leave the caches, and a tree of the stage this many units; an
-# output takes some in each of them, and for its link. Measured on 15 sets of 20 to 2,000 leaves and 1 to 100 outputs.
+# forest takes the square of its levels, since deep trees leave the caches, and some for each output; a tree of the stage
+# this many and, as its leaves stay in the caches, some times the root of the outputs, of which each takes some for its
+# link. Measured on 13 sets of 22 to 2,000 leaves and 1 to 100 outputs.
 _PREDICTION_SHARE = 0.25
-_TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 11.5, 1.25, 0.8, 27.0
-# Rows that are evaluated at a time: of this many scores by number of rounds and of this many values.
-_PIECE_SCORES, _PIECE_CELLS = 1 << 19, 1 << 20
+_TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 9.0, 1.25, 7.0, 15.0
+# Rows that are evaluated at a time: of this many scores by number of rounds and of this many values, but at least some.
+_PIECE_SCORES, _PIECE_CELLS, _LEAST_PIECE = 1 << 19, 1 << 20, 512
 # Stream of the key of a row for its bucket, see grow/boosted.py.
 _BUCKET_STREAM = 3
 
@@ -155,7 +158,7 @@ def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     feature = 64 * used + 48 * min(shape.codes, max(shape.extras.category, COUNTED * used))
     task = rows * (shape.features + 80 * outputs + 48) + feature + 16 * min(shape.rows, READ_ROWS)
     task += 8 * most_counts(shape.features, outputs)
-    piece = 8 * 4 * _PIECE_SCORES + 16 * (_PIECE_CELLS + LANES * shape.features)
+    piece = 8 * 4 * _PIECE_SCORES + 16 * (_PIECE_CELLS + _LEAST_PIECE * shape.features)
     return BASE_BYTES + kept, max(task, piece)
 
 
@@ -190,7 +193,7 @@ def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
     """Return the most rounds with which predicting takes hardly longer than by the forest; leaves: of a tree, on
     average."""
     forest = config.trees * (math.log2(leaves) ** 2 + outputs * _FOREST_OUTPUT)
-    stage_round = SEQUENCES * (_TREE_UNITS + outputs * _STAGE_OUTPUT)
+    stage_round = SEQUENCES * (_TREE_UNITS + math.sqrt(outputs) * _STAGE_OUTPUT)
     return _evaluated_up_to((_PREDICTION_SHARE * forest - outputs * _LINK_UNITS) / stage_round)
 
 
@@ -206,7 +209,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         return None, Rounds()
     if not in_bags(store, config, used.rows).any(axis=1).all():
         return None, Rounds()
-    sample = StageSample(used.rows, link.scores(used.predictions), link.loss)
+    sample = StageSample(used.rows, link.start(used.predictions), link.loss)
     executor = resources.executor(_at_once(store.shape, config, resources))
     rounds = _most_rounds(store.shape, config)
     rounds = rounds if fixed else min(rounds, _fast_rounds(link.outputs, config, leaves))
@@ -220,10 +223,13 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)
         evaluated = (store, config, used, with_code_thresholds(store, _boosted(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
-    chosen = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
+    scale = 0 if fixed else int(losses[:, 0].sum(axis=1).min(axis=1).argmin())
+    chosen = _choose(tried, losses[scale], store, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
         return None, chosen
     boosted = _boosted(grown, int(chosen.amount))
+    assert boosted.value is not None
+    boosted = boosted._replace(value=_SCALES[scale] * boosted.value)
     write_refinement(directory, boosted, job.header())
     return boosted, chosen
 
@@ -244,7 +250,7 @@ def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
     """Return ranges of sampled rows that are evaluated at a time."""
     size, outputs = sample.start.shape
     step = min(_PIECE_SCORES // (outputs * len(_EVALUATED)), _PIECE_CELLS // len(store.spec.features))
-    step = max(LANES, step)
+    step = max(_LEAST_PIECE, step)
     return [(first, min(first + step, size)) for first in range(0, size, step)]
 
 
@@ -262,9 +268,9 @@ def bucket_losses(
     begin: int,
     end: int,
 ) -> NDArray[np.int64]:
-    """Task: return losses of sampled rows, summed in buckets, as whole numbers, int64 [2, _BUCKETS, tried].
+    """Task: return losses of sampled rows, summed in buckets, as whole numbers, int64 [scales, 2, _BUCKETS, tried].
 
-    The first sums are of the losses extrapolated to all sequences, the second of those of the report.
+    For each scale, the first sums are of the losses extrapolated to all sequences, the second of those of the report.
 
     used        all sampled rows
     trees       of the stage, `with_code_thresholds`
@@ -273,54 +279,42 @@ def bucket_losses(
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
-    boosted = BoostedStage(link, trees, trees.used)
-    truth, start = row_truth(store, rows), link.scores(predictions)
-    loss = number_loss(store, config)
+    boosted = BoostedStage(link, trees, spec, trees.used)
+    truth, loss = row_truth(store, rows), number_loss(store, config)
+
+    def losses(some: NDArray[np.float64]) -> NDArray[np.float64]:
+        if spec.target.is_regression:
+            return loss.of(truth, some[:, 0])
+        return log_losses(some[np.arange(truth.size), truth.astype(np.int64)])
+
     alone = np.zeros((len(tried), LEFT_OUT, rows.size, link.outputs))
     seen = np.zeros(rows.size, np.int64)  # sequences so far that do not use the row
     tiles = row_tiles(store, rows, trees.used)
     for sequence, in_bag in enumerate(in_bags(store, config, rows)):
         here = np.flatnonzero(~in_bag)
-        own, total = np.ascontiguousarray(tiles[:, :, here]), np.zeros((here.size, link.outputs))
+        own, total = tiles.some(here), np.zeros((here.size, link.outputs))
         for place, (before, number) in enumerate(pairwise(tried), start=1):
             boosted.add(own, total, range(sequence, sequence + 1), range(before, number))
             alone[place, seen[here], here] = total
         seen[here] += 1
-    found = np.empty((2, rows.size, len(tried)))
-    found[:, :, 0] = _losses(spec.target.is_regression, loss, truth, predictions)
-    for place in range(1, len(tried)):
-        of = [alone[place].mean(axis=0), *alone[place]]
-        both, *singles = (_stage_losses(link, loss, truth, start + added, predictions.shape) for added in of)
-        noise = np.mean(singles, axis=0) - both
-        found[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
-        found[1, :, place] = both
     factor = spec.weight_unit if spec.target.is_regression else _LOG_STEPS / spec.total_weight
     weight = unit_weights(store, rows) / spec.weight_unit * factor
     most = 2.0**61 / spec.rows if spec.target.is_regression else np.inf
-    whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
     bucket = row_random(store, config, rows, _BUCKET_STREAM) >> np.uint64(64 - _BUCKET_BITS)
-    sums = np.zeros((2, _BUCKETS, len(tried)), np.int64)
-    for one, buckets in zip(sums, whole, strict=True):
-        np.add.at(one, bucket.astype(np.int64), buckets)
+    sums = np.zeros((len(_SCALES), 2, _BUCKETS, len(tried)), np.int64)
+    found = np.empty((2, rows.size, len(tried)))
+    found[:, :, 0] = losses(predictions)
+    for scale, by_scale in zip(_SCALES, sums, strict=True):
+        for place in range(1, len(tried)):
+            of = [alone[place].mean(axis=0), *alone[place]]
+            both, *singles = (losses(link.corrected(predictions, scale * added)) for added in of)
+            noise = np.mean(singles, axis=0) - both
+            found[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
+            found[1, :, place] = both
+        whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
+        for one, buckets in zip(by_scale, whole, strict=True):
+            np.add.at(one, bucket.astype(np.int64), buckets)
     return sums
-
-
-def _stage_losses(
-    link: Link, loss: NumberLoss, truth: NDArray[np.float64], scores: NDArray[np.float64], shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    """Return the losses of rows with these scores; shape: of their predictions."""
-    predictions = np.empty(shape)
-    link.put_predictions(scores, predictions)
-    return _losses(shape[1] == 1, loss, truth, predictions)
-
-
-def _losses(
-    numbers: bool, loss: NumberLoss, truth: NDArray[np.float64], predictions: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the loss of each row, float64 [rows]."""
-    if numbers:
-        return loss.of(truth, predictions[:, 0])
-    return log_losses(predictions[np.arange(truth.size), truth.astype(np.int64)])
 
 
 def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
@@ -339,16 +333,16 @@ def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
     return trees._replace(threshold=threshold)
 
 
-def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return some rows as a tile of prediction, float64 [1, features, rows], for a stage `with_code_thresholds`: codes,
-    or NaN where a number is missing, or values where they are not in the order of the codes."""
-    found = np.empty((1, features.size, rows.size))
+def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> StageRows:
+    """Return some rows in a single tile for a stage `with_code_thresholds`: codes, or NaN where a number is missing, or
+    values where they are not in the order of the codes."""
+    found, gaps = np.empty((1, max(features.size, 1), rows.size)), False
     for place, feature in enumerate(features.tolist()):
         spec, codes = store.spec.features[feature], store.feature_codes(feature)[rows]
         found[0, place] = codes if spec.splits_on_levels or _is_by_code(spec) else store.low(feature)[codes]
         if spec.has_gaps and _is_by_code(spec):
-            found[0, place, codes == 0] = np.nan
-    return found
+            found[0, place, codes == 0], gaps = np.nan, True
+    return StageRows(found, rows.size, by_level=False, missing=True if gaps else None)
 
 
 def _is_by_code(spec: FeatureSpec) -> bool:

@@ -195,7 +195,9 @@ class TreeLoader:
         count = None if trees is None else self.files.trees
         boosted = self._stage_trees() if rule.refined else None
         stage = (
-            None if boosted is None else BoostedStage(Link(self.files.spec, self.files.config), boosted, packed.used)
+            None
+            if boosted is None
+            else BoostedStage(Link(self.files.spec, self.files.config), boosted, self.files.spec, packed.used)
         )
         return Predictor(
             packed, leaf_votes, rule, self.files.spec, [], count, self.files.ranks, targets, total, grown, values, stage

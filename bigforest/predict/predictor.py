@@ -17,7 +17,7 @@ from bigforest.forest.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.ranks import Ranks
 from bigforest.metrics.conformal import JackknifeIntervals
 from bigforest.predict.packed_trees import PackedTrees
-from bigforest.predict.refine import BoostedStage
+from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.predict.rows import RowBatch, missing_error
 from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
 
@@ -81,10 +81,12 @@ class RowRouter:
             tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing
         )
 
-    def columns(self, inputs: RouteInputs) -> NDArray[Any]:
-        """Return the tiles of `inputs` as [tiles, features, rows of a tile], whatever the trees."""
-        by_rows = self.packed.directions is not None
-        return np.ascontiguousarray(inputs.tiles.swapaxes(1, 2)) if by_rows else inputs.tiles
+    def stage_rows(self, inputs: RouteInputs) -> StageRows:
+        """Return the rows of `inputs` for a boosted stage, whose tiles do not depend on the trees."""
+        tiles = inputs.tiles
+        if self.packed.directions is not None:
+            tiles = np.ascontiguousarray(tiles[:, :, :-1].swapaxes(1, 2))
+        return StageRows(tiles, inputs.rows, inputs.by_level, inputs.missing)
 
     def scratch(self, inputs: RouteInputs) -> RouteScratch:
         """Return the scratch of a kernel for these inputs."""
@@ -408,7 +410,7 @@ class Predictor(NamedTuple):
             if predictions.value is not None:
                 predictions.value[first:last] = here[:, 0] / trees
                 if self.stage is not None:
-                    self.stage.correct(predictions.value[first:last].reshape(-1, 1), router.columns(inputs))
+                    self.stage.correct(predictions.value[first:last].reshape(-1, 1), router.stage_rows(inputs))
                 if predictions.spread is not None:
                     assert spread is not None
                     predictions.spread[first:last] = deviation(spread, trees)
@@ -427,7 +429,7 @@ class Predictor(NamedTuple):
             shares = here
             if self.stage is not None:
                 shares = as_probabilities(here / total, self.rule.power)
-                self.stage.correct(shares, router.columns(inputs))
+                self.stage.correct(shares, router.stage_rows(inputs))
             if predictions.codes.size:
                 predictions.codes[first:last] = self.rule.decide(shares, self._numbers(numbers, first, last))
             if predictions.proba is None and self.rule.least_share == 0.0:

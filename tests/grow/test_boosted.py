@@ -17,9 +17,9 @@ import bigforest as bf
 from bigforest.forest.nodes import join_trees
 from bigforest.forest.refinement import SEQUENCES, Link
 from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
-from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, inverse_link, link
+from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.oob.refine import row_tiles, with_code_thresholds
-from bigforest.predict.refine import BoostedStage
+from bigforest.predict.refine import BoostedStage, StageRows
 from tests.naive import refine as naive
 from tests.naive.rng import stream_key
 from tests.thorough import examples
@@ -30,24 +30,17 @@ EACH = 7
 SCORES = st.one_of(st.sampled_from([0.0, -0.0, 700.0, -700.0, 1e308, -1e308]), st.floats(-50.0, 50.0))
 
 
-@given(st.lists(SCORES, min_size=1, max_size=4))
-def test_inverse_link__has_the_bits_of_the_plain_one_and_is_right(scores: list[float]) -> None:
+@given(st.lists(st.tuples(st.floats(2.0**-10, 1.0), SCORES), min_size=1, max_size=9))
+def test_correct__has_the_bits_of_the_plain_one_and_is_right(rows: list[tuple[float, float]]) -> None:
+    start, added = (list(own) for own in zip(*rows, strict=True))
     for name, loss in LOSSES.items():
-        own = scores if name == "softmax" else scores[:1]
-        found = np.empty((1, 2 if name == "logistic" else len(own)))
-        inverse_link(loss, np.array([own]), found)
-        assert found[0].tolist() == naive.inverse(name, own)
-    exact = math.exp(min(max(scores[0], -700.0), 700.0))
-    assert abs(naive.inverse("poisson", scores[:1])[0] - exact) <= 2 * math.ulp(exact)
-
-
-@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=2))
-def test_link__has_the_bits_of_the_plain_one(shares: list[float]) -> None:
-    for name, loss in LOSSES.items():
-        found = np.empty((1, 1 if name == "logistic" else 2))
-        if name in ("softmax", "logistic"):
-            link(loss, np.array([shares]), 2.0**-10, found)
-            assert found[0].tolist() == naive.link(name, shares, 2.0**-10)
+        shape = (1, -1) if name == "softmax" else (-1, 1)  # classes of a row, or rows
+        found = np.reshape(added, shape)
+        correct(loss, np.reshape(start, shape), found)
+        each = [(start, added)] if name == "softmax" else [([one], [more]) for one, more in rows]
+        assert found.tolist() == [naive.corrected(name, *own) for own in each]
+    exact = math.exp(min(max(added[0], -700.0), 700.0))
+    assert abs(naive.exponential(added[0]) - exact) <= 2 * math.ulp(exact)
 
 
 @st.composite
@@ -94,7 +87,7 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
         store = bf.encode_store(table, Path(folder) / "t.store", target="y", **options)
         rows = np.arange(0, store.rows, EACH if store.rows >= 40 * EACH else 1)  # of the table, or of a sample
         outputs = 3 if loss == "softmax" else 1
-        start = np.random.default_rng(1).normal(size=(rows.size, outputs))
+        start = np.random.default_rng(1).uniform(0.1, 1.0, size=(rows.size, outputs))
         sample = StageSample(rows, start, LOSSES[loss])
         grown = grow_sequence(store, config, sample, 3, sequence)
         used = np.flatnonzero(in_bags(store, config, rows)[sequence])
@@ -181,9 +174,9 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
     exact, and from tiles of codes."""
     boosted = join_trees([grown.trees] * SEQUENCES)
     link, cells = Link(store.spec, config), _values(store)
-    stage = BoostedStage(link, boosted, np.arange(len(category)))
-    by_code = BoostedStage(link, with_code_thresholds(store, boosted), boosted.used)
-    tiles = np.ascontiguousarray(cells[None])
+    stage = BoostedStage(link, boosted, store.spec, np.arange(len(category)))
+    by_code = BoostedStage(link, with_code_thresholds(store, boosted), store.spec, boosted.used)
+    tiles = StageRows(np.ascontiguousarray(cells[None]), store.rows, by_level=False, missing=True)
     rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
     expected = []
     for row in rows:
@@ -191,10 +184,10 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
         for tree in trees:
             total = [a + v for a, v in zip(total, naive.add(tree, row, category), strict=True)]
         expected.append(total)
-    narrow = tiles.astype(np.float32)
+    narrow = tiles._replace(tiles=tiles.tiles.astype(np.float32))
     codes = row_tiles(store, np.arange(store.rows), boosted.used)
     ways = [(stage, tiles), (by_code, codes)]
-    if np.array_equal(narrow, tiles, equal_nan=True):
+    if np.array_equal(narrow.tiles, tiles.tiles, equal_nan=True):
         ways.append((stage, narrow))
     for own, exact in ways:
         found = np.zeros((store.rows, grown.trees.value.shape[1]))

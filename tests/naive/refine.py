@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tests.naive.rng import GOLDEN, MASK, mix, stream_key
-from tests.naive.split import logarithm, threshold_between
+from tests.naive.split import threshold_between
 
 PURPOSE_REFINE = 9
 RATE, LEAVES, PENALTY, SMOOTH = 0.5, 15, 1.0, 10.0
@@ -55,7 +55,7 @@ def left_out(seed: int, number: int) -> tuple[int, int]:
 def exponential(x: float) -> float:
     """e**x by the rational function of fdlibm, from operations in a fixed order."""
     x = min(max(x, -700.0), 700.0)
-    k = int(x * 1.44269504088896338700e00 + (0.5 if x >= 0.0 else -0.5))
+    k = round(x * 1.44269504088896338700e00)  # to the even one of two
     high, low = x - k * 6.93147180369123816490e-01, k * 1.90821492927058770002e-10
     r = high - low
     t, series = r * r, 0.0
@@ -68,45 +68,45 @@ def exponential(x: float) -> float:
     return math.ldexp(1.0 - ((low - (r * c) / (2.0 - c)) - high), k)
 
 
-def softmax(scores: Sequence[float]) -> list[float]:
-    powers = [exponential(score - max(scores)) for score in scores]
-    total = 0.0
-    for power in powers:
-        total += power
-    return [power / total for power in powers]
-
-
 def link(loss: str, prediction: Sequence[float], least: float) -> list[float]:
     """The scores of a prediction: a number, or probabilities."""
     if loss == "squared":
         return list(prediction)
     if loss == "logistic":
-        return [logarithm(max(prediction[1], least)) - logarithm(max(prediction[0], least))]
-    return [logarithm(max(share, least)) for share in prediction]
+        return [math.log(max(prediction[1], least) / max(prediction[0], least))]
+    return [math.log(max(share, least)) for share in prediction]
 
 
-def inverse(loss: str, scores: Sequence[float]) -> list[float]:
-    """The prediction of scores."""
+def start(loss: str, prediction: Sequence[float], least: float) -> list[float]:
+    """The number, the odds or the probabilities of a prediction."""
     if loss == "squared":
-        return list(scores)
-    if loss == "logistic":
-        return [1.0 / (1.0 + exponential(sign * scores[0])) for sign in (1, -1)]
-    return softmax(scores) if loss == "softmax" else [exponential(scores[0])]
+        return list(prediction)
+    shares = [max(share, least) for share in prediction]
+    return [shares[1] / shares[0]] if loss == "logistic" else shares
 
 
-def slopes(loss: str, scores: Sequence[float], truth: float, weight: float) -> list[tuple[float, float]]:
-    """Gradient and curvature of the loss of a row by each score."""
+def corrected(loss: str, start: Sequence[float], added: Sequence[float]) -> list[float]:
+    """The number or probabilities that begin as `start`, with what is added to their scores."""
     if loss == "squared":
-        return [(weight * (scores[0] - truth), weight)]
+        return [own + more for own, more in zip(start, added, strict=True)]
+    most = max(added) if loss == "softmax" else 0.0
+    found = [min(own * exponential(more - most), 1e304) for own, more in zip(start, added, strict=True)]
     if loss == "logistic":
-        p = 1.0 / (1.0 + exponential(-scores[0]))
-        return [(weight * (p - truth), weight * (p * (1.0 - p)))]
-    if loss == "poisson":
-        mean = exponential(scores[0])
-        return [(weight * (mean - truth), weight * mean)]
-    return [
-        (weight * (p - (1.0 if k == truth else 0.0)), weight * (p * (1.0 - p))) for k, p in enumerate(softmax(scores))
-    ]
+        return [found[0] / (1.0 + found[0])]
+    total = 0.0
+    for own in found:
+        total += own
+    return [own / total for own in found] if loss == "softmax" else found
+
+
+def slopes(loss: str, means: Sequence[float], truth: float, weight: float) -> list[tuple[float, float]]:
+    """Gradient and curvature of the loss of a row by each score, from its predictions."""
+    found = []
+    for k, mean in enumerate(means):
+        wanted = truth if loss != "softmax" else float(k == truth)
+        curve = {"squared": 1.0, "poisson": mean}.get(loss, mean * (1.0 - mean))
+        found.append((weight * (mean - wanted), weight * curve))
+    return found
 
 
 class _Sums(NamedTuple):
@@ -150,10 +150,7 @@ def grow(
     trees = []
     drawn = len(columns) if outputs == 1 else max(1, round(0.4 * len(columns)))
     for number in range(rounds):
-        found = [
-            slopes(loss, [s + a for s, a in zip(start[i], added[i], strict=True)], truth[i], weight[i])
-            for i in range(size)
-        ]
+        found = [slopes(loss, corrected(loss, start[i], added[i]), truth[i], weight[i]) for i in range(size)]
         units, whole = [], [[[0, 0] for _ in range(outputs)] for _ in range(size)]
         for part in (0, 1):
             total = 0.0
@@ -326,12 +323,14 @@ def refined(
     category: Sequence[bool],
 ) -> list[float]:
     """The prediction of a row, corrected by the mean of some sequences."""
-    scores = link(loss, prediction, least)
-    total = [0.0] * len(scores)
+    total = [0.0] * (1 if loss == "logistic" else len(prediction))
     for trees in sequences:
         for tree in trees:
             total = [t + v for t, v in zip(total, add(tree, row, category), strict=True)]
-    return inverse(loss, [score + t / len(sequences) for score, t in zip(scores, total, strict=True)])
+    mean = [t / len(sequences) for t in total]
+    if loss == "logistic":  # as of several classes, so that neither is 1 less the other
+        return corrected("softmax", [max(share, least) for share in prediction], [0.0, *mean])
+    return corrected(loss, start(loss, prediction, least), mean)
 
 
 def expectation(tree: Tree, row: Row, known: Collection[int], category: Sequence[bool]) -> list[float]:

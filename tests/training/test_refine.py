@@ -210,7 +210,7 @@ def test_auto__keeps_a_stage_where_it_helps_and_none_for_noise() -> None:
     x = draw.normal(size=(900, 10))
     frame = pl.DataFrame({f"x{place}": x[:, place] for place in range(10)})
     signal = x[:, :5].sum(axis=1)
-    options: dict[str, Any] = {"trees": 40, "refine": "auto", "task": "regression"}
+    options: dict[str, Any] = {"trees": 60, "refine": "auto", "task": "regression"}
     learnt = bf.train(frame.with_columns(y=signal)[:600], "y", **options)
     assert learnt.rounds.amount >= 8
     of_report = dict(zip(learnt.rounds.tried, learnt.rounds.losses, strict=True))[learnt.rounds.amount]

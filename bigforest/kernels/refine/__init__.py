@@ -1,1 +1,1 @@
-"""The boosted stage: links, growing small trees on bins, and adding the values of their leaves."""
+"""The boosted stage: links, and growing small trees on bins."""

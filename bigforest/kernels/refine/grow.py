@@ -63,7 +63,7 @@ class SequenceRows(NamedTuple):
     sizes   int32 [features], number of bins
     truth   float64 [rows], numbers or classes
     weight  float64 [rows], 1 on average
-    start   float64 [rows, outputs], scores before the stage
+    start   float64 [rows, outputs], predictions before the stage, see link.py
     added   float64 [rows, outputs], sums of the values of the trees so far; added to
     """
 
@@ -137,7 +137,6 @@ class TreeScratch(NamedTuple):
     """
 
     means: NDArray[np.float64]
-    floats: NDArray[np.float64]
     whole: NDArray[np.int64]
     order: NDArray[np.uint32]
     spare: NDArray[np.uint32]
@@ -165,8 +164,7 @@ def _make_scratch(rows: int, outputs: int, leaves: int, drawn: int, bins: int) -
     nodes, width = 2 * leaves - 1, 1 + outputs
     slots = leaves if leaves * drawn * bins * width <= MAX_COUNTS else 1
     return TreeScratch(
-        np.empty(outputs),
-        np.empty((rows, 2 * outputs)),
+        np.empty((rows, outputs)),
         np.empty((rows, outputs), np.int64),
         np.empty(rows, np.uint32),
         np.empty(rows, np.uint32),
@@ -256,33 +254,37 @@ def _unit_exponent(total):
 
 
 @inlined
+def _slope_and_curve(loss, mean, truth, weight, k):
+    """Return the gradient and the curvature of the loss of a row by its k-th score."""
+    wanted = truth if loss != SOFTMAX else 1.0 if np.float64(k) == truth else 0.0
+    curve = 1.0 if loss == SQUARED else mean if loss == POISSON else mean * (1.0 - mean)
+    return weight * (mean - wanted), weight * curve
+
+
+@inlined
 def _find_slopes(rows, loss, scratch):
     """Put gradients and curvatures into scratch.whole; return the units of both, powers of two.
 
     The sums of absolute values are below 2**31 units, and a few for rounding.
     """
     count, outputs = np.uint64(rows.truth.size), np.uint64(rows.start.shape[1])
-    means, floats = scratch.means, scratch.floats
+    means = scratch.means
+    for row in range(count):
+        for k in range(outputs):
+            means[row, k] = rows.added[row, k]
+    put_means(loss, rows.start, means)
     slope_sum, curve_sum = 0.0, 0.0
     for row in range(count):
         for k in range(outputs):
-            means[k] = rows.start[row, k] + rows.added[row, k]
-        put_means(loss, means)
-        truth, weight = rows.truth[row], rows.weight[row]
-        for k in range(outputs):
-            mean = means[k]
-            wanted = truth if loss != SOFTMAX else 1.0 if np.float64(k) == truth else 0.0
-            curve = 1.0 if loss == SQUARED else mean if loss == POISSON else mean * (1.0 - mean)
-            slope, curve = weight * (mean - wanted), weight * curve
-            floats[row, k], floats[row, outputs + k] = slope, curve
+            slope, curve = _slope_and_curve(loss, means[row, k], rows.truth[row], rows.weight[row], k)
             slope_sum += abs(slope)
             curve_sum += curve
     slope_at, curve_at = _unit_exponent(slope_sum), _unit_exponent(curve_sum)
     per_slope, per_curve = _power_of_two(-slope_at), _power_of_two(-curve_at)
     for row in range(count):
         for k in range(outputs):
-            slope, curve = np.int64(floats[row, k] * per_slope), np.int64(floats[row, outputs + k] * per_curve)
-            scratch.whole[row, k] = (slope << _HALF) + curve
+            slope, curve = _slope_and_curve(loss, means[row, k], rows.truth[row], rows.weight[row], k)
+            scratch.whole[row, k] = (np.int64(slope * per_slope) << _HALF) + np.int64(curve * per_curve)
     return _power_of_two(slope_at), _power_of_two(curve_at)
 
 

@@ -1,20 +1,20 @@
-"""Link of predictions, on whose scale the boosted stage adds, and its inverse; gradients of the loss.
+"""Predictions to which the boosted stage adds on the scale of a link, and their gradients.
 
-    loss       link of a prediction                inverse
-    SQUARED    the number itself                   the number itself
-    LOGISTIC   log odds of the second class        1 / (1 + exp(-score))
-    SOFTMAX    log probability of each class       exp(score), divided by the sum over the classes
-    POISSON    log of the number                   exp(score)
+    loss       link                                 prediction with the stage
+    SQUARED    the number itself                    number + added
+    LOGISTIC   log odds of the second class         odds * exp(added), as a probability
+    SOFTMAX    log probability of each class        probability * exp(added), divided by the sum over the classes
+    POISSON    log of the number                    number * exp(added)
 
-The exponential and the logarithm (common/deviance.py) are made of additions, multiplications and divisions in a fixed
-order, so they have the same bits on every processor. Oracle: tests/naive/refine.py.
+No logarithm is needed: exp(log(p) + added) is p * exp(added). The exponential is made of additions, multiplications and
+divisions in a fixed order, so it has the same bits on every processor. Its steps have no branch and no change of type,
+so the compiler makes vector instructions of the loop over all scores. Oracle: tests/naive/refine.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.compiler.jit import inlined, kernel
 
 SQUARED, LOGISTIC, SOFTMAX, POISSON = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
@@ -23,18 +23,21 @@ SQUARED, LOGISTIC, SOFTMAX, POISSON = np.int64(0), np.int64(1), np.int64(2), np.
 # is in two parts, the first with few bits.
 _PER_LN2 = 1.44269504088896338700e00
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
-# Scores beyond it are as good as infinite.
-_MOST = 700.0
+_MANTISSA_BITS = np.int64(52)
+# Added to a number, its last bits are those of the nearest whole number.
+_ROUND = 1.5 * 2.0**52
+# Scores beyond it are as good as infinite, and so are predictions beyond its exponential.
+_MOST, _LARGEST = 700.0, 1e304
 
 
 @inlined
 def exponential(x):
     """Return e to the power of a float64, right to the last bit or the one before; of numbers beyond 700 as of 700."""
     x = min(max(x, -_MOST), _MOST)
-    k = np.int64(x * _PER_LN2 + (0.5 if x >= 0.0 else -0.5))
-    high = x - np.float64(k) * _LN2_HIGH
-    low = np.float64(k) * _LN2_LOW
+    rounded = np.float64(x * _PER_LN2 + _ROUND)
+    k = rounded - _ROUND
+    high = x - k * _LN2_HIGH
+    low = k * _LN2_LOW
     r = high - low
     t = r * r
     series = 4.13813679705723846039e-08
@@ -43,58 +46,46 @@ def exponential(x):
     series = series * t - 2.77777777770155933842e-03
     series = series * t + 1.66666666666666019037e-01
     c = r - t * series
-    found = 1.0 - ((low - (r * c) / (2.0 - c)) - high)
-    return found * np.int64((k + _BIAS) << _MANTISSA_BITS).view(np.float64)
+    found = np.float64(1.0 - ((low - (r * c) / (2.0 - c)) - high))
+    return np.int64(found.view(np.int64) + (rounded.view(np.int64) << _MANTISSA_BITS)).view(np.float64)
 
 
 @inlined
-def put_means(loss, scores):
-    """Replace the scores of a row, float64 [outputs], by its prediction: log odds by the probability of each."""
-    if loss == SQUARED:
-        return
-    most, total = 0.0, 0.0
-    if loss == SOFTMAX:
-        most = scores[np.uint64(0)]
-        for k in range(np.uint64(1), np.uint64(scores.size)):
-            most = max(most, scores[np.uint64(k)])
-    for k in range(np.uint64(scores.size)):
-        own = scores[np.uint64(k)] - most
-        power = exponential(-own if loss == LOGISTIC else own)
-        total += power
-        scores[np.uint64(k)] = 1.0 / (1.0 + power) if loss == LOGISTIC else power
-    if loss == SOFTMAX:
-        for k in range(np.uint64(scores.size)):
-            scores[np.uint64(k)] /= total
+def put_means(loss, start, means):
+    """Replace what the stage adds to rows by their predictions.
 
-
-@kernel
-def link(loss, predictions, least, scores):
-    """Put the link of predictions into scores.
-
-    predictions  float64 [rows, classes], or [rows, 1] of numbers
-    least        float64: smaller probabilities and, with POISSON, smaller numbers count as it
-    scores       float64 [rows, outputs], out: an output for each class, but one of two classes, and of numbers
-
-    Cost: some ns for each prediction.
+    start  float64 [rows, outputs], without the stage: numbers, odds or probabilities above 0
+    means  float64 [rows, outputs], C order: added, out: predictions
     """
-    for i in range(np.uint64(predictions.shape[0])):
-        row = np.uint64(i)
-        if loss == SQUARED:
-            scores[row, 0] = predictions[row, 0]
-        elif loss == LOGISTIC:
-            scores[row, 0] = logarithm(max(predictions[row, 1], least)) - logarithm(max(predictions[row, 0], least))
-        else:
-            for k in range(np.uint64(scores.shape[1])):
-                scores[row, np.uint64(k)] = logarithm(max(predictions[row, np.uint64(k)], least))
+    rows, outputs = np.uint64(means.shape[0]), np.uint64(means.shape[1])
+    before, flat = start.reshape(start.size), means.reshape(means.size)
+    size = np.uint64(flat.size)
+    if loss == SQUARED:
+        for i in range(size):
+            flat[i] += before[i]
+        return
+    if loss == SOFTMAX:  # the exponential of the largest is 1
+        for row in range(rows):
+            most = means[row, np.uint64(0)]
+            for k in range(np.uint64(1), outputs):
+                most = max(most, means[row, k])
+            for k in range(outputs):
+                means[row, k] -= most
+    for i in range(size):
+        flat[i] = min(before[i] * exponential(flat[i]), _LARGEST)
+    if loss == LOGISTIC:
+        for i in range(size):
+            flat[i] /= 1.0 + flat[i]
+    if loss == SOFTMAX:
+        for row in range(rows):
+            total = 0.0
+            for k in range(outputs):
+                total += means[row, k]
+            for k in range(outputs):
+                means[row, k] /= total
 
 
 @kernel
-def inverse_link(loss, scores, predictions):
-    """Put the predictions of scores into `predictions`; see `link`."""
-    for i in range(np.uint64(predictions.shape[0])):
-        row = np.uint64(i)
-        for k in range(np.uint64(scores.shape[1])):
-            predictions[row, np.uint64(k)] = scores[row, np.uint64(k)]
-        if loss == LOGISTIC:
-            predictions[row, 0], predictions[row, 1] = -scores[row, 0], scores[row, 0]
-        put_means(loss, predictions[row])
+def correct(loss, start, means):
+    """Call `put_means`. Cost: about 2 ns for each output of a row."""
+    put_means(loss, start, means)
