@@ -102,9 +102,9 @@ class KeptTrees(NamedTuple):
         """Number of nodes of each tree."""
         return [size for part in self.parts for nodes in part for size in np.diff(nodes.starts).tolist()]
 
-    def packed(self, lambdas: tuple[float, ...], workers: int) -> PackedTrees:
-        """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas."""
-        return pack(self.parts, self.spec, lambdas, workers)
+    def packed(self, lambdas: tuple[float, ...], workers: int, used: NDArray[np.int64] | None) -> PackedTrees:
+        """Pack the trees for prediction by `workers` threads, with leaves shrunk by these lambdas; used: see `load`."""
+        return pack(self.parts, self.spec, lambdas, workers, used)
 
 
 class Grower:

@@ -82,9 +82,9 @@ _CELL_VISITS = 2.2
 # Counts and sums of a node that fit in the cache of a core, and the factor of the time with more, measured on MNIST.
 _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
 # A row takes at most this share of the time that it takes in the forest. The unit of both is .2 ns: a tree of the
-# forest takes the square of its levels, since deep trees leave the caches, and some for each output; a tree of the stage
-# this many and, as its leaves stay in the caches, some times the root of the outputs, of which each takes some for its
-# link. Measured on 13 sets of 22 to 2,000 leaves and 1 to 100 outputs.
+# forest takes the square of its levels, since deep trees leave the caches, and some for each output; a tree of the
+# stage this many, and some times the root of the outputs, whose values stay in the caches; the link some for each.
+# Measured on 13 sets of 22 to 2,000 leaves and 1 to 100 outputs.
 _PREDICTION_SHARE = 0.25
 _TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 9.0, 1.25, 7.0, 15.0
 # Rows that are evaluated at a time: of this many scores by number of rounds and of this many values, but at least some.

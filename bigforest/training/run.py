@@ -19,6 +19,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bigforest.encode.encode import ColumnArguments
 from bigforest.errors import (
     BigForestError,
@@ -143,7 +145,7 @@ def check_table(run: Run, resources: Resources) -> None:
 def _opened(directory: Path, trees: PackedTrees | None, holding: object = None) -> Forest:
     """Open the finished forest. Its trees need not be read if they are in memory."""
     forest = Forest(ForestFiles.of_run(directory, read_choices(directory), holding))
-    if trees is not None and not forest.files.is_refined:  # a stage needs other features at hand
+    if trees is not None:
         forest.loader.take(trees)
     return forest
 
@@ -406,7 +408,8 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
         shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
     write_features(directory, job.header(), shares)
     lambdas = leaf_lambdas(config, choices.shrinkage.amount)
-    return choices, None if grown is None else grown.packed(lambdas, resources.workers)
+    used = np.arange(len(store.spec.features)) if choices.rounds.amount else None  # a stage may need any feature
+    return choices, None if grown is None else grown.packed(lambdas, resources.workers, used)
 
 
 def _tell_of_fills(store: Store, listener: Listener) -> None:

@@ -298,6 +298,15 @@ def test_auto__tries_fewer_rounds_where_they_cost_more_than_the_forest() -> None
     assert bf.train(frame, "y", trees=4, refine=12).rounds.tried[-1] == 12
 
 
+@pytest.mark.parametrize("name", ["three classes, oblique", "numbers, ranks"])
+def test_first_prediction__does_not_read_the_trees(tmp_path: Path, name: str) -> None:
+    data, target, options = of_case(name)
+    forest = bf.train(data, target, out=tmp_path / "f", **options)
+    expected = predictions(bf.read_forest(tmp_path / "f"), data)
+    shutil.rmtree(tmp_path / "f" / "trees")
+    assert np.array_equal(predictions(forest, data), expected)
+
+
 def test_auto__leaves_small_tables_as_they_are() -> None:
     assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine="auto").rounds.tried == ()
     assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine=2).rounds.amount == 2.0
