@@ -223,9 +223,11 @@ def number_nodes(layout, place, used, first_block, first_set, classes, first_mix
 
 @inlined
 def words_of(codes):
-    """Return the words of a set of ascending codes: bits over their span, or the codes where these are fewer."""
+    """Return the words of a set of ascending codes: bits over their span, or the codes where these are less than half
+    as many, as they take a search."""
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
-    return min(codes.size, (span + 31) // 32)
+    bits = (span + 31) // 32
+    return bits if bits <= 2 * codes.size else codes.size
 
 
 @kernel
