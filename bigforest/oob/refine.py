@@ -86,7 +86,7 @@ _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
 # stage this many, and some times the root of the outputs, whose values stay in the caches; the link some for each.
 # Measured on 13 sets of 22 to 2,000 leaves and 1 to 100 outputs.
 _PREDICTION_SHARE = 0.25
-_TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 9.0, 1.25, 7.0, 15.0
+_TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 8.5, 1.25, 6.5, 15.0
 # Rows that are evaluated at a time: of this many scores by number of rounds and of this many values, but at least some.
 _PIECE_SCORES, _PIECE_CELLS, _LEAST_PIECE = 1 << 19, 1 << 20, 512
 # Stream of the key of a row for its bucket, see grow/boosted.py.

@@ -306,7 +306,9 @@ class RowPredictions:
         self._config, self._power, boosted = config, inputs.power, inputs.boosted
         self._used = None if boosted is None else boosted.used
         self._share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
-        self._stage = None if boosted is None else BoostedStage(Link(store.spec, config), boosted, boosted.used)
+        self._stage = (
+            None if boosted is None else BoostedStage(Link(store.spec, config), boosted, store.spec, boosted.used)
+        )
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""

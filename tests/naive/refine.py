@@ -321,13 +321,14 @@ def refined(
     sequences: Sequence[Sequence[Tree]],
     row: Row,
     category: Sequence[bool],
+    factor: float = 1.0,
 ) -> list[float]:
-    """The prediction of a row, corrected by the mean of some sequences."""
+    """The prediction of a row, corrected by the mean of some sequences, times a factor."""
     total = [0.0] * (1 if loss == "logistic" else len(prediction))
     for trees in sequences:
         for tree in trees:
             total = [t + v for t, v in zip(total, add(tree, row, category), strict=True)]
-    mean = [t / len(sequences) for t in total]
+    mean = [factor * t / len(sequences) for t in total]
     if loss == "logistic":  # as of several classes, so that neither is 1 less the other
         return corrected("softmax", [max(share, least) for share in prediction], [0.0, *mean])
     return corrected(loss, start(loss, prediction, least), mean)
@@ -387,6 +388,11 @@ def bucket_of(seed: int, number: int) -> int:
 def row_loss(prediction: Sequence[float], truth: float) -> float:
     """The squared error of a number, or the log loss of a class."""
     return (prediction[0] - truth) ** 2 if len(prediction) == 1 else -math.log(prediction[int(truth)])
+
+
+def least_loss(rows: Sequence[RowLosses]) -> float:
+    """The least extrapolated loss of all numbers of rounds."""
+    return min(math.fsum(losses) for losses in zip(*(row.extrapolated for row in rows), strict=True))
 
 
 def choose(rows: Sequence[RowLosses]) -> int:
