@@ -147,6 +147,7 @@ def _head(runs: pl.DataFrame, about: str) -> str:
     rows = f"; of larger sets at most {', '.join(capped)} rows were drawn" if capped else ""
     rounds = runs.group_by("set", "contestant").len()["len"]
     return (
+        "# Every set at everybody's defaults\n\n"
         f"Written by `benchmarks/suite.py` on {days}: {runs['set'].n_unique()} sets, {_span(rounds)} "
         f"rounds, {', '.join(map(str, trees))} trees{rows}. {about}.\n\n"
         "All contestants have their default options. Scores are accuracies, or R2; times are wall times, medians of "

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
-# Pages that are not called as their files; titles of files that have none.
+# Pages that are not called as their files.
 _NAMES = {"sklearn_forest_tests.md": "sklearn-tests"}
-_TITLES = {"suite.md": "Every set at everybody's defaults", "shrinkage.md": "Shrunk leaves, measured"}
 
 
 def results() -> dict[str, str]:
@@ -29,7 +28,7 @@ def page_text(text: str, source: str) -> str:
     """A result file as a page: a title, where it stands, images beside it, links to other results to their pages."""
     pages = results()
     if not text.startswith("# "):
-        text = f"# {_TITLES.get(source, Path(source).stem)}\n\n{text}"
+        text = f"# {Path(source).stem}\n\n{text}"
 
     def target(found: re.Match[str]) -> str:
         label, place = found[1], found[2]
