@@ -129,11 +129,12 @@ Do options chosen by `train --tune` predict better than LightGBM's boosting, for
 *Tuned* has the lower log loss than boosting in equal time on {better(sets)} sets.
 
 {sets["set"].n_unique()} sets of the reporting half, on which no default was chosen; of larger sets
-{options.max_rows:,} rows are drawn, and a fifth of the rows is for testing. All forests have {options.trees} trees. *Tuned* is `train --tune` with all default
-candidates. *Equal time* is LightGBM's boosting at its defaults, with as many processor seconds as *tuned* took on that
-set: it holds out a fifth of the rows, takes the number of trees that is best on these, and stops early if 100 more
-trees are no better. Seconds are processor seconds, from the table to the model, on a machine with other work.
-{missing} Excluded: {", ".join(UNFIT)}, whose official training rows are scaled while its test rows are not.
+{options.max_rows:,} rows are drawn, and a fifth of the rows is for testing. All forests have
+{options.trees} trees. *Tuned* is `train --tune` with all default candidates. *Equal time* is LightGBM's boosting at its
+defaults, with as many processor seconds as *tuned* took on that set: it holds out a fifth of the rows, takes the number
+of trees that is best on these, and stops early if 100 more trees are no better. Seconds are processor seconds, from the
+table to the model, on a machine with other work. {missing} Excluded:
+{", ".join(UNFIT)}, whose official training rows are scaled while its test rows are not.
 {datetime.now(UTC):%Y-%m-%d}, {machine()}, {lightgbm}.
 
 {markdown(named, MEANS)}
