@@ -117,9 +117,9 @@ def find_task(source: Source, target: Leaf, wanted: Task | None, possible: Task 
 def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     """Return the task of a target of whole numbers.
 
-    They are classes if there are at most two, or if they look like numbered classes, which a larger sample of the same
-    rows does not change: at most MOST_NUMBERED, within 0 to 10 or without a gap from 0 or 1 on, each in at least
-    OFTEN rows. The largest of many counts and measurements are rare, however many rows there are.
+    They are classes if there are at most two, or if they look like numbered classes: at most MOST_NUMBERED, within 0 to
+    10 or without a gap from 0 or 1 on, each in at least OFTEN rows. Counts and measurements do not: their largest
+    values are rare, however many rows there are. More rows of the same kind therefore do not change the task.
     """
     found, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
     for frame in source.batches([target.column], _SLICE_ROWS):

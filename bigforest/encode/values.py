@@ -216,7 +216,7 @@ def absent_cells(series: pl.Series) -> Absent | None:
 
 
 def without(series: pl.Series, absent: Absent | None) -> pl.Series:
-    """Return the values that are there."""
+    """Return the values of a slice without the absent ones."""
     return series if absent is None else series.filter(pl.Series(~absent))
 
 
@@ -391,7 +391,7 @@ def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     keys  [rows], 1 to 2**32 - 1 of them, contiguous; overwritten with ranks.
     bins  updated with every distinct value (`note_run` in kernels/presort/ranking.py).
 
-    Anonymous memory besides the keys: `sort_bytes` (memory.py). About 15 ns per row.
+    Anonymous memory in addition to the keys: `sort_bytes` (memory.py). About 15 ns per row.
     """
     low, shift = np.uint64(scale.low), np.uint64(scale.shift)
     if len(keys) <= FEW_ROWS:

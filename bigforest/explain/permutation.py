@@ -179,7 +179,7 @@ class TreeLosses(NamedTuple):
     """Losses of some trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
 
     change  float64 [trees, groups, classes], increase of the loss when the group is permuted
-    loss    float64 [trees, classes], the deviance without what does not depend on the tree
+    loss    float64 [trees, classes], the deviance without terms that do not depend on the tree
     weight  float64 [trees, classes], weight of the rows
     """
 
@@ -392,8 +392,8 @@ def _permute_tree(
 def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float64] | None) -> list[Any]:
     """Return the LeafLosses that the kernels add up, one after the other; the last has the weights of the rows.
 
-    The Poisson deviance of a row, 2 (p - y log(p)) but for what does not depend on p, is a number of the leaf less y
-    times another: two losses on a row of the only class.
+    The Poisson deviance of a row is 2 (p - y log(p)) without terms that do not depend on p. This is a number of the
+    leaf, less y times another number of it: two losses on a row of the only class.
     """
     from bigforest.kernels.explain.permute import LeafLosses
 
@@ -681,7 +681,7 @@ def _in_sequences(oob: OutOfBagRows, places: NDArray[np.int64]) -> NDArray[np.bo
 
 
 def _row_losses(predictions: NDArray[np.float64], how: Permuting, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return the loss of each row; the deviance without what does not depend on the prediction."""
+    """Return the loss of each row; the deviance without terms that do not depend on the prediction."""
     table = how.oob.table
     truth = table.target()[rows]
     if table.classes:

@@ -47,7 +47,7 @@ _MAX_WHOLE = 2**63 - 1
 
 
 class _Dialect(NamedTuple):
-    """Forms that databases do not share.
+    """Syntax in which databases differ.
 
     quote   of names
     number, flag, text, trimmed  the value of a column as float64, as an integer of a boolean, as text that is compared

@@ -48,7 +48,7 @@ CHECKSUM_KEY = b"bigforest.crc32"
 _BLANK = b"00000000"
 # The last bytes of every Parquet file.
 _MAGIC = b"PAR1"
-# What is before the digits: Thrift has one byte for the field and one for the length of its value.
+# Bytes before the digits: Thrift has one byte for the field and one for the length of its value.
 _ENTRY = CHECKSUM_KEY + bytes([0x18, len(_BLANK)])
 # Bytes read at a time where a whole file is read.
 _READ_BYTES = 1 << 20

@@ -1,7 +1,7 @@
 """The training targets in the leaves of a regression forest, for predicting quantiles.
 
-targets/values.parquet holds the different targets of the training table, targets/part-NNNNNNN.parquet for each leaf of
-some trees which of them are in it, and with what weight (format.py TARGET_VALUES and LEAF_TARGETS).
+targets/values.parquet has the distinct targets of the training table. targets/part-NNNNNNN.parquet lists, for each leaf
+of some trees, the targets of its rows and their weights (format.py TARGET_VALUES and LEAF_TARGETS).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VALUES_KIND = "target-values"
 LEAVES_KIND = "targets"
 # Targets of leaves in a row group of a file, which is read at once, except for a leaf that has more.
 _GROUP_ENTRIES = 1 << 18
-# How far the mean of the targets in a leaf may be from what it predicts, as a share of the range of all targets.
+# Largest difference of the mean of the targets in a leaf and its prediction, as a share of the range of all targets.
 _NEAR = 2.0**-20
 
 
@@ -174,10 +174,9 @@ def targets_files(directory: Path) -> list[Path]:
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
     """Read and check the targets of the forest in `directory`.
 
-    mapped   put the large arrays into a file in `scratch` (None: the system's folder) that goes away with them, and
-             not into memory.
+    mapped   map the large arrays from a file in `scratch` (None: the system's folder), which is removed with them.
 
-    Raises FormatError where they are not there or not sound.
+    Raises FormatError where they are missing or damaged.
     """
     from bigforest.kernels.predict.quantile import add_up_leaves
 

@@ -1,9 +1,9 @@
 """run.parquet: stages of training and, in its metadata, the origin of a forest and its lambda, power and rounds.
 
 All files of a forest carry its dataspec and configuration, which forests of other runs may share. run.parquet also has
-the seconds of each stage, so its content identifies the run. A stamp remembers a digest of this content, and the
-device, inode, size and time of the file. A check compares the latter, and reads the file only if they have changed:
-whether the folder of a forest was replaced after it was opened.
+the seconds of each stage, so its content identifies the run. A `RunStamp` remembers a digest of this content, and the
+device, inode, size and time of the file. Its check finds out whether the folder of a forest was replaced after it was
+opened: it compares device, inode, size and time, and reads the file only if one of them has changed.
 """
 
 from __future__ import annotations

@@ -49,20 +49,20 @@ def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
 class Limits:
     """Batch sizes of the stages. No byte of any result depends on them. Tests use small ones.
 
-    Constants beside the code are: sizes that files depend on, such as rows of a row group or of a file; sizes that fit
-    a processor's cache; and how much of a forest's files is decoded at a time, also by readers without resources.
+    Other sizes are constants beside the code: sizes that files depend on, such as rows of a row group or of a file;
+    sizes that fit a processor's cache; and sizes of the pieces in which a forest's files are decoded.
 
     Encoding (encode/):
 
     slice_rows      rows of a column that are read at a time.
     cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost.
     presort_rows    rows of a column that are presorted at once; row numbers within them have 32 bits.
-    levels_waiting  levels of a category that wait until they are made one list, at least.
+    levels_waiting  fewest levels of a category that wait to be merged.
 
     The out-of-bag report (oob/), without a budget of memory:
 
-    group_bytes      bytes of trees that go over the rows together, at most;
-    group_row_bytes  or this many for each row of the table, if that is more: growing took memory in proportion to rows.
+    group_bytes      most bytes of trees whose votes are added together, in small tables.
+    group_row_bytes  the same for each row of the table, in large ones: growing took memory in proportion to rows.
 
     Prediction and explanations (predict/, explain/):
 

@@ -26,7 +26,7 @@ from bigforest.plot.draw import (
 
 _STEPS = 10
 _FEATURES = 15
-# Parts of the axis in which points are put beside each other.
+# Bins of the axis, in which points are drawn next to each other.
 _BINS = 80
 _PREFIX = "c_"
 
@@ -35,7 +35,7 @@ def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _ST
     """Return columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
 
     found   the row of the table of contributions.
-    values  what the row has, by the name of the feature.
+    values  values of the row, by feature.
     """
     row = found.row(0, named=True)
     changes = {name.removeprefix(_PREFIX): row[name] for name in found.columns if name.startswith(_PREFIX)}

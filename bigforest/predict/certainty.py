@@ -38,7 +38,7 @@ from bigforest.metrics.conformal import (
 MOST_ROWS = 1 << 18
 # Most of them that the jackknife compares each row with: the standard deviation of the coverage is 0.005 with these.
 JACKKNIFE_ROWS = 1 << 12
-# Trees that vote on a row, whose spread says something.
+# Fewest trees that vote on a row, in the median, for intervals by their spread.
 _FEWEST_VOTERS = 10
 # Shares are quotients of rounded sums.
 _ROUNDING = 1e-6

@@ -35,7 +35,7 @@ class Reading(NamedTuple):
     excluded   columns that are not read.
     empty      whether a table may have no rows.
     usual      the separator of training, which new files have if it divides their header.
-    target     name of y in a pair (X, y); None for that of y itself, or "target".
+    target     name of y in a pair (X, y); None for the name of y itself, or "target".
     kept       columns whose text in CSV and NDJSON files is needed: one that is no text has it as `text_name`, too.
 
     A column that is not read may have any values: if it cannot be read, it becomes one without values.
