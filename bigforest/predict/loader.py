@@ -192,7 +192,6 @@ class TreeLoader:
             total = math.fsum((votes[some] if some else votes).tolist())
         packed = packed._replace(roots=packed.roots[some]) if some else packed
         packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
-        count = None if trees is None else self.files.trees
         boosted = self._stage_trees() if rule.refined else None
         stage = (
             None
@@ -200,7 +199,18 @@ class TreeLoader:
             else BoostedStage(Link(self.files.spec, self.files.config), boosted, self.files.spec, packed.used)
         )
         return Predictor(
-            packed, leaf_votes, rule, self.files.spec, [], count, self.files.ranks, targets, total, grown, values, stage
+            packed,
+            leaf_votes,
+            rule,
+            self.files.spec,
+            routers=[],
+            trees=None if trees is None else self.files.trees,
+            ranks=self.files.ranks,
+            group_leaf_targets=targets,
+            votes=total,
+            grown=grown,
+            leaf_values=values,
+            stage=stage,
         )
 
     def _stage_trees(self) -> TreeArrays | None:
