@@ -249,8 +249,8 @@ def _pack_pieces(
         elif not votes:
             found.counts.append(own[:0])
         else:
-            leaf = piece.feature == LEAF
-            found.counts.append(own if piece.value is None else piece.value[leaf].reshape(np.count_nonzero(leaf), -1))
+            value = None if piece.value is None else piece.value[piece.feature == LEAF]
+            found.counts.append(own if value is None else value if value.ndim == 2 else value[:, None])
         if piece.terms is not None:
             found.terms.append(list_of_nodes(piece.terms))
             found.used[piece.terms.feature] = True

@@ -117,7 +117,7 @@ def test_level_sets__hold_what_is_listed(listed: list[set[int]]) -> None:
     mask, low, span, first = (np.empty(len(listed) + more, np.uint64) for more in (0, 0, 0, 1))
     measure_sets(start, codes, mask, low, span, first)
     words = np.empty(int(first[-1]), np.uint32)
-    assert words.size <= codes.size
+    assert words.size <= 2 * codes.size
     fill_sets(start, codes, first, words)
     assert mask.tolist() == [sum(1 << code for code in own) if max(own) < 64 else 0 for own in listed]
     sets = LevelSets(np.uint64(1), mask, low, span, first, words)
