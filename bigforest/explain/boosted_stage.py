@@ -83,25 +83,25 @@ class WalkedStage(NamedTuple):
         """
         return self.link.corrected(self.plain(values), added.copy())
 
-    def on_scores(self, own: Contributions, added: Contributions, chosen: Sequence[int]) -> Contributions:
+    def on_scores(self, forest_means: Contributions, added: Contributions, chosen: Sequence[int]) -> Contributions:
         """Return the contributions to the scores of predictions with the stage, for these classes.
 
-        own    means over the trees of the forest, of `classes`
-        added  sums over the trees of the stage, of all outputs
+        forest_means  means over the trees of the forest, of `classes`
+        added         sums over the trees of the stage, of all outputs
 
         The link is not additive in trees, so contributions to what the forest predicts are carried through it by the
         rescale rule (Chen, Lundberg and Lee 2022): all of a class are multiplied by the slope of the link between the
         base and the prediction. The result adds up again. For numbers the slope is 1, and nothing changes.
         """
-        floor = self._floor(own.prediction)
-        base, score = self._scores(own.base, floor), self._scores(own.prediction, floor)
-        slope = self._slope(own.base, own.prediction, base, score, floor)
-        slope = slope.reshape(len(slope), *(1 for _ in own.parts.shape[2:]), slope.shape[1])
-        found = Contributions(base + added.base, score + added.prediction, own.parts * slope + added.parts)
+        floor = self._floor(forest_means.prediction)
+        base, score = self._scores(forest_means.base, floor), self._scores(forest_means.prediction, floor)
+        slope = self._slope(forest_means.base, forest_means.prediction, base, score, floor)
+        slope = slope.reshape(len(slope), *(1 for _ in forest_means.parts.shape[2:]), slope.shape[1])
+        result = Contributions(base + added.base, score + added.prediction, forest_means.parts * slope + added.parts)
         if self.spec.target.answer_width == 2:  # the first class has the log odds with the other sign
             signs = np.array([1.0 if code == 1 else -1.0 for code in chosen])
-            return Contributions._make(part * signs for part in found)
-        return Contributions._make(part[..., list(chosen)] for part in found)
+            return Contributions._make(part * signs for part in result)
+        return Contributions._make(part[..., list(chosen)] for part in result)
 
     def _floor(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share up to which each row's shares of votes have the least score, float64 [rows, 1]."""

@@ -48,15 +48,18 @@ _POINT_NS = 1.0
 _CELL_NS = 100.0
 
 
-class Contributed(NamedTuple):
-    """Rules by which rows are explained.
+class ContributionRules(NamedTuple):
+    """Rules of the contributions.
 
-    exact    Shapley values; else contributions along the path.
-    chosen   classes that are explained, by their codes; (0,) for regression.
+    exact    Shapley values if True, else contributions along the path.
+    chosen   codes of the explained classes; (0,) for regression.
     """
 
     exact: bool
     chosen: tuple[int, ...]
+
+    def __repr__(self) -> str:  # stored in tables, to recognise them; earlier versions wrote this name
+        return f"Contributed(exact={self.exact}, chosen={self.chosen})"
 
     def labels(self, target: TargetSpec) -> pl.Series | None:
         """Return the labels of the explained classes, in the type of the target; None for regression."""
@@ -66,12 +69,12 @@ class Contributed(NamedTuple):
 def plan_contributions(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `contributions`, or `shap`. Raises ConfigError for Shapley values of projections."""
     stock, rows = job.voting, job.described.rows
-    how = Contributed(name == SHAP, chosen_classes(job))
-    if how.exact:
+    rules = ContributionRules(name == SHAP, chosen_classes(job))
+    if rules.exact:
         check_exact(stock)
-    width, step = _file_shape(job, how)
-    own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
-    return plan_sweep(name, stock, job.resources, 32 * step * (width + 8) * _sums(job), work=rows * own)
+    width, step = _file_shape(job, rules)
+    row_ns = row_nanoseconds(stock, rules, len(job.described.used)) + _CELL_NS * (width + 8)
+    return plan_sweep(name, stock, job.resources, 32 * step * (width + 8) * _sums(job), work=rows * row_ns)
 
 
 def check_exact(stock: TreeStock) -> None:
@@ -84,15 +87,15 @@ def check_exact(stock: TreeStock) -> None:
 
 
 def _sums(job: ExplainJob) -> int:
-    """Return how many sums of contributions a task holds: of the forest, and of a boosted stage."""
+    """Return the number of sums that a task holds: one of the forest, one of a boosted stage."""
     return 1 if job.stage is None else 3
 
 
-def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
+def _file_shape(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
     """Return the number of contributions to a row, and of rows in a file."""
-    width = len(job.forest.spec.features) * len(job.swept_classes(how.chosen))
-    own = row_nanoseconds(job.voting, how, len(job.described.used))
-    return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
+    width = len(job.forest.spec.features) * len(job.swept_classes(rules.chosen))
+    row_ns = row_nanoseconds(job.voting, rules, len(job.described.used))
+    return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / row_ns)))
 
 
 def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
@@ -105,18 +108,18 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     With a boosted stage they are on the scale of the link: boosted_stage.py `on_scores`.
     """
     table = job.table
-    how = Contributed(name == SHAP, chosen_classes(job))
-    settings, (_, step) = repr(how), _file_shape(job, how)
+    rules = ContributionRules(name == SHAP, chosen_classes(job))
+    settings, (_, step) = repr(rules), _file_shape(job, rules)
     ranges = row_ranges(table.rows, step)
     job.folder.remove_other_files(name, [part_name(name, begin) for begin, _ in ranges])
-    ranges = [own for own in ranges if not job.folder.has(part_name(name, own[0]), settings)]
+    ranges = [piece for piece in ranges if not job.folder.has(part_name(name, piece[0]), settings)]
     left = sum(end - begin for begin, end in ranges)
-    if how.exact and left:
+    if rules.exact and left:
         seconds = math.ceil(job.seconds(plan) * left / table.rows)
         job.listener(Notice(f"exact contributions of {counted(left, 'row')} take about {seconds} s"))
     with stage(name, table.rows, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         progress.advance(table.rows - left)
-        shared = (job.sweep(plan, how.chosen), how, job.folder, name, settings)
+        shared = (job.sweep(plan, rules.chosen), rules, job.folder, name, settings)
         executor.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared)
 
 
@@ -133,25 +136,25 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
     return (1,) if len(classes) == 2 else tuple(range(max(1, len(classes))))
 
 
-def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
+def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
     """Estimate the time of a row on one thread."""
     nodes, depth = stock.walked_nodes, stock.depths()
-    if not how.exact:
-        return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
+    if not rules.exact:
+        return float((depth * (_PATH_NS + len(rules.chosen))).sum()) + 1.0
     points = (np.minimum(depth, columns) + 1) / 2
-    return float((nodes * points * (1 + len(how.chosen))).sum() * _POINT_NS / 2) + 1.0
+    return float((nodes * points * (1 + len(rules.chosen))).sum() * _POINT_NS / 2) + 1.0
 
 
 def explain_rows(
-    sweep: Sweep, how: Contributed, folder: ExplanationFolder, name: str, settings: str, begin: int, end: int
+    sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, settings: str, begin: int, end: int
 ) -> int:
     """Task: write the contributions of the rows from `begin` to before `end`; returns their number."""
-    found = contributions(sweep, how, begin, end)
-    folder.write(part_name(name, begin), _table(sweep, how, found, begin), settings)
+    found = contributions(sweep, rules, begin, end)
+    folder.write(part_name(name, begin), _table(sweep, rules, found, begin), settings)
     return end - begin
 
 
-def contributions(sweep: Sweep, how: Contributed, begin: int, end: int) -> Contributions:
+def contributions(sweep: Sweep, rules: ContributionRules, begin: int, end: int) -> Contributions:
     """Return the contributions to the predictions of some rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
@@ -160,25 +163,29 @@ def contributions(sweep: Sweep, how: Contributed, begin: int, end: int) -> Contr
     def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
         base, votes = np.zeros(classes), np.zeros((end - begin, classes))
         found = np.zeros((end - begin, len(sweep.table.used) + 1, classes))
-        spare = np.zeros_like(found) if how.exact else found
+        spare = np.zeros_like(found) if rules.exact else found
         for tree, answer in trees:
             base += answer[0]
             path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
-            if how.exact:
+            if rules.exact:
                 _add_shapley(tree, answer, values, begin, found)
         return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1])
 
-    return _of_predictions(sweep, how, summed)
+    return _prediction_contributions(sweep, rules, summed)
 
 
-def _of_predictions(sweep: Sweep, how: Contributed, summed: Callable[..., Contributions]) -> Contributions:
+def _prediction_contributions(
+    sweep: Sweep, rules: ContributionRules, summed: Callable[..., Contributions]
+) -> Contributions:
     """Return contributions from sums over some trees, each with the values of its nodes of as many classes."""
-    own = Contributions._make(part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes)))
+    forest_means = Contributions._make(
+        part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes))
+    )
     stage = sweep.stock.stage
     if stage is None:
-        return own
+        return forest_means
     added = summed(((tree, tree.answer) for tree in sweep.stage_trees()), stage.link.outputs)
-    return stage.on_scores(own, added, how.chosen)
+    return stage.on_scores(forest_means, added, rules.chosen)
 
 
 def _add_shapley(
@@ -226,19 +233,19 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
     return edges, Points((t + 1.0) / 2.0, weight / 2.0)
 
 
-def _table(sweep: Sweep, how: Contributed, parts: Contributions, begin: int) -> pl.DataFrame:
+def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, begin: int) -> pl.DataFrame:
     base, votes, found = parts
     rows, classes = votes.shape
     spec = sweep.stock.trees.header.spec
     columns: dict[str, Any] = {"row": np.repeat(np.arange(begin, begin + rows, dtype=np.uint64), classes)}
-    labels = how.labels(spec.target)
+    labels = rules.labels(spec.target)
     if labels is not None:
         columns["class"] = labels.gather(np.tile(np.arange(classes), rows))
     columns["base"] = base.reshape(-1)
     place_of = {place: at for at, place in enumerate(sweep.table.used)}
     for place, feature in enumerate(spec.features):
-        own = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
-        columns[f"c_{feature.name}"] = own.reshape(-1)
+        contribution = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
+        columns[f"c_{feature.name}"] = contribution.reshape(-1)
     columns["prediction"] = votes.reshape(-1)
     return pl.DataFrame(columns)
 
@@ -258,19 +265,19 @@ def plan_interactions(job: ExplainJob) -> SectionPlan:
     """Plan `interactions`. Raises ConfigError for projections."""
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
-    how = Contributed(True, chosen_classes(job))
-    cells, step = _pair_piece(job, how)
-    work, own, scratch = (
-        rows * pair_nanoseconds(stock, how, columns),
+    rules = ContributionRules(True, chosen_classes(job))
+    cells, step = _pair_piece(job, rules)
+    work, task_bytes, scratch = (
+        rows * pair_nanoseconds(stock, rules, columns),
         _PAIR_BYTES * step * cells * _sums(job),
         8 * rows * cells,
     )
-    return plan_sweep("interactions", stock, job.resources, own, work=work, scratch=scratch)
+    return plan_sweep("interactions", stock, job.resources, task_bytes, work=work, scratch=scratch)
 
 
-def _pair_piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:
+def _pair_piece(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
     """Return the number of interactions of a row, and of rows in a task."""
-    cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes(how.chosen))
+    cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes(rules.chosen))
     return cells, max(1, min(_PAIR_ROWS, _PAIR_CELLS // cells))
 
 
@@ -283,20 +290,20 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     interaction-pairs  the mean over the rows of |interaction|, by class and pair.
     """
     table = job.table
-    how, rows = Contributed(True, chosen_classes(job)), chosen_rows(job, table.rows)
-    settings = repr((how, job.options.rows, job.options.sample, job.options.seed))
+    rules, rows = ContributionRules(True, chosen_classes(job)), chosen_rows(job, table.rows)
+    settings = repr((rules, job.options.rows, job.options.sample, job.options.seed))
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
         return
-    _, step = _pair_piece(job, how)
+    _, step = _pair_piece(job, rules)
     job.listener(Notice(f"interactions in {counted(rows.size, 'row')} take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("interactions", rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        shared = (job.sweep(plan, how.chosen), how)
+        shared = (job.sweep(plan, rules.chosen), rules)
         executor.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared)
     size = len(table.used)
-    total = np.zeros((size, size, len(how.chosen)))
-    job.folder.write_pieces("interactions", _interaction_tables(job, how, pieces, total), settings)
-    job.folder.write("interaction-pairs", _pair_table(job, how, total / max(1, rows.size)), settings)
+    total = np.zeros((size, size, len(rules.chosen)))
+    job.folder.write_pieces("interactions", _interaction_tables(job, rules, pieces, total), settings)
+    job.folder.write("interaction-pairs", _pair_table(job, rules, total / max(1, rows.size)), settings)
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
@@ -305,27 +312,27 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
         raise DataError("the table has no rows; there is nothing to explain")
     if not job.options.rows:
         return sampled(rows, job.options.sample or _PAIR_SAMPLE, job.options.seed)
-    wanted = sorted(set(job.options.rows))
-    strange = [row for row in wanted if not 0 <= row < rows]
+    requested = sorted(set(job.options.rows))
+    strange = [row for row in requested if not 0 <= row < rows]
     if strange:
         raise ConfigError(f"{api('rows')} must be numbers of rows of the table, from 0 to {rows - 1}, not {strange[0]}")
-    return np.array(wanted, np.uint32)
+    return np.array(requested, np.uint32)
 
 
-def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
+def pair_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
     """Estimate the time of the interactions of a row on one thread."""
     nodes, depth = stock.walked_nodes, stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
-    return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
+    return float((nodes * depth * points).sum() * len(rules.chosen) * _PAIR_NS) + 1.0
 
 
-def explain_pairs(sweep: Sweep, how: Contributed, rows: NDArray[np.uint32], path: Path) -> int:
-    """Task: write base, predictions and interactions of some rows into a file; how many rows there are."""
-    write_arrays(path, _PAIR_TYPES, *pair_values(sweep, how, rows))
+def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32], path: Path) -> int:
+    """Task: write base, predictions and interactions of some rows into a file; return the number of rows."""
+    write_arrays(path, _PAIR_TYPES, *pair_values(sweep, rules, rows))
     return rows.size
 
 
-def pair_values(sweep: Sweep, how: Contributed, rows: NDArray[np.uint32]) -> Contributions:
+def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
     """Return the interactions of pairs in the predictions of some rows.
 
     They are set for i <= j; main effects are at i = j.
@@ -345,7 +352,7 @@ def pair_values(sweep: Sweep, how: Contributed, rows: NDArray[np.uint32]) -> Con
             interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)
         return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1, :-1])
 
-    base, votes, found = _of_predictions(sweep, how, summed)
+    base, votes, found = _prediction_contributions(sweep, rules, summed)
     whole = found + found.transpose(0, 2, 1, 3)
     places = np.arange(columns - 1)
     alone = found[:, places, places].copy()
@@ -371,7 +378,7 @@ def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
 
 
 def _interaction_tables(
-    job: ExplainJob, how: Contributed, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
+    job: ExplainJob, rules: ContributionRules, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
 ) -> Iterator[pl.DataFrame]:
     """Yield the table piece by piece; sizes of interactions are added to `total`."""
     for rows, path in pieces:
@@ -382,24 +389,24 @@ def _interaction_tables(
         order = np.lexsort((second, first, label, row))
         row, first, second, label = row[order], first[order], second[order], label[order]
         columns: dict[str, Any] = {"row": rows[row].astype(np.uint64)}
-        columns |= _pair_names(job, how, first, second, label)
+        columns |= _pair_names(job, rules, first, second, label)
         columns["interaction"] = found[row, first, second, label]
         columns["base"], columns["prediction"] = base[row, label], votes[row, label]
         yield pl.DataFrame(columns)
 
 
 def _pair_names(
-    job: ExplainJob, how: Contributed, first: NDArray[Any], second: NDArray[Any], label: NDArray[Any]
+    job: ExplainJob, rules: ContributionRules, first: NDArray[Any], second: NDArray[Any], label: NDArray[Any]
 ) -> dict[str, pl.Series]:
     """Return the columns class, feature and other."""
     features = job.forest.spec.features
     names = pl.Series([features[place].name for place in job.table.used], dtype=pl.String)
-    classes = how.labels(job.forest.spec.target)
+    classes = rules.labels(job.forest.spec.target)
     labels = {} if classes is None else {"class": classes.gather(label)}
     return labels | {"feature": names.gather(first), "other": names.gather(second)}
 
 
-def _pair_table(job: ExplainJob, how: Contributed, mean: NDArray[np.float64]) -> pl.DataFrame:
+def _pair_table(job: ExplainJob, rules: ContributionRules, mean: NDArray[np.float64]) -> pl.DataFrame:
     first, second, label = (axis.astype(np.uint32) for axis in np.nonzero(mean))
-    table = pl.DataFrame({**_pair_names(job, how, first, second, label), "interaction": mean[first, second, label]})
+    table = pl.DataFrame({**_pair_names(job, rules, first, second, label), "interaction": mean[first, second, label]})
     return table.sort("interaction", descending=True, maintain_order=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, listed
 from bigforest.events import stage
-from bigforest.explain.contributions import Contributed, chosen_classes
+from bigforest.explain.contributions import ContributionRules, chosen_classes
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, sampled, unused_values
 from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
@@ -63,14 +63,14 @@ class Curve(NamedTuple):
 class CurveSums(NamedTuple):
     """The sums over some rows.
 
-    total  float64 [points, classes]: sums of predictions, or by cell of local effects
-    rows   int64 [points], how many rows were added
-    own    float64 [rows, points, classes] of the first rows, where individual curves are requested
+    total       float64 [points, classes]: sums of predictions, or by cell of local effects
+    rows        int64 [points], number of rows added
+    individual  float64 [rows, points, classes], curves of the first rows, if they are requested
     """
 
     total: NDArray[np.float64]
     rows: NDArray[np.int64]
-    own: NDArray[np.float64]
+    individual: NDArray[np.float64]
 
 
 def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
@@ -78,16 +78,16 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     local = name == EFFECTS
     stock, chosen, classes = job.voting, _chosen(job, local), _answer_width(job)
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
-    points = [math.prod(_most_values(job, feature, rows) for feature in own) for own in chosen]
+    points = [math.prod(_most_values(job, feature, rows) for feature in features) for features in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
-    looked = sum(2 ** len(own) for own in chosen) if local else sum(points)
+    looked = sum(2 ** len(features) for features in chosen) if local else sum(points)
     # A row with several values is routed once until a split on the feature separates them.
     work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes
     return plan_sweep(name, stock, job.resources, 8 * max(1, cells), work=work)
 
 
 def _answer_width(job: ExplainJob) -> int:
-    """Return how many numbers are computed at a point: classes, and with a boosted stage its scores as well."""
+    """Return the number of values computed at a point: one per class, and with a boosted stage its scores as well."""
     if job.stage is None:
         return len(chosen_classes(job))
     return len(job.stage.classes) + job.stage.link.outputs
@@ -109,30 +109,32 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     """Write `dependence` of single features, `dependence-pairs` of two, and `individual` curves; or, of numbers alone,
     `effects` of single features and `effects-pairs` of two."""
     local = name == EFFECTS
-    how = Contributed(False, chosen_classes(job))
+    rules = ContributionRules(False, chosen_classes(job))
     chosen, table = _chosen(job, local), job.table
     options = job.options
-    settings = repr((how, chosen, options.grid, options.sample, options.seed, options.individual))
-    names = [name] if any(len(own) == 1 for own in chosen) else []
-    names += [f"{name}-pairs"] if any(len(own) == 2 for own in chosen) else []
+    settings = repr((rules, chosen, options.grid, options.sample, options.seed, options.individual))
+    names = [name] if any(len(features) == 1 for features in chosen) else []
+    names += [f"{name}-pairs"] if any(len(features) == 2 for features in chosen) else []
     names += ["individual"] if options.individual and not local else []
     if job.folder.has_all(names, settings):
         return
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
-    curves = [_curve(job, own, rows, local) for own in chosen]
-    sums = _sums(job, plan, name, how, curves, rows)
-    labels = how.labels(job.forest.spec.target)
+    curves = [_curve(job, features, rows, local) for features in chosen]
+    sums = _sums(job, plan, name, rules, curves, rows)
+    labels = rules.labels(job.forest.spec.target)
     for width, suffix in ((1, ""), (2, "-pairs")):
-        some = [
-            (_effects if local else _means)(curve, own, job, labels)
-            for curve, own in zip(curves, sums, strict=True)
+        tables = [
+            (_effects if local else _means)(curve, curve_sums, job, labels)
+            for curve, curve_sums in zip(curves, sums, strict=True)
             if len(curve.places) == width
         ]
-        if some:
-            job.folder.write(name + suffix, pl.concat(some, how="vertical"), settings)
+        if tables:
+            job.folder.write(name + suffix, pl.concat(tables, how="vertical"), settings)
     if "individual" in names:
-        singles = [(curve, own) for curve, own in zip(curves, sums, strict=True) if len(curve.places) == 1]
-        pieces = [_individual(curve, own, job, labels, rows) for curve, own in singles]
+        singles = [
+            (curve, curve_sums) for curve, curve_sums in zip(curves, sums, strict=True) if len(curve.places) == 1
+        ]
+        pieces = [_individual(curve, curve_sums, job, labels, rows) for curve, curve_sums in singles]
         job.folder.write("individual", pl.concat(pieces), settings)
 
 
@@ -144,11 +146,11 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
         order = np.argsort(-job.forest.feature_importances, kind="stable")[:_FEATURES]
         names = [spec.features[place].name for place in order.tolist()]
         return [(name,) for name in names if name in numeric or not local]
-    chosen = [several(own) for own in job.options.features]
-    for own in chosen:
-        if len(own) > 2:
-            raise ConfigError(f"{api('features')} must be names or pairs of names, not {list(own)}")
-        if local and (categories := sorted(set(own) - numeric)):
+    chosen = [several(features) for features in job.options.features]
+    for features in chosen:
+        if len(features) > 2:
+            raise ConfigError(f"{api('features')} must be names or pairs of names, not {list(features)}")
+        if local and (categories := sorted(set(features) - numeric)):
             raise ConfigError(
                 f"effects need features with an order, and {categories[0]!r} is a category; use dependence"
             )
@@ -186,12 +188,17 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
 
 
 def _sums(
-    job: ExplainJob, plan: SectionPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
+    job: ExplainJob,
+    plan: SectionPlan,
+    name: str,
+    rules: ContributionRules,
+    curves: list[Curve],
+    rows: NDArray[np.uint32],
 ) -> list[CurveSums]:
     step = _piece_rows(max(len(curve.points) for curve in curves), _answer_width(job))
     pieces = row_ranges(rows.size, step)
     with stage(name, rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        shared = (job.sweep(plan, how.chosen), how.chosen, curves, rows, job.options.individual)
+        shared = (job.sweep(plan, rules.chosen), rules.chosen, curves, rows, job.options.individual)
         sums = executor.gather(vary_rows, pieces, lambda i: progress.advance(pieces[i][1] - pieces[i][0]), shared)
     joined = []
     for of_curve in zip(*sums, strict=True):
@@ -199,7 +206,7 @@ def _sums(
         for piece in of_curve:  # in the order of the rows
             total += piece.total
             counted += piece.rows
-        joined.append(CurveSums(total, counted, np.concatenate([piece.own for piece in of_curve])))
+        joined.append(CurveSums(total, counted, np.concatenate([piece.individual for piece in of_curve])))
     return joined
 
 
@@ -217,10 +224,10 @@ def vary_rows(
     points = [_points_of(curve, sweep.table, chosen) for curve in curves]
 
     def varied(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], width: int) -> list[NDArray[np.float64]]:
-        out = [np.zeros((chosen.size, own.shape[1], width)) for own in points]
+        out = [np.zeros((chosen.size, curve_points.shape[1], width)) for curve_points in points]
         for tree, answer in trees:
-            for curve, own, found in zip(curves, points, out, strict=True):
-                _vary(tree, answer, sweep.table, curve, chosen, own, found)
+            for curve, curve_points, found in zip(curves, points, out, strict=True):
+                _vary(tree, answer, sweep.table, curve, chosen, curve_points, found)
         return out
 
     out = [found / sweep.stock.tree_count for found in varied(sweep.trees(), len(sweep.classes))]
@@ -228,13 +235,16 @@ def vary_rows(
     if stage is not None:
         added = varied(((tree, tree.answer) for tree in sweep.stage_trees()), stage.link.outputs)
         out = [
-            stage.predictions(own.reshape(-1, own.shape[2]), more.reshape(-1, more.shape[2]))[:, classes].reshape(
-                *own.shape[:2], len(classes)
+            stage.predictions(plain.reshape(-1, plain.shape[2]), more.reshape(-1, more.shape[2]))[:, classes].reshape(
+                *plain.shape[:2], len(classes)
             )
-            for own, more in zip(out, added, strict=True)
+            for plain, more in zip(out, added, strict=True)
         ]
     kept = max(0, min(end, individual) - begin)
-    return [_summed(curve, own, found, kept) for curve, own, found in zip(curves, points, out, strict=True)]
+    return [
+        _summed(curve, curve_points, found, kept)
+        for curve, curve_points, found in zip(curves, points, out, strict=True)
+    ]
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -282,9 +292,9 @@ def _vary(
 
 
 def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:
-    own = found[:kept].copy()
+    individual = found[:kept].copy()
     if not curve.local:
-        return CurveSums(found.sum(axis=0), np.full(found.shape[1], len(found)), own)
+        return CurveSums(found.sum(axis=0), np.full(found.shape[1], len(found)), individual)
     size = len(curve.points)
     there = points[:, 0] != points[:, -1]
     change = found[:, -1] - found[:, 0]
@@ -332,9 +342,9 @@ def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: ND
     base = pl.DataFrame(_columns(curve, job))
     pieces = []
     for k in range(1 if labels is None else len(labels)):
-        told = [] if labels is None else [labels.alias("class").new_from_index(k, base.height)]
-        own = [pl.Series(name, np.ascontiguousarray(value[:, k])) for name, value in values.items()]
-        pieces.append(base.with_columns(*told, *own))
+        label = [] if labels is None else [labels.alias("class").new_from_index(k, base.height)]
+        columns = [pl.Series(name, np.ascontiguousarray(value[:, k])) for name, value in values.items()]
+        pieces.append(base.with_columns(*label, *columns))
     return pl.concat(pieces)
 
 
@@ -346,8 +356,8 @@ def _individual(
     curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None, rows: NDArray[np.uint32]
 ) -> pl.DataFrame:
     pieces = [
-        _table(curve, job, labels, prediction=own).with_columns(row=pl.lit(int(row), pl.UInt64))
-        for row, own in zip(rows.tolist(), sums.own, strict=False)
+        _table(curve, job, labels, prediction=prediction).with_columns(row=pl.lit(int(row), pl.UInt64))
+        for row, prediction in zip(rows.tolist(), sums.individual, strict=False)
     ]
     return pl.concat(pieces)
 
@@ -380,10 +390,10 @@ def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArr
 
     def main(axis: int) -> NDArray[np.float64]:
         step = np.diff(effect, axis=axis)
-        other = 1 - axis
-        both = (step.take(range(1, step.shape[other]), other) + step.take(range(step.shape[other] - 1), other)) / 2
-        weight = np.maximum(inner.sum(axis=other), 1)
-        slope = (inner * both).sum(axis=other) / weight
+        across = 1 - axis
+        both = (step.take(range(1, step.shape[across]), across) + step.take(range(step.shape[across] - 1), across)) / 2
+        weight = np.maximum(inner.sum(axis=across), 1)
+        slope = (inner * both).sum(axis=across) / weight
         return np.concatenate([np.zeros((1, slope.shape[1])), np.cumsum(slope, axis=0)])
 
     found = effect - main(0)[:, None] - main(1)[None]

@@ -149,20 +149,22 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
     """Return the names of the sections to make, in their order, each once. Raises ConfigError."""
     if parts is None:
         alone = data is None or forest.config.boosts
-        return tuple(name for name, own in SECTIONS.items() if own.fast and (own.needs == "forest" or not alone))
-    given = some_of(parts, SECTIONS, "parts")
+        return tuple(
+            name for name, section in SECTIONS.items() if section.fast and (section.needs == "forest" or not alone)
+        )
+    requested = some_of(parts, SECTIONS, "parts")
     if forest.config.boosts:
-        _check_boosting(forest, given)
-    if "filling" in given and any(feature.is_filled for feature in forest.spec.features):
+        _check_boosting(forest, requested)
+    if "filling" in requested and any(feature.is_filled for feature in forest.spec.features):
         raise ConfigError("filling needs trees that split on missing values; this forest puts numbers in their place")
-    return tuple(name for name in SECTIONS if name in given)
+    return tuple(name for name in SECTIONS if name in requested)
 
 
 def _check_boosting(forest: Forest, names: Sequence[str]) -> None:
     """Raise ConfigError for sections that evaluate the trees of a boosted forest one by one."""
     for name in names:
         if SECTIONS[name].needs == "out of bag":
-            others = ", ".join(other for other, own in SECTIONS.items() if own.needs != "out of bag")
+            others = ", ".join(other for other, section in SECTIONS.items() if section.needs != "out of bag")
             raise ConfigError(
                 f"{name} uses out-of-bag rows, which cannot be recomputed for a forest trained with sampling "
                 f"{forest.config.sampling!r}; ask for {others}"
@@ -277,10 +279,10 @@ def explain_forest(
     >>> explanation["permutation"]["feature"].to_list()
     ['length', 'width']
     """
-    given = {name: value for name, value in locals().items() if name in ExplainOptions.__dataclass_fields__}
+    values = {name: value for name, value in locals().items() if name in ExplainOptions.__dataclass_fields__}
     forest = opened_forest(forest)
-    given |= {"parts": chosen_sections(parts, data, forest), "groups": {} if groups is None else groups}
-    options = ExplainOptions(**given)
+    values |= {"parts": chosen_sections(parts, data, forest), "groups": {} if groups is None else groups}
+    options = ExplainOptions(**values)
     resources = resources_of(threads, scratch, memory)
     check_polars_threads()
     holding = TemporaryFolder(resources.scratch) if out is None else None

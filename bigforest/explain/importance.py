@@ -52,13 +52,13 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
         return
     del plan  # it runs here, at once
     spec, trees = job.forest.spec, job.forest.trees
-    own = np.zeros((trees, len(spec.features)))
+    decreases = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
         for tree, decrease in tree_decreases(job.stock.trees.paths, spec):  # which are checked
-            own[tree] = decrease
+            decreases[tree] = decrease
             progress.advance()
-    whole = own.sum(axis=0)
-    shares = tree_shares(own)
+    whole = decreases.sum(axis=0)
+    shares = tree_shares(decreases)
     columns = {
         "feature": spec.feature_names,
         "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
@@ -74,9 +74,9 @@ def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
 
     If some rows weigh next to nothing, a decrease may be rounded to a negative number, which counts as 0.
     """
-    own = np.maximum(decrease, 0.0)
-    total = own.sum(axis=1, keepdims=True)
-    return np.divide(own, total, out=np.zeros_like(own), where=total > 0.0)
+    positive = np.maximum(decrease, 0.0)
+    total = positive.sum(axis=1, keepdims=True)
+    return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0.0)
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -114,17 +114,17 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
         return
     oob, stock = job.oob, job.stock
     spec = job.forest.spec
-    own = np.full((stock.tree_count, len(spec.features)), np.nan)
-    job.over_trees("unbiased", plan, oob_decreases, (stock, oob), own.__setitem__)
-    known = own[~np.isnan(own).any(axis=1)]
+    decreases = np.full((stock.tree_count, len(spec.features)), np.nan)
+    job.over_trees("unbiased", plan, oob_decreases, (stock, oob), decreases.__setitem__)
+    grown = decreases[~np.isnan(decreases).any(axis=1)]
     names = spec.feature_names
     columns = {
         "feature": names,
-        "importance": known.mean(axis=0) if len(known) else np.full(len(names), np.nan),
-        "standard_error": error_over_trees(known),
+        "importance": grown.mean(axis=0) if len(grown) else np.full(len(names), np.nan),
+        "standard_error": error_over_trees(grown),
     }
     job.folder.write("unbiased", pl.DataFrame(columns), settings)
-    job.folder.write("unbiased-trees", by_tree(names, own), settings)
+    job.folder.write("unbiased-trees", by_tree(names, decreases), settings)
 
 
 def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:

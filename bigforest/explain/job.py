@@ -120,8 +120,8 @@ class ExplainJob:
 
     def requested(self, most: int) -> int:
         """Return an upper bound of the rows to explain: those requested, else a sample of `most`."""
-        wanted = len(set(self.options.rows)) or self.options.sample or most
-        return min(wanted, self.described.rows)
+        count = len(set(self.options.rows)) or self.options.sample or most
+        return min(count, self.described.rows)
 
     @cached_property
     def oob(self) -> OutOfBagRows:
@@ -158,9 +158,9 @@ class ExplainJob:
         kept = self.oob.table.labelled_rows()
         if not self.options.rows:
             return sampled(kept.size, self.options.sample or most, self.options.seed)
-        wanted = np.array(sorted(set(self.options.rows)), np.int64)
-        places = np.minimum(np.searchsorted(kept, wanted), kept.size - 1)
-        strange = wanted[kept[places] != wanted]
+        requested = np.array(sorted(set(self.options.rows)), np.int64)
+        places = np.minimum(np.searchsorted(kept, requested), kept.size - 1)
+        strange = requested[kept[places] != requested]
         if strange.size:
             raise ConfigError(
                 f"{api('rows')} must be numbers of rows with a target in the table; {strange[0]} is not one"
@@ -221,9 +221,9 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     target, begin = table.target(), 0
     for batch in oob_row_batches(forest.directory, ["truth"]):
         truth = pl.Series(pl.from_arrow(batch.column("truth")))
-        own = target[kept[begin : begin + len(truth)]]
-        known = label_codes(truth, spec.target) if table.classes else truth.to_numpy()
-        if known is None or not np.array_equal(own, known):
+        values = target[kept[begin : begin + len(truth)]]
+        expected = label_codes(truth, spec.target) if table.classes else truth.to_numpy()
+        if expected is None or not np.array_equal(values, expected):
             raise DataError(
                 f"the values of {spec.target.name!r} in rows {begin} to {begin + len(truth) - 1} are not those of "
                 f"training; {advice}"

@@ -86,26 +86,26 @@ class ExplainOptions:
                     "drop it"
                 )
             self.codes(labels)
-        for own in self.features or ():
-            self.places(several(own), spec, api("features"))
+        for names in self.features or ():
+            self.places(several(names), spec, api("features"))
         for name, columns in self.groups.items():
             self.places(several(columns), spec, f"the group {name!r}")
 
     def codes(self, labels: Sequence[Any]) -> tuple[int, ...]:
         """Return the codes of the classes to explain. Raises ConfigError for one that is none of the labels."""
         texts = [str(label) for label in labels]
-        wanted = [str(label) for label in self.classes or ()]
-        wrong = [label for label in wanted if label not in texts]
-        if wrong or not wanted:
-            what = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
-            raise ConfigError(f"{what}; the classes are {listed(texts, _NAMED)}")
-        return tuple(texts.index(label) for label in wanted)
+        requested = [str(label) for label in self.classes or ()]
+        wrong = [label for label in requested if label not in texts]
+        if wrong or not requested:
+            problem = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
+            raise ConfigError(f"{problem}; the classes are {listed(texts, _NAMED)}")
+        return tuple(texts.index(label) for label in requested)
 
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
         """Return the positions of features in the dataspec. Raises ConfigError for a name that is not one."""
-        known = {feature.name: place for place, feature in enumerate(spec.features)}
-        wrong = [name for name in names if not isinstance(name, str) or name not in known]
+        place_of = {feature.name: place for place, feature in enumerate(spec.features)}
+        wrong = [name for name in names if not isinstance(name, str) or name not in place_of]
         if wrong or not names or len(set(names)) < len(names):
-            what = f"{shown(wrong[0])} is not a feature of the forest" if wrong else "it is empty, or has one twice"
-            raise ConfigError(f"{option} must list features, each once: {what}")
-        return [known[name] for name in names]
+            problem = f"{shown(wrong[0])} is not a feature of the forest" if wrong else "it is empty, or has one twice"
+            raise ConfigError(f"{option} must list features, each once: {problem}")
+        return [place_of[name] for name in names]

@@ -69,7 +69,7 @@ class PermutedGroup(NamedTuple):
     places: tuple[int, ...]
 
 
-class Permuting(NamedTuple):
+class PermutationRules(NamedTuple):
     """Rows, the features that are permuted among out-of-bag rows, the loss, and the seed of the orders."""
 
     oob: OutOfBagRows
@@ -91,15 +91,15 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
     return single + together
 
 
-def permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permuting:
-    """Return how to permute the rows. Raises DataError for rows without a deviance."""
+def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> PermutationRules:
+    """Return the rules of the permutations. Raises DataError for rows without a deviance."""
     table = job.oob.table
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(
             f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
             f"numbers of which none is below 0; set the {api('loss')} to mse, or drop these rows"
         )
-    return Permuting(job.oob, groups, loss, job.options.seed)
+    return PermutationRules(job.oob, groups, loss, job.options.seed)
 
 
 def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
@@ -120,9 +120,9 @@ def permuted_together(groups: list[PermutedGroup], used: tuple[int, ...], most: 
     Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
     """
     found: list[list[int]] = [[]]
-    known, taken = set(used), set[int]()
+    used_places, taken = set(used), set[int]()
     for number, group in enumerate(groups):
-        places = known & set(group.places)
+        places = used_places & set(group.places)
         if not places:
             continue
         if taken & places or (taken and len(taken) + len(places) > most):
@@ -149,10 +149,10 @@ class PermutedColumns(NamedTuple):
 def permuted_columns(groups: list[PermutedGroup], used: tuple[int, ...]) -> PermutedColumns:
     """Return the columns of some groups, which share no feature, in rows with the features `used`."""
     place_of = {place: at for at, place in enumerate(used)}
-    wanted = [
+    pairs = [
         (number, place_of[place]) for number, group in enumerate(groups) for place in group.places if place in place_of
     ]
-    numbers, places = np.array(wanted, np.int64).reshape(-1, 2).T
+    numbers, places = np.array(pairs, np.int64).reshape(-1, 2).T
     column, member = np.full(len(used) + 1, -1, np.int32), np.full(len(used) + 1, -1, np.int32)
     column[places], member[places] = np.arange(places.size), numbers
     return PermutedColumns(places, numbers, column, member)
@@ -172,7 +172,7 @@ _LOCAL_TYPES = {"change": "<f8"}
 
 
 # Importance and standard error of each feature or group of features, float64 [groups].
-Measured = tuple[NDArray[np.float64], NDArray[np.float64]]
+MeanAndError = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class TreeLosses(NamedTuple):
@@ -203,8 +203,8 @@ def plan_local(job: ExplainJob) -> SectionPlan:
         return plan_refined(job, "local", rows)
     sums = 3 * 8 * rows * groups
     scratch = 8 * job.stock.tree_count * rows * groups
-    own, work = _task_bytes(job) + sums, _permuting_nanoseconds(job, rows)
-    return plan_groups("local", job.stock, job.resources, own, work=work, shared=sums, scratch=scratch)
+    task_bytes, work = _task_bytes(job) + sums, _permuting_nanoseconds(job, rows)
+    return plan_groups("local", job.stock, job.resources, task_bytes, work=work, shared=sums, scratch=scratch)
 
 
 def _task_bytes(job: ExplainJob) -> int:
@@ -239,12 +239,15 @@ def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
     names += [] if job.stage is not None else ["permutation-trees"]
     if job.folder.has_all(names, settings):
         return
-    how, labels = permuting(job, groups, loss), None if job.forest.is_regression else label_series(spec.target)
-    of = [group.name for group in groups]
+    rules, labels = (
+        permutation_rules(job, groups, loss),
+        None if job.forest.is_regression else label_series(spec.target),
+    )
+    group_names = [group.name for group in groups]
     if job.stage is not None:
-        tables = tables_of_predictions(loss_sums(job, plan, how), of, job.stock.tree_count, labels)
+        tables = tables_of_predictions(loss_sums(job, plan, rules), group_names, job.stock.tree_count, labels)
     else:
-        tables = tables_by_tree(_losses(job, plan, how), of, labels)
+        tables = tables_by_tree(_losses(job, plan, rules), group_names, labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
 
@@ -262,13 +265,13 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
     settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
     if job.folder.has("local", settings):
         return
-    how, places = permuting(job, groups, loss), job.chosen(_SAMPLE)
-    rows = how.oob.table.labelled_rows()[places]
+    rules, places = permutation_rules(job, groups, loss), job.chosen(_SAMPLE)
+    rows = rules.oob.table.labelled_rows()[places]
     if job.stage is not None:
-        found, votes = changed_losses_of(job, plan, how, places)
+        found, votes = changed_losses_of(job, plan, rules, places)
         change = np.where(votes[:, None] > 0, found.T, np.nan)
     else:
-        change, votes = _local_changes(job, plan, how, rows)
+        change, votes = _local_changes(job, plan, rules, rows)
     mean = pl.Series(change.reshape(-1)).fill_nan(None)
     columns = {
         "row": np.repeat(rows.astype(np.uint64), len(groups)),
@@ -280,11 +283,11 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def _local_changes(
-    job: ExplainJob, plan: SectionPlan, how: Permuting, rows: NDArray[np.uint32]
+    job: ExplainJob, plan: SectionPlan, rules: PermutationRules, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Return the mean over trees of `permute_rows`, nan without trees, and the number of trees, uint32 [rows]."""
-    change, votes = np.zeros((rows.size, len(how.groups))), np.zeros(rows.size, np.uint32)
-    job.over_trees("local importance", plan, permute_rows, (job.shrunk, how, rows, job.work))
+    change, votes = np.zeros((rows.size, len(rules.groups))), np.zeros(rows.size, np.uint32)
+    job.over_trees("local importance", plan, permute_rows, (job.shrunk, rules, rows, job.work))
     for tree in range(job.shrunk.tree_count):
         path = local_file(job.work, tree)
         [found] = read_arrays(path, _LOCAL_TYPES)
@@ -301,33 +304,35 @@ def local_file(folder: Path, tree: int) -> Path:
     return folder / f"local-{tree}.bin"
 
 
-def permute_rows(stock: TreeStock, how: Permuting, rows: NDArray[np.uint32], folder: Path, entries: range) -> None:
+def permute_rows(
+    stock: TreeStock, rules: PermutationRules, rows: NDArray[np.uint32], folder: Path, entries: range
+) -> None:
     """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
-    for tree in load_trees(stock, how.oob.table, entries):
-        left_out = how.oob.out_of_bag(tree.number)
-        here = np.isin(rows, left_out)
-        found = np.full((rows.size, len(how.groups)), np.nan)
-        found[here] = _permute_chosen(tree, how, left_out, np.ascontiguousarray(rows[here]))
+    for tree in load_trees(stock, rules.oob.table, entries):
+        left_out = rules.oob.out_of_bag(tree.number)
+        is_out = np.isin(rows, left_out)
+        found = np.full((rows.size, len(rules.groups)), np.nan)
+        found[is_out] = _permute_chosen(tree, rules, left_out, np.ascontiguousarray(rows[is_out]))
         write_arrays(local_file(folder, tree.number), _LOCAL_TYPES, found)
 
 
 def _permute_chosen(
-    tree: LoadedTree, how: Permuting, left_out: NDArray[np.uint32], chosen: NDArray[np.uint32]
+    tree: LoadedTree, rules: PermutationRules, left_out: NDArray[np.uint32], chosen: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
     """Return the increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
     from bigforest.kernels.explain import permute
 
-    found = np.zeros((len(how.groups), chosen.size))
+    found = np.zeros((len(rules.groups), chosen.size))
     if chosen.size:
-        kernel = permute.permute_number_rows if how.loss == "mse" else permute.permute_class_rows
-        for some, sums in _permuted(tree, how, kernel, (left_out, chosen), None, chosen.size):
-            found[some] = sums.change
+        kernel = permute.permute_number_rows if rules.loss == "mse" else permute.permute_class_rows
+        for numbers, sums in _permuted(tree, rules, kernel, (left_out, chosen), None, chosen.size):
+            found[numbers] = sums.change
     return found.T
 
 
 def _permuted(
     tree: LoadedTree,
-    how: Permuting,
+    rules: PermutationRules,
     kernel: Any,
     rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
     weight: NDArray[np.float64] | None,
@@ -339,57 +344,59 @@ def _permuted(
     """
     from bigforest.kernels.explain.permute import Losses, Parted
 
-    table, (left_out, chosen) = how.oob.table, rows
+    table, (left_out, chosen) = rules.oob.table, rows
     values, at = table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
-    parts = _losses_of_leaves(tree, how, weight)
-    for some in permuted_together(how.groups, table.used, max(1, DRAWN_BYTES // (values.itemsize * left_out.size))):
-        replaced = _drawn(how, values, left_out, some, tree.number)
+    parts = _losses_of_leaves(tree, rules, weight)
+    for numbers in permuted_together(
+        rules.groups, table.used, max(1, DRAWN_BYTES // (values.itemsize * left_out.size))
+    ):
+        replaced = _drawn(rules, values, left_out, numbers, tree.number)
         if at is not None:
             replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
-        count = len(some)
+        count = len(numbers)
         parted = Parted(np.zeros(count, np.uint32), np.empty(count, np.int32), np.empty(count, np.uint32))
         sums = Losses(np.zeros((count, columns)), np.zeros(columns), np.zeros(columns))
         for labels in parts:
             sums.weight[:] = 0.0
             parted.seen[:] = 0
             kernel(tree.walked, replaced, chosen, labels, parted, sums)
-        yield some, sums
+        yield numbers, sums
 
 
-def _losses(job: ExplainJob, plan: SectionPlan, how: Permuting) -> TreeLosses:
+def _losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> TreeLosses:
     stock = job.shrunk
-    shape = (stock.tree_count, len(how.groups), stock.width)
+    shape = (stock.tree_count, len(rules.groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
 
-    def collect(trees: range, part: TreeLosses) -> None:
-        for whole, some in zip(found, part, strict=True):
-            whole[trees] = some
+    def collect(trees: range, losses: TreeLosses) -> None:
+        for whole, part in zip(found, losses, strict=True):
+            whole[trees] = part
 
-    job.over_trees("permutation", plan, permute_trees, (stock, how), collect)
+    job.over_trees("permutation", plan, permute_trees, (stock, rules), collect)
     return found
 
 
-def permute_trees(stock: TreeStock, how: Permuting, entries: range) -> TreeLosses:
+def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> TreeLosses:
     """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
-    found = [_permute_tree(tree, how) for tree in load_trees(stock, how.oob.table, entries)]
+    found = [_permute_tree(tree, rules) for tree in load_trees(stock, rules.oob.table, entries)]
     return TreeLosses._make(np.array(arrays) for arrays in zip(*found, strict=True))
 
 
 def _permute_tree(
-    tree: LoadedTree, how: Permuting
+    tree: LoadedTree, rules: PermutationRules
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     from bigforest.kernels.explain import permute
 
-    table, rows, width = how.oob.table, how.oob.out_of_bag(tree.number), tree.answer.shape[1]
-    change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
+    table, rows, width = rules.oob.table, rules.oob.out_of_bag(tree.number), tree.answer.shape[1]
+    change, loss_sum, weight = np.zeros((len(rules.groups), width)), np.zeros(width), np.zeros(width)
     if rows.size:
-        kernel = permute.permute_numbers if how.loss == "mse" else permute.permute_classes
-        for some, sums in _permuted(tree, how, kernel, (rows, rows), table.weight(), width):
-            change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
+        kernel = permute.permute_numbers if rules.loss == "mse" else permute.permute_classes
+        for numbers, sums in _permuted(tree, rules, kernel, (rows, rows), table.weight(), width):
+            change[numbers], loss_sum, weight = sums  # the loss without permutation is the same each time
     return change, loss_sum, weight
 
 
-def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float64] | None) -> list[Any]:
+def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray[np.float64] | None) -> list[Any]:
     """Return the LeafLosses that the kernels add up, one after the other; the last has the weights of the rows.
 
     The Poisson deviance of a row is 2 (p - y log(p)) without terms that do not depend on p. This is a number of the
@@ -397,9 +404,9 @@ def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float
     """
     from bigforest.kernels.explain.permute import LeafLosses
 
-    table, begin = how.oob.table, np.uint64(tree.begin)
-    if how.loss != "poisson_deviance":
-        return [LeafLosses(table.target(), weight, begin, leaf_losses(tree.answer, how.loss))]
+    table, begin = rules.oob.table, np.uint64(tree.begin)
+    if rules.loss != "poisson_deviance":
+        return [LeafLosses(table.target(), weight, begin, leaf_losses(tree.answer, rules.loss))]
     target, kept = table.target(), table.labelled_rows()
     only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
     only.flags.writeable = heavy.flags.writeable = False  # as those in files are; the kernel is compiled for these
@@ -410,14 +417,16 @@ def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float
     ]
 
 
-def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some: list[int], tree: int) -> Any:
+def _drawn(
+    rules: PermutationRules, values: NDArray[Any], rows: NDArray[np.uint32], numbers: list[int], tree: int
+) -> Any:
     """Return the rows with the values of each of these groups in random order."""
     from bigforest.kernels.explain.permute import shuffle_columns
     from bigforest.kernels.explain.step import Replaced
 
-    groups = [how.groups[number] for number in some]
-    columns = permuted_columns(groups, how.oob.table.used)
-    keys = np.array([order_key(how.seed, tree, groups[number]) for number in columns.groups.tolist()], np.uint64)
+    groups = [rules.groups[number] for number in numbers]
+    columns = permuted_columns(groups, rules.oob.table.used)
+    keys = np.array([order_key(rules.seed, tree, groups[number]) for number in columns.groups.tolist()], np.uint64)
     drawn = np.empty((keys.size, rows.size), values.dtype)
     with np.errstate(over="ignore"):
         shuffle_columns(values, rows, columns.places.astype(np.uint64), keys, drawn)
@@ -425,14 +434,14 @@ def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some:
 
 
 def permutation_tables(
-    names: list[str], trees: int, labels: pl.Series | None, measured: Callable[[int | None], Measured]
+    names: list[str], trees: int, labels: pl.Series | None, mean_and_error: Callable[[int | None], MeanAndError]
 ) -> dict[str, pl.DataFrame]:
     """Return the tables `permutation` and, of classes, `permutation-classes`.
 
-    measured  returns importance and standard error of each feature or group, on the rows of a class or, for None, on
-              all rows.
+    mean_and_error  returns importance and standard error of each feature or group, on the rows of a class or, for
+                    None, on all rows.
     """
-    mean, error = measured(None)
+    mean, error = mean_and_error(None)
     with np.errstate(invalid="ignore", divide="ignore"):
         scaled = np.where(error > 0, mean / error, np.nan)
     columns = {"feature": names, "importance": mean, "standard_error": error, "scaled": scaled}
@@ -440,7 +449,7 @@ def permutation_tables(
     if labels is not None:
         pieces = []
         for code in range(len(labels)):
-            mean, error = measured(code)
+            mean, error = mean_and_error(code)
             label = labels.alias("class").new_from_index(code, len(names))
             pieces.append(pl.DataFrame({"feature": names, "class": label, "importance": mean, "standard_error": error}))
         tables["permutation-classes"] = pl.concat(pieces)
@@ -454,16 +463,16 @@ def tables_by_tree(found: TreeLosses, names: list[str], labels: pl.Series | None
     whole = np.full(found.change.shape[:2], np.nan)
     whole[weighed] = found.change[weighed].sum(axis=2) / weight[weighed, None]
 
-    def measured(code: int | None) -> Measured:
+    def mean_and_error(code: int | None) -> MeanAndError:
         if code is None:
             values = whole[weighed]
         else:
-            own = found.weight[:, code] > 0
-            values = found.change[own, :, code] / found.weight[own, code, None]
+            seen = found.weight[:, code] > 0
+            values = found.change[seen, :, code] / found.weight[seen, code, None]
         mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
         return mean, error_over_trees(values)
 
-    tables = permutation_tables(names, int(weighed.sum()), labels, measured)
+    tables = permutation_tables(names, int(weighed.sum()), labels, mean_and_error)
     return tables | {"permutation-trees": by_tree(names, whole)}
 
 
@@ -510,15 +519,17 @@ def orders_of(rows: int) -> int:
 def plan_refined(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
     """Plan `permutation`, or `local`, of a forest with a boosted stage; chosen: number of rows that are evaluated."""
     stock, rows, groups = job.voting, job.described.rows, len(permuted_groups(job))
-    cells, step = _piece(job)
-    own = 8 * cells * min(step, chosen) + _ROW_BYTES * rows
+    cells, step = _piece_shape(job)
+    task_bytes = 8 * cells * min(step, chosen) + _ROW_BYTES * rows
     orders, tasks = orders_of(rows), -(-chosen // step)
     walk = stock.walk_nanoseconds(chosen * orders) * stock.width * 2.0
     shared = 24 * groups * chosen if name == "local" else 0
-    return plan_sweep(name, stock, job.resources, own + shared, work=walk + DRAW_NS * tasks * orders * groups * rows)
+    return plan_sweep(
+        name, stock, job.resources, task_bytes + shared, work=walk + DRAW_NS * tasks * orders * groups * rows
+    )
 
 
-def _piece(job: ExplainJob) -> tuple[int, int]:
+def _piece_shape(job: ExplainJob) -> tuple[int, int]:
     """Return the numbers that a task holds for a row, and its number of rows."""
     stage = job.stage
     assert stage is not None
@@ -528,17 +539,17 @@ def _piece(job: ExplainJob) -> tuple[int, int]:
     return cells, max(1, min(_CELLS // cells, max(_LEAST_ROWS, rows // _TASKS)))
 
 
-def loss_sums(job: ExplainJob, plan: SectionPlan, how: Permuting) -> LossSums:
+def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> LossSums:
     """Return the sums over all rows with a target."""
-    found = _over_rows("permutation", job, plan, how, sum_losses, range(how.oob.table.labelled_rows().size))
+    found = _over_rows("permutation", job, plan, rules, sum_losses, range(rules.oob.table.labelled_rows().size))
     return LossSums._make(sum(arrays) for arrays in zip(*found, strict=True))
 
 
 def changed_losses_of(
-    job: ExplainJob, plan: SectionPlan, how: Permuting, places: NDArray[np.uint32]
+    job: ExplainJob, plan: SectionPlan, rules: PermutationRules, places: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Return `changed_losses` of rows at these places among those with a target."""
-    found = _over_rows("local importance", job, plan, how, changed_losses, places)
+    found = _over_rows("local importance", job, plan, rules, changed_losses, places)
     return np.hstack([change for change, _ in found]), np.concatenate([voters for _, voters in found])
 
 
@@ -546,32 +557,32 @@ def _over_rows(
     name: str,
     job: ExplainJob,
     plan: SectionPlan,
-    how: Permuting,
+    rules: PermutationRules,
     function: Callable[..., Any],
     places: range | NDArray[np.uint32],
 ) -> list[Any]:
     """Return the results of a task for some of the places at a time, in order."""
-    _, step = _piece(job)
+    _, step = _piece_shape(job)
     pieces = [(places[begin:end],) for begin, end in row_ranges(len(places), step)]
-    shared = job.sweep(plan, ()), how, orders_of(how.oob.table.rows)
+    shared = job.sweep(plan, ()), rules, orders_of(rules.oob.table.rows)
     with stage(name, len(places), "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         return executor.gather(function, pieces, lambda i: progress.advance(len(pieces[i][0])), shared)
 
 
-def sum_losses(sweep: Sweep, how: Permuting, orders: int, places: range) -> LossSums:
+def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, places: range) -> LossSums:
     """Task: the sums over the rows at these places among those with a target."""
-    table = how.oob.table
-    change, voters = changed_losses(sweep, how, orders, places)
+    table = rules.oob.table
+    change, voters = changed_losses(sweep, rules, orders, places)
     rows = table.labelled_rows()[places.start : places.stop]
-    every, width = table.weight(), sweep.stock.width
-    weight = np.where(voters > 0, 1.0 if every is None else every[rows], 0.0)
+    row_weight, width = table.weight(), sweep.stock.width
+    weight = np.where(voters > 0, 1.0 if row_weight is None else row_weight[rows], 0.0)
     of_class = table.target()[rows].astype(np.int64) if table.classes else np.zeros(rows.size, np.int64)
 
     def by_class(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(of_class, values, width).astype(np.float64)
 
     changes = np.array(
-        [[by_class(own * d) for d in change] for own in (weight, weight * weight)]
+        [[by_class(factor * d) for d in change] for factor in (weight, weight * weight)]
         + [[by_class(weight * weight * d * d) for d in change]]
     )
     weights = np.array([by_class(weight), by_class(weight * weight)])
@@ -579,68 +590,68 @@ def sum_losses(sweep: Sweep, how: Permuting, orders: int, places: range) -> Loss
 
 
 def changed_losses(
-    sweep: Sweep, how: Permuting, orders: int, chosen: range | NDArray[np.uint32]
+    sweep: Sweep, rules: PermutationRules, orders: int, chosen: range | NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Task: the mean increase of the loss of each of some rows, float64 [groups, rows], and the number of trees that do
     not use it, uint32 [rows]. chosen: places among the rows with a target, ascending.
 
     Oracle: tests/naive/explain.py refined_change.
     """
-    table, stage, places = how.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
+    table, stage, places = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
     assert stage is not None
     rows = np.ascontiguousarray(table.labelled_rows()[places])
     shares = len(stage.classes)
     answers = shares + stage.link.outputs
-    drawn = _draw_orders(how, orders, rows, places, answers)
+    drawn = _draw_orders(rules, orders, rows, places, answers)
     total, voters = np.zeros((answers, rows.size)), np.zeros(rows.size)
-    bags = how.oob.bags
+    bags = rules.oob.bags
     for tree, answer in sweep.trees():
         out = np.ones(rows.size) if bags is None else (bags.bag(tree.number)[places] == 0).astype(np.float64)
         _add_changes(tree, answer, out, drawn, total, 0)
         voters += out
-    in_bag = _in_sequences(how.oob, places)
+    in_bag = _in_sequences(rules.oob, places)
     for tree in sweep.stage_trees():
         _add_changes(tree, tree.answer, (~in_bag[tree.number]).astype(np.float64), drawn, total, shares)
     sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
 
     def losses(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         values = (sums[:shares] / np.maximum(voters, 1.0)).T
-        return _row_losses(stage.predictions(values, (sums[shares:] / sequences).T), how, rows)
+        return _row_losses(stage.predictions(values, (sums[shares:] / sequences).T), rules, rows)
 
-    before, change = losses(total), np.zeros((len(how.groups), rows.size))
-    for some in drawn:
-        for at, group in enumerate(some.groups):
-            change[group] += losses(total + some.change[:, at]) - before
+    before, change = losses(total), np.zeros((len(rules.groups), rows.size))
+    for together in drawn:
+        for at, group in enumerate(together.groups):
+            change[group] += losses(total + together.change[:, at]) - before
     return change / orders, voters.astype(np.uint32)
 
 
 def _draw_orders(
-    how: Permuting, orders: int, rows: NDArray[np.uint32], places: NDArray[np.int64], answers: int
+    rules: PermutationRules, orders: int, rows: NDArray[np.uint32], places: NDArray[np.int64], answers: int
 ) -> list[_Orders]:
     """Return the rows with the values of each group in each order, together as far as groups share no feature."""
     from bigforest.kernels.explain.permute import shuffle_columns
     from bigforest.kernels.explain.step import Replaced
 
-    table = how.oob.table
+    table = rules.oob.table
     values, kept = table.values(), table.labelled_rows()
-    own = read_only(values[rows])
-    every, first = np.arange(kept.size, dtype=np.uint32), np.zeros(1, np.uint64)
+    unchanged = read_only(values[rows])
+    row_numbers, first = np.arange(kept.size, dtype=np.uint32), np.zeros(1, np.uint64)
     order = np.empty((1, kept.size), np.uint32)
     found = []
     for repetition in range(orders):
-        for some in permuted_together(how.groups, table.used, len(table.used)):
-            groups = [how.groups[number] for number in some]
+        for numbers in permuted_together(rules.groups, table.used, len(table.used)):
+            groups = [rules.groups[number] for number in numbers]
             columns = permuted_columns(groups, table.used)
             drawn = np.empty((columns.places.size, rows.size), values.dtype)
             for number, group in enumerate(groups):
-                key = np.array([order_key(how.seed, repetition, group)])
+                key = np.array([order_key(rules.seed, repetition, group)])
                 with np.errstate(over="ignore"):
-                    shuffle_columns(kept[:, None], every, first, key, order)
+                    shuffle_columns(kept[:, None], row_numbers, first, key, order)
                 others = order[0, places]
                 for column in np.flatnonzero(columns.groups == number).tolist():
                     drawn[column] = values[others, columns.places[column]]
-            replaced = Replaced(own, drawn, columns.column, columns.member)
-            found.append(_Orders(some, replaced, np.zeros((answers, len(some), rows.size))))
+            replaced = Replaced(unchanged, drawn, columns.column, columns.member)
+            found.append(_Orders(numbers, replaced, np.zeros((answers, len(numbers), rows.size))))
     return found
 
 
@@ -663,11 +674,11 @@ def _add_changes(
     ignored = np.empty(counted.size)
     for place, numbers in enumerate(answer.T, start=first):
         labels = LeafLosses(only, read_only(counted), np.uint64(tree.begin), np.ascontiguousarray(numbers[:, None]))
-        for at, some in enumerate(drawn):
-            groups = len(some.groups)
+        for at, together in enumerate(drawn):
+            groups = len(together.groups)
             parted = Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))
-            sums = Losses(some.change[place], ignored if at else total[place], ignored)
-            permute_class_rows(tree.walked, some.replaced, rows, labels, parted, sums)
+            sums = Losses(together.change[place], ignored if at else total[place], ignored)
+            permute_class_rows(tree.walked, together.replaced, rows, labels, parted, sums)
 
 
 def _in_sequences(oob: OutOfBagRows, places: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -680,14 +691,16 @@ def _in_sequences(oob: OutOfBagRows, places: NDArray[np.int64]) -> NDArray[np.bo
     return stage_bags(table, oob.bags.config, places, share)
 
 
-def _row_losses(predictions: NDArray[np.float64], how: Permuting, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+def _row_losses(
+    predictions: NDArray[np.float64], rules: PermutationRules, rows: NDArray[np.uint32]
+) -> NDArray[np.float64]:
     """Return the loss of each row; the deviance without terms that do not depend on the prediction."""
-    table = how.oob.table
+    table = rules.oob.table
     truth = table.target()[rows]
     if table.classes:
-        return leaf_losses(predictions, how.loss)[np.arange(rows.size), truth]
+        return leaf_losses(predictions, rules.loss)[np.arange(rows.size), truth]
     number = predictions[:, 0]
-    if how.loss == "mse":
+    if rules.loss == "mse":
         return np.asarray((number - truth) ** 2)
     least = least_counted(float(table.target()[table.labelled_rows()].max(initial=0.0)))
     number = np.maximum(number, least)
@@ -699,16 +712,16 @@ def tables_of_predictions(
 ) -> dict[str, pl.DataFrame]:
     """Return the tables of `write_permutation`, by name, but for that by tree, with standard errors over the rows."""
 
-    def measured(code: int | None) -> Measured:
-        some = slice(None) if code is None else slice(code, code + 1)
+    def mean_and_error(code: int | None) -> MeanAndError:
+        columns = slice(None) if code is None else slice(code, code + 1)
         (first, second, third), (weight, squares) = (
-            found.change[..., some].sum(axis=2),
-            found.weight[:, some].sum(axis=1),
+            found.change[..., columns].sum(axis=2),
+            found.weight[:, columns].sum(axis=1),
         )
-        rows = int(found.rows[some].sum())
+        rows = int(found.rows[columns].sum())
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = first / weight
             spread = np.maximum(third - 2.0 * mean * second + mean * mean * squares, 0.0)
             return mean, np.sqrt(spread * (rows / (rows - 1.0) if rows > 1 else np.nan)) / weight
 
-    return permutation_tables(names, trees, labels, measured)
+    return permutation_tables(names, trees, labels, mean_and_error)

@@ -104,16 +104,16 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
         tasks = [(chosen[begin:end],) for begin, end in pieces]
         job.resources.executor().run(near_rows, tasks, collect, (oob, leaves, neighbors, width))
     truth = oob.table.target()[kept] if oob.table.classes else np.zeros(kept.size, np.uint16)
-    rows, own = kept[chosen].astype(np.uint64), truth[chosen]
+    rows, classes = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {
         "neighbors": _neighbor_table(rows, kept[place], found),
-        "outliers": _outlier_table(rows, own, sums, np.bincount(truth)),
+        "outliers": _outlier_table(rows, classes, sums, np.bincount(truth)),
     }
     if not job.forest.is_regression:
         labels = label_series(job.forest.spec.target).alias("class")
         tables["proximity-classes"] = _class_table(rows, sums, labels)
-        near = np.where(truth[place] == own[:, None], found, 0.0)
-        tables["prototypes"] = _prototype_table(rows, own, place, near, labels)
+        near = np.where(truth[place] == classes[:, None], found, 0.0)
+        tables["prototypes"] = _prototype_table(rows, classes, place, near, labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
 
@@ -131,7 +131,9 @@ def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLe
 
     job.over_trees("leaves", plan, list_leaves, (stock, oob, files), collect)
     in_order = [starts[tree] for tree in range(stock.tree_count)]
-    return ListedLeaves(files, np.cumsum([0, *(own.size for own in in_order)]), np.concatenate(in_order))
+    return ListedLeaves(
+        files, np.cumsum([0, *(tree_starts.size for tree_starts in in_order)]), np.concatenate(in_order)
+    )
 
 
 def list_leaves(
@@ -147,8 +149,8 @@ def list_leaves(
         inside = np.flatnonzero(bag)
         order = inside[np.argsort(leaf[inside], kind="stable")]
         written: list[NDArray[Any]] = [leaf, bag, order]
-        for file, own in zip(files, written, strict=True):
-            file.put(tree.number, own)
+        for file, column in zip(files, written, strict=True):
+            file.put(tree.number, column)
         starts.append(np.searchsorted(leaf[order], np.arange(nodes.size + 1)).astype(np.uint32))
     return starts
 
@@ -162,10 +164,10 @@ def near_rows(
     table = oob.table
     kept = table.labelled_rows()
     target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
-    known, scratch = leaf_scratch(oob, leaves)
+    rows_by_leaf, scratch = leaf_scratch(oob, leaves)
     place = np.zeros((rows.size, neighbors), np.uint32)
     found, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
-    find_neighbors(np.ascontiguousarray(rows), known, target, scratch, place, found, sums)
+    find_neighbors(np.ascontiguousarray(rows), rows_by_leaf, target, scratch, place, found, sums)
     return place, found, sums
 
 
@@ -174,9 +176,9 @@ def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Sha
     from bigforest.kernels.explain.proximities import LeafRows, Shares
 
     kept, weight = oob.table.labelled_rows(), oob.table.weight()
-    own = None if weight is None else np.ascontiguousarray(weight[kept])
-    known = LeafRows._make([*(file.mapped() for file in leaves.files), leaves.begin, leaves.start, own])
-    return known, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
+    kept_weight = None if weight is None else np.ascontiguousarray(weight[kept])
+    rows_by_leaf = LeafRows._make([*(file.mapped() for file in leaves.files), leaves.begin, leaves.start, kept_weight])
+    return rows_by_leaf, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
 
 
 def _neighbor_table(rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], found: NDArray[np.float64]) -> pl.DataFrame:
@@ -191,23 +193,25 @@ def _neighbor_table(rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], foun
 
 
 def _outlier_table(
-    rows: NDArray[np.uint64], own: NDArray[Any], sums: NDArray[np.float64], size: NDArray[np.int64]
+    rows: NDArray[np.uint64], classes: NDArray[Any], sums: NDArray[np.float64], size: NDArray[np.int64]
 ) -> pl.DataFrame:
-    """Return the table `outliers`; own: the class of each row; size: of each class."""
-    squares = sums[np.arange(rows.size), own, 1]
+    """Return the table `outliers`; classes: class of each row; size: rows of each class."""
+    squares = sums[np.arange(rows.size), classes, 1]
     with np.errstate(divide="ignore"):
-        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[own] / squares, np.nan)  # nan where it is out of no bag
+        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[classes] / squares, np.nan)  # nan where it is out of no bag
     score = np.full(rows.size, np.nan)
     for k in range(size.size):
-        here = (own == k) & ~np.isnan(raw)
+        members = (classes == k) & ~np.isnan(raw)
         # Rows without a neighbor of their class are infinitely far: they do not count in the median.
-        finite = raw[here & np.isfinite(raw)]
+        finite = raw[members & np.isfinite(raw)]
         if finite.size:
             middle = np.median(finite)
             spread = np.abs(finite - middle).mean()
-            score[here] = (raw[here] - middle) / spread if spread > 0 else np.where(np.isinf(raw[here]), np.inf, 0.0)
+            score[members] = (
+                (raw[members] - middle) / spread if spread > 0 else np.where(np.isinf(raw[members]), np.inf, 0.0)
+            )
         else:
-            score[here] = np.inf
+            score[members] = np.inf
     return pl.DataFrame({"row": rows, "score": pl.Series(score).fill_nan(None)})
 
 
@@ -223,20 +227,20 @@ def _class_table(rows: NDArray[np.uint64], sums: NDArray[np.float64], labels: pl
 
 def _prototype_table(
     rows: NDArray[np.uint64],
-    own: NDArray[Any],
+    classes: NDArray[Any],
     place: NDArray[np.uint32],
     near: NDArray[np.float64],
     labels: pl.Series,
 ) -> pl.DataFrame:
     """Return the table `prototypes`.
 
-    own    class of each row
-    place  neighbors of each row
-    near   proximity of each row to its neighbors of the same class; 0 for other neighbors
+    classes  class of each row
+    place    neighbors of each row
+    near     proximity of each row to its neighbors of the same class; 0 for other neighbors
     """
     lines: list[tuple[int, int, int, int, float]] = []
     for k in range(len(labels)):
-        inside = np.where((own == k)[:, None], near, 0.0)
+        inside = np.where((classes == k)[:, None], near, 0.0)
         for number in range(1, _PROTOTYPES + 1):
             total = inside.sum(axis=1)
             best = int(total.argmax()) if total.size else 0
@@ -256,7 +260,7 @@ _SCANNED_CELLS = 1 << 20
 _FILLED_TYPES = {"filled": "<f8", "mass": "<f8"}
 
 
-class Filled(NamedTuple):
+class FillableColumns(NamedTuple):
     """Columns to fill: features with missing values that the trees use.
 
     columns   uint32, of the RowTable
@@ -290,40 +294,42 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
     if job.folder.has("filling", settings):
         return
     oob = job.oob
-    what = _fillable(job, oob.table)
-    rows = _rows_with_gaps(job, oob, what)
+    fillable = _fillable(job, oob.table)
+    rows = _rows_with_gaps(job, oob, fillable)
     leaves = leaf_rows(job, oob, plan)
     step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("filling", rows.size, "rows", job.listener) as progress:
-        shared = (oob, leaves, what)
+        shared = (oob, leaves, fillable)
         job.resources.executor().run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared)
-    job.folder.write_pieces("filling", _filling_tables(job, oob, what, pieces), settings)
+    job.folder.write_pieces("filling", _filling_tables(job, oob, fillable, pieces), settings)
 
 
-def _fillable(job: ExplainJob, table: RowTable) -> Filled:
+def _fillable(job: ExplainJob, table: RowTable) -> FillableColumns:
     features, missing = job.forest.spec.features, set(table.missing)
     found = [
         (at, features[place].codes if features[place].kind == "category" else 0)
         for at, place in enumerate(table.used)
         if features[place].name in missing or (features[place].kind == "category" and features[place].missing)
     ]
-    return Filled(np.array([at for at, _ in found], np.uint32), np.array([codes for _, codes in found], np.int64))
+    return FillableColumns(
+        np.array([at for at, _ in found], np.uint32), np.array([codes for _, codes in found], np.int64)
+    )
 
 
-def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
+def _gaps(values: NDArray[np.float64], fillable: FillableColumns) -> NDArray[np.bool_]:
     """Return which of the values of some rows are missing, [rows, columns that may be filled]."""
-    own = values[:, what.columns]
-    return np.where(what.codes > 0, own == 0, np.isnan(own))
+    cells = values[:, fillable.columns]
+    return np.where(fillable.codes > 0, cells == 0, np.isnan(cells))
 
 
-def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, what: Filled) -> NDArray[np.uint32]:
+def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns) -> NDArray[np.uint32]:
     """Return the kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
     table, kept = oob.table, oob.table.labelled_rows()
     rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _SCANNED_CELLS // (len(table.used) + 1))
     lacking = [
-        rows[begin:end][_gaps(values[kept[rows[begin:end]]], what).any(axis=1)]
+        rows[begin:end][_gaps(values[kept[rows[begin:end]]], fillable).any(axis=1)]
         for begin, end in row_ranges(rows.size, step)
     ]
     found = np.concatenate(lacking)
@@ -333,47 +339,56 @@ def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, what: Filled) -> NDArray
 
 
 def write_filled_rows(
-    oob: OutOfBagRows, leaves: ListedLeaves, what: Filled, rows: NDArray[np.uint32], path: Path
+    oob: OutOfBagRows, leaves: ListedLeaves, fillable: FillableColumns, rows: NDArray[np.uint32], path: Path
 ) -> int:
     """Task: write the result of `fill_missing` for some of the kept rows into a file; returns their number."""
     from bigforest.kernels.explain.proximities import fill_missing
 
     table = oob.table
-    known, scratch = leaf_scratch(oob, leaves)
-    filled, mass = np.full((rows.size, what.columns.size), np.nan), np.zeros((rows.size, what.columns.size))
-    tally = np.zeros(max(1, int(what.codes.max(initial=0))))
+    rows_by_leaf, scratch = leaf_scratch(oob, leaves)
+    filled, mass = np.full((rows.size, fillable.columns.size), np.nan), np.zeros((rows.size, fillable.columns.size))
+    tally = np.zeros(max(1, int(fillable.codes.max(initial=0))))
     chosen = np.ascontiguousarray(rows)
     fill_missing(
-        chosen, known, scratch, table.labelled_rows(), table.values(), what.columns, what.codes, tally, filled, mass
+        chosen,
+        rows_by_leaf,
+        scratch,
+        table.labelled_rows(),
+        table.values(),
+        fillable.columns,
+        fillable.codes,
+        tally,
+        filled,
+        mass,
     )
     write_arrays(path, _FILLED_TYPES, filled, mass)
     return rows.size
 
 
 def _filling_tables(
-    job: ExplainJob, oob: OutOfBagRows, what: Filled, pieces: list[tuple[NDArray[np.uint32], Path]]
+    job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns, pieces: list[tuple[NDArray[np.uint32], Path]]
 ) -> Iterator[pl.DataFrame]:
     """Yield the table piece by piece; the first has no rows."""
     table, spec, levels = oob.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
-    places = [table.used[column] for column in what.columns.tolist()]
+    places = [table.used[column] for column in fillable.columns.tolist()]
     names = pl.Series([spec.features[place].name for place in places], dtype=pl.String)
     schema = {"row": pl.UInt64, "feature": pl.String, "number": pl.Float64, "level": pl.String, "known": pl.Float64}
     yield pl.DataFrame(schema=schema)
     for rows, path in pieces:
         filled, mass = read_arrays(path, _FILLED_TYPES)
         path.unlink()
-        row, column = np.nonzero(_gaps(values[kept[rows]], what))
-        own, category = filled[row, column], what.codes[column] > 0
+        row, column = np.nonzero(_gaps(values[kept[rows]], fillable))
+        fills, category = filled[row, column], fillable.codes[column] > 0
         texts = [
             levels.of(places[at])[int(code) - 1] if is_level and code == code else None
-            for at, code, is_level in zip(column.tolist(), own.tolist(), category.tolist(), strict=True)
+            for at, code, is_level in zip(column.tolist(), fills.tolist(), category.tolist(), strict=True)
         ]
         yield pl.DataFrame(
             {
                 "row": kept[rows[row]].astype(np.uint64),
                 "feature": names.gather(column),
-                "number": pl.Series(np.where(category, np.nan, own)).fill_nan(None),
+                "number": pl.Series(np.where(category, np.nan, fills)).fill_nan(None),
                 "level": pl.Series(texts, dtype=pl.String),
                 "known": mass[row, column],
             },

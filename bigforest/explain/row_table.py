@@ -102,7 +102,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
     if source.rows > _MOST_ROWS:
         raise DataError(f"the table has {source.rows} rows; explain a sample of at most {_MOST_ROWS}")
     labelled = spec.target.name in source.schema
-    known = _weight_column(spec, source) is not None or bool(spec.weight is not None and spec.weight.classes)
+    weighted = _weight_column(spec, source) is not None or bool(spec.weight is not None and spec.weight.classes)
     return RowTable(
         folder=folder,
         rows=source.rows,
@@ -110,7 +110,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
         narrow=not forest.config.ranks and found.narrow(),
         missing=(),
         labelled=labelled,
-        weighted=labelled and known,
+        weighted=labelled and weighted,
         classes=not forest.is_regression,
     )
 
@@ -178,9 +178,9 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
     for batch in source.batches(found.columns(used), _BATCH_ROWS):
         with RowsNamed(begin, batch.height):
             cells = reader.frame(batch, found, used)
-        own = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
+        inside = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
         cells = cells if forest.ranks is None else cells.ranked(forest.ranks, used)
-        pieces.append(cells.columns()[0][own].astype(np.float64))
+        pieces.append(cells.columns()[0][inside].astype(np.float64))
         begin += batch.height
     return np.concatenate(pieces)
 

@@ -102,18 +102,18 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
     for tree in load_trees(stock, oob.table, entries):
         left_out = oob.out_of_bag(tree.number)
         leaves = leaf_positions(tree, oob.table.values(), left_out) - np.uint32(tree.begin)
-        own = np.full(kept.size, _SEEN if oob.table.classes else np.nan, votes.kind)
+        tree_votes = np.full(kept.size, _SEEN if oob.table.classes else np.nan, votes.kind)
         says = tree.answer.argmax(axis=1) if oob.table.classes else tree.answer[:, 0]
-        own[np.searchsorted(kept, left_out)] = says[leaves]
-        votes.put(tree.number, own)
+        tree_votes[np.searchsorted(kept, left_out)] = says[leaves]
+        votes.put(tree.number, tree_votes)
 
 
 def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
     """Task: the sums over some of the kept rows."""
     table = oob.table
     kept = table.labelled_rows()[begin:end]
-    cast, truth, every = np.array(votes.mapped()[:, begin:end]), table.target()[kept], table.weight()
-    weight = np.ones(kept.size) if every is None else every[kept]
+    cast, truth, row_weight = np.array(votes.mapped()[:, begin:end]), table.target()[kept], table.weight()
+    weight = np.ones(kept.size) if row_weight is None else row_weight[kept]
     shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.rows, width))
     sums = Sums(np.zeros(shapes[0], np.int64), np.zeros(shapes[1]), np.zeros(shapes[2]))
     add = _add_classes if table.classes else _add_numbers
@@ -126,7 +126,7 @@ def _add_classes(
 ) -> None:
     size, width = truth.size, sums.rows.shape[1]
     counts = np.zeros((size, width), np.int64)
-    every, done = np.arange(size), 0
+    places, done = np.arange(size), 0
 
     def by_class(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.bincount(truth, values, minlength=width).astype(np.float64)
@@ -139,14 +139,14 @@ def _add_classes(
         voters = counts.sum(axis=1)
         reached = voters > 0
         others = counts.copy()
-        others[every, truth] = -1
+        others[places, truth] = -1
         runner_up = others.argmax(axis=1) if width > 1 else np.full(size, _SEEN)
         most = others.max(axis=1) if width > 1 else np.zeros(size, np.int64)
-        margin = (counts[every, truth] - most) / np.maximum(voters, 1)
-        own = np.where(reached, weight, 0.0)
+        margin = (counts[places, truth] - most) / np.maximum(voters, 1)
+        counted = np.where(reached, weight, 0.0)
         sums.rows[at] += np.bincount(truth[reached], minlength=width)
         wrong = counts.argmax(axis=1) != truth
-        for place, values in enumerate((own, own * margin, own * margin * margin, own * wrong)):
+        for place, values in enumerate((counted, counted * margin, counted * margin * margin, counted * wrong)):
             sums.moments[place, at] += by_class(values)
         for tree in range(step):
             voted = cast[tree] != _SEEN
@@ -168,10 +168,10 @@ def _add_numbers(
         done = step
         reached = voters > 0
         error = total / np.maximum(voters, 1) - truth
-        own = np.where(reached, weight, 0.0)
+        counted = np.where(reached, weight, 0.0)
         sums.rows[at, 0] += int(np.count_nonzero(reached))
-        sums.moments[0, at, 0] += own.sum()
-        sums.moments[1, at, 0] += (own * error * error).sum()
+        sums.moments[0, at, 0] += counted.sum()
+        sums.moments[1, at, 0] += (counted * error * error).sum()
         sums.trees[0, at, :step, 0] += (voted[:step] * weight).sum(axis=1)
         sums.trees[1, at, :step, 0] += squares[:step].sum(axis=1)
 

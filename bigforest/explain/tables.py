@@ -63,9 +63,9 @@ class ExplanationFolder:
 
     def without_rows(self) -> ExplanationFolder:
         """Return the same folder, for tables that do not depend on rows."""
-        own = copy(self)
-        own._rows = ""
-        return own
+        folder = copy(self)
+        folder._rows = ""
+        return folder
 
     def _check_ours(self) -> None:
         """Raise OutputExistsError if the folder holds tables of another explanation."""
@@ -73,8 +73,8 @@ class ExplanationFolder:
         foreign = next((file for file in self.path.glob("*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
             return
-        what = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
-        raise OutputExistsError(f"{self.path} {what}, which is no table of an explanation; choose another output")
+        problem = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
+        raise OutputExistsError(f"{self.path} {problem}, which is no table of an explanation; choose another output")
 
     def _of_other_forests(self) -> list[Path]:
         """Return the tables in the folder that were not made from this forest."""
@@ -109,12 +109,12 @@ class ExplanationFolder:
         there = [self.has(name, options) for name in names]
         return all(there)
 
-    def remove_other_files(self, name: str, wanted: Iterable[str]) -> None:
-        """Remove the files of a table in several that are not among the names `wanted`: they have other rows.
+    def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
+        """Remove the files of a table in several that are not among the names `kept`: they have other rows.
 
         Raises OutputExistsError if there are any and they may not be overwritten.
         """
-        files = [self.file(own) for own in wanted]
+        files = [self.file(kept_name) for kept_name in kept]
         for file in sorted(set((self.path / name).glob("part-*.parquet")).difference(files)):
             if not self._overwrite:
                 raise self._taken(file)

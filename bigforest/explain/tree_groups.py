@@ -78,10 +78,10 @@ class TreeStock(NamedTuple):
     @property
     def walked_nodes(self) -> NDArray[np.float64]:
         """Number of nodes of each tree that rows are routed through, with the trees of the boosted stage."""
-        own = self.trees.nodes.astype(np.float64)
+        nodes = self.trees.nodes.astype(np.float64)
         if self.stage is None:
-            return own
-        return np.append(own, np.diff(self.stage.trees.starts).astype(np.float64))
+            return nodes
+        return np.append(nodes, np.diff(self.stage.trees.starts).astype(np.float64))
 
     def depths(self) -> NDArray[np.float64]:
         """Estimate the length of the path of a row in each tree."""
@@ -169,11 +169,11 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
     outputs = [np.ascontiguousarray(column[:, None]) for column in values.T]
     found = []
     for tree, (begin, end) in enumerate(pairwise(trees.starts.tolist())):
-        rows, own = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
+        rows, mean = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
         answer = np.empty((end - begin, len(outputs)))
         for place, mixed in enumerate(outputs):
-            node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, rows, own)
-            answer[:, place] = own[:, 0]
+            node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, rows, mean)
+            answer[:, place] = mean[:, 0]
         found.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, rows, answer))
     return found
 
@@ -230,7 +230,7 @@ class SectionPlan(NamedTuple):
 
     need      its estimate, by the name of the part.
     groups    of trees: a task each, or for each task one after the other; none where the budget is too small.
-    at_once   how many tasks each process runs at once.
+    at_once   number of tasks that a process runs at once.
     nanoseconds  estimated time on one thread.
     """
 
@@ -244,7 +244,7 @@ def plan_groups(
     part: str,
     stock: TreeStock,
     resources: Resources,
-    own: int,
+    task_bytes: int,
     *,
     work: float,
     shared: int = 0,
@@ -253,47 +253,49 @@ def plan_groups(
 ) -> SectionPlan:
     """Plan a part with one task for each group of trees.
 
-    own     bytes of a task without its trees; shared: bytes of all tasks together.
+    task_bytes  bytes of a task without its trees; shared: bytes of all tasks together.
     work    nanoseconds on one thread, without loading the trees.
     sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
     scratch  bytes on disk without the rows and the tables.
     """
     sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
     largest, whole = int(sizes.max()), int(sizes.sum())
-    task = own + LOADING_BYTES
-    smallest = BASE_BYTES + shared + task + largest
+    worker_bytes = task_bytes + LOADING_BYTES
+    smallest = BASE_BYTES + shared + worker_bytes + largest
     most, at_once = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers))), resources.workers
     if resources.memory is not None:
         if resources.memory < smallest:
             return SectionPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
         room = resources.memory - BASE_BYTES - shared
-        at_once = min(at_once, room // (task + largest))
-        most = min(most, room // at_once - task)
+        at_once = min(at_once, room // (worker_bytes + largest))
+        most = min(most, room // at_once - worker_bytes)
     most = max(most, largest)
-    memory = BASE_BYTES + shared + at_once * (task + most)
+    memory = BASE_BYTES + shared + at_once * (worker_bytes + most)
     need = MemoryEstimate(part, memory, smallest, scratch)
     return SectionPlan(need, cut(sizes, first, most, stock.tree_count), at_once, time)
 
 
 def plan_sweep(
-    part: str, stock: TreeStock, resources: Resources, own: int, *, work: float, scratch: int = 0
+    part: str, stock: TreeStock, resources: Resources, task_bytes: int, *, work: float, scratch: int = 0
 ) -> SectionPlan:
     """Plan a part whose tasks each load all groups of trees, one after the other.
 
-    own, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
+    task_bytes, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
     """
     sizes, first, time = stock.sizes(), stock.trees.first, stock.load_nanoseconds() + work
-    own += 0 if stock.stage is None else stock.stage.nbytes
+    task_bytes += 0 if stock.stage is None else stock.stage.nbytes
     whole, largest = int(sizes.sum()), int(sizes.max())
     base = BASE_BYTES + LOADING_BYTES
-    smallest = base + own + largest
+    smallest = base + task_bytes + largest
     groups, at_once, memory = [range(stock.tree_count)], resources.workers, resources.memory
     if memory is not None:
         room = memory - base
-        if room < largest + own:
+        if room < largest + task_bytes:
             return SectionPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
-        if room < whole + own:
-            groups = cut(sizes, first, room - own, stock.tree_count)
+        if room < whole + task_bytes:
+            groups = cut(sizes, first, room - task_bytes, stock.tree_count)
             return SectionPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1, time)
-        at_once = min(at_once, (room - whole) // own)
-    return SectionPlan(MemoryEstimate(part, base + whole + at_once * own, smallest, scratch), groups, at_once, time)
+        at_once = min(at_once, (room - whole) // task_bytes)
+    return SectionPlan(
+        MemoryEstimate(part, base + whole + at_once * task_bytes, smallest, scratch), groups, at_once, time
+    )

@@ -116,15 +116,17 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     paths = _paths(nodes)
-    own = _split_features(nodes)
+    split_features = _split_features(nodes)
     splits = np.zeros((features, 4), np.int64)
-    splits[:, 0] = np.bincount(own.feature, minlength=features)
-    np.add.at(splits[:, 1], own.feature, nodes.weight[own.node].astype(np.int64))
-    np.add.at(splits[:, 2], own.feature, paths.level[own.node])
+    splits[:, 0] = np.bincount(split_features.feature, minlength=features)
+    np.add.at(splits[:, 1], split_features.feature, nodes.weight[split_features.node].astype(np.int64))
+    np.add.at(splits[:, 2], split_features.feature, paths.level[split_features.node])
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
-    splits[:, 3] = np.bincount(np.unique(tree[own.node] * features + own.feature) % features, minlength=features)
+    splits[:, 3] = np.bincount(
+        np.unique(tree[split_features.node] * features + split_features.feature) % features, minlength=features
+    )
     leaves = _rule_leaves(nodes, paths, tree, rules, trees.header)
-    return TreeShapes(_lines(nodes, paths.level), splits, _pairs(own, paths.parent, features, most), leaves)
+    return TreeShapes(_lines(nodes, paths.level), splits, _pairs(split_features, paths.parent, features, most), leaves)
 
 
 class _Paths(NamedTuple):
@@ -138,14 +140,14 @@ class _Paths(NamedTuple):
 def _paths(nodes: TreeArrays) -> _Paths:
     begin = np.repeat(nodes.roots, np.diff(nodes.starts))
     parent, level = np.full(begin.size, -1), np.zeros(begin.size, np.int64)
-    here, depth = nodes.roots, 0
-    while here.size:
-        here = here[nodes.feature[here] != LEAF]
+    level_nodes, depth = nodes.roots, 0
+    while level_nodes.size:
+        level_nodes = level_nodes[nodes.feature[level_nodes] != LEAF]
         depth += 1
-        children = here + 1, begin[here] + nodes.right[here].astype(np.int64)
+        children = level_nodes + 1, begin[level_nodes] + nodes.right[level_nodes].astype(np.int64)
         for child in children:
-            parent[child], level[child] = here, depth
-        here = np.concatenate(children)
+            parent[child], level[child] = level_nodes, depth
+        level_nodes = np.concatenate(children)
     return _Paths(parent, level, begin)
 
 
@@ -169,17 +171,17 @@ def _split_features(nodes: TreeArrays) -> _SplitFeatures:
     return _SplitFeatures(node, feature, start)
 
 
-def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
+def _pairs(splits: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
     """Count pairs of the feature of a parent and the feature of its child."""
-    child = np.flatnonzero(parent[own.node] >= 0)
-    above = parent[own.node[child]]
-    number = own.start[above + 1] - own.start[above]
+    child = np.flatnonzero(parent[splits.node] >= 0)
+    above = parent[splits.node[child]]
+    number = splits.start[above + 1] - splits.start[above]
     found, ends = pl.DataFrame(schema=_PAIRS), np.concatenate([[0], np.cumsum(number)])
     for begin, end in cut_entries(ends, most):  # nodes on many features have many pairs
-        some = slice(begin, end)
-        first = np.repeat(own.start[above[some]] - ends[begin:end], number[some]) + np.arange(ends[begin], ends[end])
-        second = np.repeat(own.feature[child[some]], number[some])
-        keys = own.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
+        span = slice(begin, end)
+        first = np.repeat(splits.start[above[span]] - ends[begin:end], number[span]) + np.arange(ends[begin], ends[end])
+        second = np.repeat(splits.feature[child[span]], number[span])
+        keys = splits.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
         found = _joined([found, pl.DataFrame({"key": keys, "nodes": np.ones(keys.size, np.int64)})])
     return found
 
@@ -211,16 +213,16 @@ def _rule_leaves(nodes: TreeArrays, paths: _Paths, tree: NDArray[np.int64], rule
     root = paths.begin[leaf]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
     best = np.argsort(-interest, kind="stable")[:rules]
-    at, own = leaf[best], answers[leaf[best]]
+    at, answer = leaf[best], answers[leaf[best]]
     columns: dict[str, Any] = {
         "interest": interest[best],
         "tree": (nodes.tree + tree[at]).astype(np.uint32),
         "node": (at - root[best]).astype(np.uint32),
         "rule": pl.Series([rule_of(nodes, place, paths.parent, header) for place in at.tolist()], dtype=pl.String),
         "weight": weight[at] * (1.0 if header.spec.weight is None else header.spec.weight.step),
-        "prediction": own[:, 0] if nodes.value is not None else own.argmax(axis=1),
+        "prediction": answer[:, 0] if nodes.value is not None else answer.argmax(axis=1),
     }
-    return pl.DataFrame(columns if nodes.value is not None else columns | {"share": own.max(axis=1)})
+    return pl.DataFrame(columns if nodes.value is not None else columns | {"share": answer.max(axis=1)})
 
 
 def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Header) -> str:
@@ -291,6 +293,6 @@ def _listed(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) 
 def _projection(nodes: TreeArrays, node: int, header: Header) -> str:
     terms = nodes.terms
     assert terms is not None
-    here = range(int(terms.start[node]), int(terms.start[node + 1]))
-    texts = [f"{terms.weight[at]:.4g} {header.spec.features[int(terms.feature[at])].name}" for at in here]
+    span = range(int(terms.start[node]), int(terms.start[node + 1]))
+    texts = [f"{terms.weight[at]:.4g} {header.spec.features[int(terms.feature[at])].name}" for at in span]
     return " + ".join(texts[:_NAMED]) + (f" + {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")
