@@ -128,8 +128,8 @@ def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
 
 def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
     """Invert `write_tally`. Raise FormatError for a damaged file."""
-    with downloads([path]) as [here]:
-        arrays = read_arrays(here, _TALLY_TYPES)
+    with downloads([path]) as [local]:
+        arrays = read_arrays(local, _TALLY_TYPES)
     if [array.shape for array in arrays] != [array.shape for array in no_votes(rows, spec)]:
         raise damaged(path)
     return OobAccumulator(*arrays)

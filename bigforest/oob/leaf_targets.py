@@ -65,8 +65,8 @@ def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resource
 
     Within a budget, a leaf with more different targets than a window takes some 20 bytes for each of them.
     """
-    own, arrays, keys = task_bytes(shape, config)
-    whole, smallest = own + arrays + keys, BASE_BYTES + own + min(arrays + keys, _KEY * _WINDOW)
+    task, arrays, keys = task_bytes(shape, config)
+    whole, smallest = task + arrays + keys, BASE_BYTES + task + min(arrays + keys, _KEY * _WINDOW)
     if resources.memory is not None and BASE_BYTES + whole > resources.memory:
         return MemoryEstimate("targets", smallest, smallest, arrays)
     return MemoryEstimate("targets", BASE_BYTES + tasks_at_once((BASE_BYTES, whole), resources) * whole, smallest)
@@ -91,8 +91,8 @@ def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
     """Return the number of tasks at once in each process; needed: of `task_bytes`."""
     if resources.memory is None:
         return resources.workers
-    shared, own = needed
-    return max(1, min(resources.workers, (resources.memory - shared) // own))
+    shared, task = needed
+    return max(1, min(resources.workers, (resources.memory - shared) // task))
 
 
 def write_targets(job: ForestJob) -> None:
@@ -115,7 +115,7 @@ def write_targets(job: ForestJob) -> None:
             write_values(directory, _groups(_different_targets(store, _Room.of(folder, mapped=mapped))), header)
         executor.run(
             write_leaf_targets,
-            [(own,) for own in entries],
+            [(part,) for part in entries],
             lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
             (Sampler(store, config), trees, directory, scratch, mapped),
         )
@@ -146,8 +146,8 @@ def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
     values.sort()
     different = 0
     for start in range(0, store.rows, BLOCK_ROWS):
-        some = values[start : start + BLOCK_ROWS]
-        new = some[np.append(start == 0 or some[0] != values[different - 1], some[1:] != some[:-1])]
+        window = values[start : start + BLOCK_ROWS]
+        new = window[np.append(start == 0 or window[0] != values[different - 1], window[1:] != window[:-1])]
         values[different : different + new.size] = new
         different += new.size
     return values[:different]
@@ -166,12 +166,12 @@ def _numbered(store: Store, values: NDArray[np.float64], room: _Room) -> NDArray
     """
     codes = room.made(store.rows, np.uint32)
     for begin in range(0, values.size, min(room.window, values.size)):
-        some = values[begin : begin + room.window]
+        window = values[begin : begin + room.window]
         for block in range(block_count(store.rows)):
             span = block_span(store.rows, block)
             numbers = store.numbers(span.start, span.stop)
-            here = np.flatnonzero((numbers >= some[0]) & (numbers <= some[-1]))
-            codes[span.start : span.stop][here] = np.searchsorted(some, numbers[here]) + begin
+            inside = np.flatnonzero((numbers >= window[0]) & (numbers <= window[-1]))
+            codes[span.start : span.stop][inside] = np.searchsorted(window, numbers[inside]) + begin
     return codes
 
 
@@ -188,8 +188,8 @@ def write_leaf_targets(
         codes = _numbered(store, _different_targets(store, room), room)
         tables = (
             table
-            for own, tree in enumerate(numbers)
-            for table in leaves_tables(tree, _leaf_targets(sampler, packed, own, tree, codes, room))
+            for entry, tree in enumerate(numbers)
+            for table in leaves_tables(tree, _leaf_targets(sampler, packed, entry, tree, codes, room))
         )
         write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, Header(store.spec, config))
 
@@ -234,12 +234,12 @@ def _keys(
         bag, span = sampler.block(tree, block).astype(np.uint64), block_span(store.rows, block)
         if store.spec.weight is not None:
             bag *= store.weights_of(span.start, span.stop)
-        here = np.flatnonzero(bag)
-        leaf = leaves_of_rows(store, packed, packed.roots[place : place + 1], span)[here, 0]
-        some = slice(done, done + here.size)
-        key[some] = leaf.astype(np.uint64) << np.uint64(32) | codes[span.start : span.stop][here]
-        weight[some] = bag[here]
-        done = some.stop
+        rows_in_bag = np.flatnonzero(bag)
+        leaf = leaves_of_rows(store, packed, packed.roots[place : place + 1], span)[rows_in_bag, 0]
+        written = slice(done, done + rows_in_bag.size)
+        key[written] = leaf.astype(np.uint64) << np.uint64(32) | codes[span.start : span.stop][rows_in_bag]
+        weight[written] = bag[rows_in_bag]
+        done = written.stop
     return key, weight
 
 
@@ -253,9 +253,9 @@ def _windows(
     for low, high in pairwise([0, *ends.tolist(), 2**64]):
         held = [(key[:0], weight[:0])]
         for begin in range(0, key.size, min(window, key.size)):
-            some, own = key[begin : begin + window], weight[begin : begin + window]
-            here = np.flatnonzero((some >= low) & (some < high)) if high < 2**64 else np.flatnonzero(some >= low)
-            held.append((some[here], own[here]))
+            keys, weights = key[begin : begin + window], weight[begin : begin + window]
+            inside = np.flatnonzero((keys >= low) & (keys < high)) if high < 2**64 else np.flatnonzero(keys >= low)
+            held.append((keys[inside], weights[inside]))
             if sum(part.size for part, _ in held) > window:
                 held = [_added(held)]
         found = _added(held)

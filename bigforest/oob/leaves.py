@@ -92,9 +92,9 @@ def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[
     covered = np.zeros(config.trees, np.bool_)
     covered[: parts[0].start] = True
     for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
-        own = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
-        if own.size and not own.any():
-            own[:] = True
+        part_covered = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
+        if part_covered.size and not part_covered.any():
+            part_covered[:] = True
             files.append(file)
     return files, [part for part in parts if not covered[part.start : part.stop].all()]
 
@@ -147,7 +147,7 @@ def _block_leaves(sampler: Sampler, packed: PackedTrees, trees: range, block: in
     bags = np.array([sampler.block(tree, block) for tree in trees])
     leaves = leaves_of_rows(store, packed, packed.roots, span, bags)
     rows = [np.flatnonzero(bag == 0).astype(np.uint32) for bag in bags]
-    left_out = [LeftOut(numbers, leaves[numbers, own]) for own, numbers in enumerate(rows)]
+    left_out = [LeftOut(numbers, leaves[numbers, place]) for place, numbers in enumerate(rows)]
     return list(leaf_chunks(left_out, len(span), leaf_chunk_rows(store.rows, store.spec.target.answer_width)))
 
 
@@ -166,8 +166,8 @@ def leaves_of_rows(
     """
     found = np.empty((len(span), roots.size), np.uint32)
 
-    def place(inputs: Any, scratch: Any, here: slice) -> None:
-        place_leaves(inputs, Places(roots, found[here], None if bags is None else bags[:, here]), scratch)
+    def place(inputs: Any, scratch: Any, rows: slice) -> None:
+        place_leaves(inputs, Places(roots, found[rows], None if bags is None else bags[:, rows]), scratch)
 
     route_span(store, packed, span, place)
     return found

@@ -82,8 +82,8 @@ def oob_estimate(
         cases = [(most, 0), (2 * leaves + 1, leaves)]
         trees = [(np.full(config.trees, size, np.int64), np.array([impure])) for size, impure in cases]
     else:
-        given = np.asarray(nodes, np.int64)
-        trees = [(given, _max_impure(given, distinct, shape.classes))]
+        node_counts = np.asarray(nodes, np.int64)
+        trees = [(node_counts, _max_impure(node_counts, distinct, shape.classes))]
     sizes = np.maximum.reduce([_sizes(*each, terms, shape, tried) for each in trees])
     numbers, weighted = shape.extras.regression, shape.extras.weighted
     files = max(

@@ -253,12 +253,12 @@ def write_report_rows(
     kind: Any = NumberReport if spec.target.is_regression else ClassReport
     report = kind(store, config, inputs)
     schema = oob_schemas(spec.target, config.criterion)["rows"]
-    known = store.row_numbers
+    row_numbers = store.row_numbers
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in _pieces(store, tallies):
             last = first + piece.voters.size
-            numbers = np.arange(first, last, dtype=np.uint64) if known is None else known[first:last]
+            numbers = np.arange(first, last, dtype=np.uint64) if row_numbers is None else row_numbers[first:last]
             truth, prediction, shares = report.add(store, piece, first)
             columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *shares]
             yield pa.Table.from_arrays(columns, schema=schema)
@@ -267,10 +267,10 @@ def write_report_rows(
     return report
 
 
-def join_reports(one: Any, two: Any) -> Any:
+def join_reports(first: Any, second: Any) -> Any:
     """Return the sums over the rows of two reports."""
-    joined = deepcopy(one)
-    joined.join(two)
+    joined = deepcopy(first)
+    joined.join(second)
     return joined
 
 
@@ -372,7 +372,7 @@ class ClassReport:
             self._metrics.scores = []
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        known = stored_labels(store.spec.target)
+        labels = stored_labels(store.spec.target)
         truth = store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         predictions = self._predictions.of(store, accumulator, first)
@@ -380,17 +380,17 @@ class ClassReport:
         weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
         prediction = predictions.argmax(axis=1).astype(np.uint16) if self._refined else accumulator.prediction
-        true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
-        self._pairs = _added(self._pairs, _pairs_of(true, said, weight, len(shares)))
-        self._metrics.add(true, said, given.T, weight)
+        true, predicted, voted_shares = truth[used], prediction[used], np.compress(used, shares, axis=1)
+        self._pairs = _added(self._pairs, _pairs_of(true, predicted, weight, len(shares)))
+        self._metrics.add(true, predicted, voted_shares.T, weight)
         if not self._metrics.scores:
             for curve, files in enumerate(self._files):
                 code = 1 if self._curves == 1 else curve
                 files.append(self._scratch / f"scores-{first}-{code}.bin")
-                self._cells[curve] += write_scores(files[-1], given[code], true == code, weight)
+                self._cells[curve] += write_scores(files[-1], voted_shares[code], true == code, weight)
         return (
-            known.take(arrow_array(truth)),
-            known.take(arrow_array(prediction, mask=~used)),
+            labels.take(arrow_array(truth)),
+            labels.take(arrow_array(prediction, mask=~used)),
             [arrow_array(share, mask=~used) for share in shares],
         )
 
@@ -404,21 +404,21 @@ class ClassReport:
     def tables(
         self, store: Store, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]
     ) -> dict[str, pa.Table]:
-        found, known = self._metrics, stored_labels(store.spec.target)
+        found, labels = self._metrics, stored_labels(store.spec.target)
         areas = [Area().add(scores).value for scores in found.scores]
         if self._cells.any():
             pairs = zip(self._files, self._cells, strict=True)
             areas = [area_of_files(files, cells, inputs.scores, executor) for files, cells in pairs]
         pair, rows, weight = self._pairs
         columns = {
-            "truth": known.take(arrow_array(pair // len(known))),
-            "prediction": known.take(arrow_array(pair % len(known))),
+            "truth": labels.take(arrow_array(pair // len(labels))),
+            "prediction": labels.take(arrow_array(pair % len(labels))),
             "rows": rows.astype(np.uint64),
             "weight": weight * (1.0 if store.spec.weight is None else store.spec.weight.step),
         }
         return {
             "confusion": arrow_table(columns, schemas["confusion"]),
-            "metrics": _metrics_table(found.result_with(areas) if found.rows else [], known, schemas["metrics"]),
+            "metrics": _metrics_table(found.result_with(areas) if found.rows else [], labels, schemas["metrics"]),
         }
 
 
@@ -428,31 +428,31 @@ def _pairs_of(
     """Count the pairs of true and predicted class, int64 [3, pairs]: truth * classes + prediction, ascending; number of
     rows; sum of their weights."""
     pairs = truth.astype(np.int64) * classes + prediction
-    found, own = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
-    rows = np.bincount(own, minlength=found.size)
+    found, places = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
+    rows = np.bincount(places, minlength=found.size)
     sums = rows if weight is None else np.zeros_like(rows)
     if weight is not None:
-        np.add.at(sums, own, weight)
+        np.add.at(sums, places, weight)
     return np.stack([found, rows, sums])[:, rows > 0]
 
 
 def _added(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Add up counts of `_pairs_of`."""
     joined = np.concatenate(pairs, axis=1)
-    found, own = np.unique(joined[0], return_inverse=True)
+    found, places = np.unique(joined[0], return_inverse=True)
     sums = np.zeros((3, found.size), np.int64)
     sums[0] = found
     for total, added in zip(sums[1:], joined[1:], strict=True):
-        np.add.at(total, own, added)
+        np.add.at(total, places, added)
     return sums
 
 
-def _metrics_table(found: list[ClassMetrics], known: pa.Array, schema: pa.Schema) -> pa.Table:
+def _metrics_table(found: list[ClassMetrics], labels: pa.Array, schema: pa.Schema) -> pa.Table:
     """Return oob/metrics.parquet, a row per class and one for all; without rows of the report only their number."""
-    codes = [*range(len(known)), None]
-    columns: dict[str, Any] = {"class": known.take(arrow_array(codes, pa.int64()))}
+    codes = [*range(len(labels)), None]
+    columns: dict[str, Any] = {"class": labels.take(arrow_array(codes, pa.int64()))}
     for name in ("rows", "predicted"):
-        columns[name] = [getattr(one, name) for one in found] or [0] * len(codes)
+        columns[name] = [getattr(metric, name) for metric in found] or [0] * len(codes)
     for name in METRICS:
-        columns[name] = [getattr(one, name) for one in found] or [None] * len(codes)
+        columns[name] = [getattr(metric, name) for metric in found] or [None] * len(codes)
     return arrow_table(columns, schema)

@@ -37,11 +37,11 @@ def write_scores(
     piece.add(scores, second, weight)
     counts = np.array(piece.counts)
     entry, kind = np.nonzero(counts.T)
-    score, given = piece.values[entry], counts[kind, entry]
+    score, counted = piece.values[entry], counts[kind, entry]
     cuts = [0, *np.searchsorted(score, _EDGES).tolist(), score.size]
     with writing_arrays(path, _SCORES) as write:
         for first, stop in pairwise(cuts):
-            write(score[first:stop], kind[first:stop] == 1, given[first:stop])
+            write(score[first:stop], kind[first:stop] == 1, counted[first:stop])
     return np.diff(cuts)
 
 
@@ -56,8 +56,8 @@ def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, ex
     ends = np.searchsorted(np.cumsum(cells), total * np.arange(1, tasks) // tasks) + 1
     cuts = sorted({0, *ends.tolist(), CELLS})
     area = Area()
-    for own in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most), even=True):
-        area.join(own)
+    for part in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most), even=True):
+        area.join(part)
     return area.value
 
 

@@ -274,8 +274,10 @@ def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator,
     changes = np.zeros((len(cuts) - 1, 3, work.config.trees), np.int64)
     truth_of = store.labels if store.spec.target.classes else store.numbers
     pieces = [
-        _TallyPiece(store, accumulator.rows(start - begin, stop - begin), start, truth_of(start, stop), work.loss, own)
-        for (start, stop), own in zip(pairwise(cuts), changes, strict=True)
+        _TallyPiece(
+            store, accumulator.rows(start - begin, stop - begin), start, truth_of(start, stop), work.loss, counts
+        )
+        for (start, stop), counts in zip(pairwise(cuts), changes, strict=True)
     ]
     _add_up(work, cuts, pieces, advance)
     return changes.sum(axis=0)
@@ -294,7 +296,7 @@ def _add_up(
     spec, lambdas = work.store.spec, len(work.amounts)
 
     def add(group: Sequence[_LeafBallots]) -> None:
-        tasks = [(work, group, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
+        tasks = [(work, group, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
         map_on_threads(_add_piece, tasks, work.workers)
 
     for group in work.groups:
@@ -334,10 +336,10 @@ def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> FoundLeaves:
 def _in_window(found: LeafChunk, tree: int, nodes: range) -> LeafChunk:
     """Return the rows of a chunk whose leaves in one of its trees are among these nodes, which are numbered from 0."""
     begin = int(found.counts[:tree].sum(dtype=np.int64))
-    here = slice(begin, begin + int(found.counts[tree]))
-    own = np.flatnonzero((found.leaves[here] >= nodes.start) & (found.leaves[here] < nodes.stop))
-    rows, leaves = found.rows[here][own], found.leaves[here][own] - np.uint32(nodes.start)
-    return LeafChunk(*map(read_only, (rows, leaves, np.array([own.size], np.uint32))))
+    tree_span = slice(begin, begin + int(found.counts[tree]))
+    inside = np.flatnonzero((found.leaves[tree_span] >= nodes.start) & (found.leaves[tree_span] < nodes.stop))
+    rows, leaves = found.rows[tree_span][inside], found.leaves[tree_span][inside] - np.uint32(nodes.start)
+    return LeafChunk(*map(read_only, (rows, leaves, np.array([inside.size], np.uint32))))
 
 
 def loaded_size(file: LeafFile, spec: DataSpec, lambdas: int) -> int:
@@ -366,10 +368,13 @@ def _windows(work: TallyInputs, file: LeafFile) -> Iterator[_LeafBallots]:
 
     def window(tree: int, first: int, nodes: slice) -> _LeafBallots:
         """Return the ballots of some nodes of a tree, whose first node is `first`."""
-        own, as_grown = (each.of_nodes(nodes, spec.target.answer_width) for each in (cast, _Cast.of(grown)))
-        ends, here = read_only(np.array([0, nodes.stop - nodes.start])), range(nodes.start - first, nodes.stop - first)
+        votes, as_grown = (each.of_nodes(nodes, spec.target.answer_width) for each in (cast, _Cast.of(grown)))
+        ends, places = (
+            read_only(np.array([0, nodes.stop - nodes.start])),
+            range(nodes.start - first, nodes.stop - first),
+        )
         return _voting(
-            work, _LeafBallots(file, range(tree, tree + 1), here, ends, *own, None), [len(own.value)], as_grown
+            work, _LeafBallots(file, range(tree, tree + 1), places, ends, *votes, None), [len(votes.value)], as_grown
         )
 
     for tree, (begin, end) in zip(file.trees, pairwise(grown.first.tolist()), strict=True):

@@ -69,15 +69,15 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Return the bytes of a task except for its nodes, and the bytes of its nodes, which may be mapped."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
-    own = TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config) + _PIECES
-    return own, int(trees[0]) + nodes * (_NODE + _CLASS * max(PARTS, shape.classes))
+    task = TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config) + _PIECES
+    return task, int(trees[0]) + nodes * (_NODE + _CLASS * max(PARTS, shape.classes))
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """Return the estimate of `weigh_parts`, one task at a time."""
-    own, nodes = _bytes(shape, config)
-    smallest = BASE_BYTES + own + min(nodes, FITTING_BYTES)
-    whole = BASE_BYTES + own + nodes
+    task, nodes = _bytes(shape, config)
+    smallest = BASE_BYTES + task + min(nodes, FITTING_BYTES)
+    whole = BASE_BYTES + task + nodes
     mapped = resources.memory is not None and whole > resources.memory
     return MemoryEstimate("weigh", smallest if mapped else whole, smallest, nodes if mapped else 0)
 
@@ -160,8 +160,8 @@ def _weigh_tree(
         weight = times.astype(np.int64) * weights.astype(np.int64)
         weighed = Weighed(weight, store.labels(span.start, span.stop), sums)
 
-        def weigh(inputs: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
-            kernel(inputs, root, Weighed(whole.weight[here], whole.target[here], whole.sums), scratch)
+        def weigh(inputs: Any, scratch: Any, rows: slice, whole: Weighed = weighed) -> None:
+            kernel(inputs, root, Weighed(whole.weight[rows], whole.target[rows], whole.sums), scratch)
 
         route_span(store, packed, span, weigh)
 
@@ -205,11 +205,11 @@ def _describe(
     leaf, right, feature = made(nodes, np.bool_), made(nodes, np.uint32), made(nodes, np.int32)
     done = 0
     for batch in batches(path, len(spec.target.classes), ["left", "right"]):
-        here = slice(done, done + batch.num_rows)
-        leaf[here] = as_numpy(batch["left"].is_null())
-        right[here] = as_numpy(batch["right"], 0)
-        feature[here] = np.where(leaf[here], LEAF, 0)
-        done = here.stop
+        span = slice(done, done + batch.num_rows)
+        leaf[span] = as_numpy(batch["left"].is_null())
+        right[span] = as_numpy(batch["right"], 0)
+        feature[span] = np.where(leaf[span], LEAF, 0)
+        done = span.stop
     add_up(starts, feature, right, sums)
     weight, value, gain = made(nodes, np.uint64), made(nodes, np.float64), made(nodes, np.float64)
     impurity = criterion_of(config).impurity
@@ -227,17 +227,17 @@ def _pieces(path: Path, store: Store, found: _Described, sums: NDArray[np.int64]
     done = 0
     for batch in batches(path, len(store.spec.target.classes)):
         table = as_written(pa.Table.from_batches([batch]), names, 0)
-        here = slice(done, done + table.num_rows)
-        done = here.stop
+        span = slice(done, done + table.num_rows)
+        done = span.stop
         columns = {
-            "weight": arrow_array(found.weight[here]),
-            "gain": arrow_array(found.gain[here], mask=found.leaf[here]),
-            "default_left": _larger_left(table, store, found, here),
+            "weight": arrow_array(found.weight[span]),
+            "gain": arrow_array(found.gain[span], mask=found.leaf[span]),
+            "default_left": _larger_left(table, store, found, span),
         }
         if store.spec.target.is_regression:
-            columns["value"] = arrow_array(found.value[here])
+            columns["value"] = arrow_array(found.value[span])
         else:
-            columns["counts"] = counts_column(sums[here], table.schema.field("counts").type)
+            columns["counts"] = counts_column(sums[span], table.schema.field("counts").type)
         yield with_columns(table, columns)
 
 
@@ -247,12 +247,12 @@ def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) 
     For a feature without missing values: whether the left child is no lighter than the right one. For other features
     the search has decided, by rows with missing values or by its own weights.
     """
-    known = {feature.name for feature in store.spec.features if not (feature.splits_on_levels or feature.missing)}
-    feature, given = table["feature"].chunk(0), table["default_left"].chunk(0)
-    is_known = np.array([name in known for name in feature.dictionary.to_pylist()] + [False])
-    here = np.flatnonzero(is_known[as_numpy(feature.indices, -1)])
-    node = rows.start + here
-    column = as_numpy(given, False).copy()
+    complete = {feature.name for feature in store.spec.features if not (feature.splits_on_levels or feature.missing)}
+    feature, default_left = table["feature"].chunk(0), table["default_left"].chunk(0)
+    is_complete = np.array([name in complete for name in feature.dictionary.to_pylist()] + [False])
+    changed = np.flatnonzero(is_complete[as_numpy(feature.indices, -1)])
+    node = rows.start + changed
+    column = as_numpy(default_left, False).copy()
     root = found.starts[np.searchsorted(found.starts, node, side="right") - 1]
-    column[here] = found.weight[node + 1] >= found.weight[root + found.right[node]]
-    return arrow_array(column, mask=as_numpy(given.is_null()))
+    column[changed] = found.weight[node + 1] >= found.weight[root + found.right[node]]
+    return arrow_array(column, mask=as_numpy(default_left.is_null()))

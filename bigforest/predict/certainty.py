@@ -123,11 +123,11 @@ class Calibration:
 
         Raises ConfigError if there are too few rows.
         """
-        own = column.gather(self._fitting.number)
-        levels = tuple(level_text(own).drop_nulls().unique().sort())
+        categories = column.gather(self._fitting.number)
+        levels = tuple(level_text(categories).drop_nulls().unique().sort())
         fit = partial(self.conformal, coverage)
-        trained = type_name(own.dtype)
-        codes = category_codes(own, levels, trained)
+        trained = type_name(categories.dtype)
+        codes = category_codes(categories, levels, trained)
         return fit_by_category(column.name, trained, levels, codes, coverage, fit)
 
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
@@ -237,27 +237,27 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
     if SPREAD in batch.schema.names:
         column = batch.column(SPREAD)
         spread = as_numpy(column, np.nan).astype(np.float64)
-        known = as_numpy(column.is_valid())
-        if not (np.isfinite(spread[known]).all() and (spread[known] >= 0.0).all()):
+        valid = as_numpy(column.is_valid())
+        if not (np.isfinite(spread[valid]).all() and (spread[valid] >= 0.0).all()):
             raise ValueError("a spread is negative or not finite")
     none = np.empty(0)
     return CalibrationRows(*_drawn(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
 
 
-def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
+def _shares(batch: pa.RecordBatch, key: np.uint64, labels: pa.Array) -> CalibrationRows:
     """Convert a batch of a classification forest. Raises ValueError for labels that are not classes and shares outside
     0 to 1."""
-    truth, prediction = (compute().index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
+    truth, prediction = (compute().index_in(batch.column(name), value_set=labels) for name in ("truth", "prediction"))
     if truth.null_count or prediction.null_count:
         raise ValueError("a truth or prediction is none of the classes")
-    codes, predictions = (as_numpy(found).astype(np.int64) for found in (truth, prediction))
+    codes, predictions = (as_numpy(places).astype(np.int64) for places in (truth, prediction))
     share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
     for k, column in enumerate(batch.columns[4:-1]):  # one class at a time: there may be thousands
-        own = as_numpy(column, np.nan)
-        if column.null_count or not ((own >= 0.0) & (own <= 1.0 + _ROUNDING)).all():
+        class_shares = as_numpy(column, np.nan)
+        if column.null_count or not ((class_shares >= 0.0) & (class_shares <= 1.0 + _ROUNDING)).all():
             raise ValueError("a share of the votes is not from 0 to 1")
-        np.copyto(share, own, where=codes == k)
-        np.maximum(confidence, own, out=confidence)
+        np.copyto(share, class_shares, where=codes == k)
+        np.maximum(confidence, class_shares, out=confidence)
     none = np.empty(0)
     return CalibrationRows(*_drawn(batch, key), codes, predictions, share, confidence, none, none.astype(np.int64))
 

@@ -64,8 +64,8 @@ def prediction_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = F
 def prediction_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.DataType]:
     """Return the columns `prediction_names` with their types."""
     label = label_type(spec.target)
-    known = {PREDICTION: label, "set": pl.List(label)} if not proba else {}
-    return {name: known.get(name, pl.Float64()) for name in prediction_names(spec, rule, proba)}
+    types = {PREDICTION: label, "set": pl.List(label)} if not proba else {}
+    return {name: types.get(name, pl.Float64()) for name in prediction_names(spec, rule, proba)}
 
 
 def no_predictions(spec: DataSpec, rule: VoteRule) -> Predictions:
@@ -119,12 +119,12 @@ def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFram
         return _array(predictions, calibrated)
     assert frame is not None
     codes = category_codes(cells(frame, calibrated.column), calibrated.levels, calibrated.dtype)
-    parts = [(rows, _array(predictions.of_rows(rows), own)) for rows, own in calibrated.groups(codes)]
+    parts = [(rows, _array(predictions.of_rows(rows), fitted)) for rows, fitted in calibrated.groups(codes)]
     if not parts:
         return _array(predictions, calibrated.calibrated[0])
     found = np.empty((codes.size, parts[0][1].shape[1]), parts[0][1].dtype)
-    for rows, own in parts:
-        found[rows] = own
+    for rows, values in parts:
+        found[rows] = values
     return found
 
 

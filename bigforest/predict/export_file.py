@@ -104,14 +104,14 @@ def export_forest(
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     keep = names_of(keep, "keep")
-    for name, changed, own in (
+    for name, changed, owner in (
         ("dtype", dtype != "float32", "onnx"),
         ("table", table != "rows", "sql"),
         ("keep", bool(keep), "sql"),
         ("dialect", dialect != "standard", "sql"),
     ):
-        if changed and to != own:
-            raise ConfigError(f"{api(name)} is an option of {own}, not of {to}; drop it")
+        if changed and to != owner:
+            raise ConfigError(f"{api(name)} is an option of {owner}, not of {to}; drop it")
     files = opened_forest(forest).files
     with (
         watching(listener) as listener,

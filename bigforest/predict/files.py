@@ -325,9 +325,9 @@ class _Job:
                 begin += batch.height
 
         passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
-        stop, wanted = source.rows if stop is None else stop, self.proba or score.active
+        stop, with_proba = source.rows if stop is None else stop, self.proba or score.active
         ways = (False, True) if self.proba else (False,)
-        pieces = passes.predictions(stop, batches, proba=wanted, workers=self.resources.workers, first=first)
+        pieces = passes.predictions(stop, batches, proba=with_proba, workers=self.resources.workers, first=first)
         if not source.rows:
             pieces = iter([(source.columns(columns(passes.used)), no_predictions(spec, self.rule))])
         for batch, predictions in pieces:
@@ -345,10 +345,10 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
 
     score, tally = job.score.empty(), UnseenLevels()
     path = folder / f"predictions-{secrets.token_hex(8)}.arrows"
-    with write_atomically(path) as here, contextlib.ExitStack() as open_files:
+    with write_atomically(path) as local, contextlib.ExitStack() as open_files:
         writer = None
         for table in job.predicted(score, tally, begin, end):
-            writer = writer or open_files.enter_context(pa.ipc.new_stream(str(here), table.schema))
+            writer = writer or open_files.enter_context(pa.ipc.new_stream(str(local), table.schema))
             writer.write_table(table.combine_chunks())
     return path, score.counted, tally
 
@@ -368,7 +368,7 @@ def _everywhere(job: _Job, score: Score, tally: UnseenLevels, resources: Resourc
     step = max(-(-rows // ranges), _FEWEST_ROWS)
     with TemporaryFolder(resources.scratch) as folder:
         for path, counted, unseen in executor.map(predict_range, row_ranges(rows, step), (job, folder)):
-            with downloads([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
+            with downloads([path]) as [local], pa.OSFile(str(local)) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
             path.unlink()

@@ -161,10 +161,10 @@ def _predict_frame(
         return prediction_shape(frame.schema, found.columns(used), frame.height, spec)
 
     held, count = int(frame.estimated_size()), frame.height
-    given = _in_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
+    pieces = _in_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
     if tally is not None:
         tally.tell()
-    made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in given])
+    made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in pieces])
     return frame[keep].hstack(made) if keep else made
 
 

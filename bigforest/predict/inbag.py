@@ -135,22 +135,23 @@ def _classes(files: ForestFiles) -> NDArray[np.uint16]:
     return codes.astype(np.uint16)
 
 
-def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
+def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
     """Return the code of each row's group: its rank among the names. Raises ConfigError and DataError."""
     if not config.bootstrap or config.group is None or spec.group is None:
-        if given is not None:
+        if group is not None:
             raise ConfigError(f"the bags of this forest were not drawn by groups; drop {api('group')}")
         return None
-    if given is None:
+    if group is None:
         raise ConfigError(
             f"whole groups of {config.group!r} were drawn, which are not kept with the forest; give that column of the "
             "training table as group"
         )
-    column = pl.Series(config.group, given)
+    column = pl.Series(config.group, group)
     column = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
     if len(column) != spec.rows + spec.dropped:
-        given = counted(len(column), "row")
-        raise DataError(f"group has {given}, and the training table had {spec.rows + spec.dropped:,}")
+        raise DataError(
+            f"group has {counted(len(column), 'row')}, and the training table had {spec.rows + spec.dropped:,}"
+        )
     codes = column.gather(rows).rank("dense")
     if codes.null_count() or codes.max() != spec.group.groups:
         raise DataError(

@@ -69,21 +69,21 @@ def expression(
     if row is not None:
         fields.append(columns_named([row]).alias(numbers))
 
-    told: list[bool] = []
-    telling = threading.Lock()
+    warned: list[bool] = []
+    warning_lock = threading.Lock()
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
         found = check_schema(frame.schema, spec, predictor.packed.used)
         check_category_in(frame.schema, rule)
-        given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
+        row_numbers = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
         read = reader.frame(frame, found, predictor.packed.used, tally)
         if tally is not None:
-            with telling:  # once, as a query has many pieces
-                if not told and tally.tell():
-                    told.append(True)
-        predictions = predictor.predict(read, given, proba=proba)
+            with warning_lock:  # once, as a query has many pieces
+                if not warned and tally.tell():
+                    warned.append(True)
+        predictions = predictor.predict(read, row_numbers, proba=proba)
         return (
             prediction_table(predictions, spec, rule, proba, frame).to_struct()
             if several
@@ -101,14 +101,14 @@ def _has_more(rule: VoteRule) -> bool:
     return bool(rule.quantiles) or rule.conformal is not None
 
 
-def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
+def _row_numbers(numbers: pl.Series) -> NDArray[np.uint64]:
     """Return row numbers as uint64 [rows]. Raises DataError for other values."""
     try:
-        if not given.null_count():
-            return given.cast(pl.UInt64).to_numpy()
+        if not numbers.null_count():
+            return numbers.cast(pl.UInt64).to_numpy()
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"column {given.name!r} holds row numbers, which must be whole numbers, 0 or more") from error
-    raise DataError(f"column {given.name!r} holds row numbers and has nulls; see with_row_index")
+        raise DataError(f"column {numbers.name!r} holds row numbers, which must be whole numbers, 0 or more") from error
+    raise DataError(f"column {numbers.name!r} holds row numbers and has nulls; see with_row_index")
 
 
 def predict_lazy(

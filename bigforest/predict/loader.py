@@ -155,19 +155,21 @@ class TreeLoader:
                 with self.files.same_run():
                     packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps the memory of its buffers
-                own, numbers = None, trees.numbers(entries)
+                group_targets, numbers = None, trees.numbers(entries)
                 grown = packed.counts[:, 0] - self.files.spec.target.offset if rule.by_spread else None
                 if targets is not None:
                     step = self.files.spec.target.step
-                    own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step, self.files.directory)
+                    group_targets = GroupLeafTargets.of(
+                        targets, numbers, packed, packed.counts[:, 0], step, self.files.directory
+                    )
                 packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
-                kept[entries] = self._predictor(rule, packed, numbers, own, grown)
+                kept[entries] = self._predictor(rule, packed, numbers, group_targets, grown)
             return kept[entries]
 
         assert trees.used is not None
         sizes = trees.sizes() + (8 * trees.nodes if rule.by_spread else 0)  # means of leaves as grown
-        wanted = len(rule.quantiles), rule.by_spread
-        groups, rows, batch, need = plan_passes(shape(trees.used), resources, sizes, trees.first, held, *wanted)
+        requested = len(rule.quantiles), rule.by_spread
+        groups, rows, batch, need = plan_passes(shape(trees.used), resources, sizes, trees.first, held, *requested)
         need.check(resources.memory)
         return PredictionPasses(trees.used, groups, rows, batch, load_group)
 
@@ -182,15 +184,15 @@ class TreeLoader:
     ) -> Predictor:
         """Return a predictor of a group of trees, without their counts; or, if `trees` is None, of all that the rule
         selects."""
-        votes, some, total = self.files.tree_votes, list(rule.trees), None
+        votes, chosen, total = self.files.tree_votes, list(rule.trees), None
         if votes is None:
             leaf_votes = packed.leaf_votes(rule.ballots)
         else:
             leaf_votes = packed.weighted_leaf_votes(
                 rule.ballots, votes if trees is None else votes[trees.start : trees.stop]
             )
-            total = math.fsum((votes[some] if some else votes).tolist())
-        packed = packed._replace(roots=packed.roots[some]) if some else packed
+            total = math.fsum((votes[chosen] if chosen else votes).tolist())
+        packed = packed._replace(roots=packed.roots[chosen]) if chosen else packed
         packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
         boosted = self._stage_trees() if rule.refined else None
         stage = (

@@ -87,7 +87,7 @@ class PackedTrees(NamedTuple):
     def weighted_leaf_votes(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `leaf_votes` multiplied by the weight of each tree, float64 [trees]; every leaf must have values
         (`counts`)."""
-        leaves = [own.size for own in self.leaf_nodes()]
+        leaves = [nodes.size for nodes in self.leaf_nodes()]
         return self.leaf_votes(vote) * np.repeat(votes, leaves)[:, None]
 
     def by(self, place: int, lambdas: int) -> PackedTrees:
@@ -213,8 +213,8 @@ def _words(nodes: int, made: Callable[..., NDArray[Any]]) -> NDArray[np.uint64]:
         ) from error
 
 
-def _too_many(what: str) -> FormatError:
-    return FormatError(f"the trees have too many {what}: set a memory limit, so that they are loaded in groups")
+def _too_many(parts: str) -> FormatError:
+    return FormatError(f"the trees have too many {parts}: set a memory limit, so that they are loaded in groups")
 
 
 def _pack_pieces(
@@ -230,24 +230,24 @@ def _pack_pieces(
     done = impure = directions = sets = 0
     for piece in pieces:
         size = piece.feature.size
-        here = _layout_of(words[2 * done : 2 * (done + size)])
+        layout = _layout_of(words[2 * done : 2 * (done + size)])
         counts = piece.counts if shrinking is None else piece.counts[:, :0]
-        own = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
+        impure_counts = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         columns: list[NDArray[Any]] = [piece.left - np.uint32(1), piece.right, piece.threshold, counts]
         number, right, threshold, classes = map(read_only, columns)
         nodes = (number, piece.feature, right, threshold, piece.default_left, listed, blocks, classes)
-        pack_nodes(*nodes, here, own, impure, directions, sets, found.used)
+        pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, found.used)
         roots.append(piece.roots + done)
         done += size
-        impure += len(own)
+        impure += len(impure_counts)
         directions += int(blocks.sum())
         sets += int(listed.sum())
         if shrinking is not None:
             found.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
         elif not votes:
-            found.counts.append(own[:0])
+            found.counts.append(impure_counts[:0])
         else:
             value = None if piece.value is None else piece.value[piece.feature == LEAF]
             found.counts.append(own if value is None else value if value.ndim == 2 else value[:, None])
@@ -265,26 +265,26 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     from bigforest.kernels.predict.pack import LAST_PLACE, number_nodes
 
     words, pieces, trees = packed
-    present = np.logical_or.reduce([own.used for own in trees])
+    present = np.logical_or.reduce([piece_trees.used for piece_trees in trees])
     if used is None:
         present[0] |= not present.any()  # single leaves read no feature, but a tile must have one
         used = np.flatnonzero(present)
     elif not np.isin(np.flatnonzero(present), used).all():
         raise FormatError("the trees of the forest have changed while they were in use; try again")
-    if 2 * present.size + sum(own.blocks + own.sets for own in trees) > LAST_PLACE:
+    if 2 * present.size + sum(piece_trees.blocks + piece_trees.sets for piece_trees in trees) > LAST_PLACE:
         raise _too_many("splits that are not on one value")
-    counts = np.concatenate([some for own in trees for some in own.counts])
+    counts = np.concatenate([values for piece_trees in trees for values in piece_trees.counts])
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
     roots: list[NDArray[np.int64]] = []
     begin = impure = blocks = sets = 0
-    for own, piece in zip(trees, pieces, strict=True):
+    for piece_trees, piece in zip(trees, pieces, strict=True):
         number_nodes(_layout_of(piece), place, used.size, blocks, sets, *_ballots_from(counts, impure))
-        roots.append(own.roots + begin)
+        roots.append(piece_trees.roots + begin)
         begin += piece.size // 2
-        impure += sum(map(len, own.counts))
-        blocks += own.blocks
-        sets += own.sets
+        impure += sum(map(len, piece_trees.counts))
+        blocks += piece_trees.blocks
+        sets += piece_trees.sets
     return PackedTrees(
         layout=_layout_of(words),
         directions=_directions(trees, place, used.size),
@@ -318,11 +318,11 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
     """
     from bigforest.kernels.predict.flat_tree import MORE, TERMS, Directions
 
-    parts = [part for own in trees for part in own.terms]
+    parts = [part for piece in trees for part in piece.terms]
     terms = join_lists(parts, [part.start.size - 1 for part in parts])
     if terms is None:
         return None
-    own = np.arange(features)
+    place_numbers = np.arange(features)
     sizes = np.concatenate([np.ones(features, np.int64), np.zeros(features, np.int64), np.diff(terms.start)])
     blocks = np.maximum(1, -(-sizes // TERMS))
     ends = np.cumsum(blocks)
@@ -331,7 +331,7 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
     weight[:, 1] = 0.0
     begin = np.cumsum(sizes) - sizes
     filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * (ends - blocks) - begin, sizes)
-    at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]])
+    at[filled, 0] = np.concatenate([place_numbers.astype(np.uint64), place[terms.feature]])
     weight[filled, 1] = np.concatenate([np.ones(features), terms.weight])
     goes_on = np.full(int(ends[-1]), MORE)
     goes_on[ends - 1] = 0
@@ -351,7 +351,7 @@ def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     from bigforest.kernels.predict.flat_tree import LevelSets
     from bigforest.kernels.predict.pack import fill_sets, measure_sets
 
-    parts = [part for own in trees for part in own.levels]
+    parts = [part for piece in trees for part in piece.levels]
     lists = join_lists(parts, [part.start.size - 1 for part in parts])
     if lists is None:
         return None
@@ -390,13 +390,13 @@ def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, 
     count_nodes(wide, counts)
     order = np.empty(min(LISTED_NODES, nodes), np.uint32)
     for places, first, last in _portions(counts, nodes, order.size):
-        some = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
-        own = counts[places.start : places.stop]
-        begins = np.cumsum(own) - own
+        part = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
+        node_counts = counts[places.start : places.stop]
+        begins = np.cumsum(node_counts) - node_counts
         ends = begins.copy()
-        list_nodes(some, places.start, ends, order)
-        here = used[places.start : places.stop]
-        tasks = [(store, here, some.thresholds, order, begins, ends, task, workers) for task in range(workers)]
+        list_nodes(part, places.start, ends, order)
+        features = used[places.start : places.stop]
+        tasks = [(store, features, part.thresholds, order, begins, ends, task, workers) for task in range(workers)]
         map_on_threads(_replace_of_features, tasks, workers)
 
 

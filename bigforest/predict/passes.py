@@ -78,13 +78,13 @@ class PredictionPasses(NamedTuple):
                 last = number == len(self.groups) - 1
                 for start, found, batch in batches(begin, end, last):
                     at = start - begin
-                    own = None if kept is None else kept.part(at, at + found.rows)
+                    partial = None if kept is None else kept.part(at, at + found.rows)
                     with RowsNamed(start, found.rows):
                         if last:
-                            yield batch, predictor.predict(found, start, proba=proba, workers=workers, before=own)
+                            yield batch, predictor.predict(found, start, proba=proba, workers=workers, before=partial)
                         else:
-                            assert own is not None
-                            predictor.add(found, own, workers)
+                            assert partial is not None
+                            predictor.add(found, partial, workers)
                 del predictor
 
 

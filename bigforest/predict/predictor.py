@@ -66,7 +66,7 @@ class RowRouter:
         Missing values are filled if the forest has values for them. If not, and some splits are on projections, raises
         DataError.
         """
-        packed, every, rows = self.packed, rows, rows.cut(start, stop)
+        packed, all_rows, rows = self.packed, rows, rows.cut(start, stop)
         narrow = self._spec.has_narrow_fills and rows.narrow
         by_level = packed.directions is None and self._are_few(rows.rows)
         tiles = self._empty(rows, narrow, by_level)
@@ -76,7 +76,7 @@ class RowRouter:
             rows.fill_missing(tiles, self._spec.fills[packed.used], by_rows=by_rows)
             missing = None
         if missing and by_rows:
-            raise missing_error(every, [self._spec.features[int(place)].name for place in packed.used])
+            raise missing_error(all_rows, [self._spec.features[int(place)].name for place in packed.used])
         return prediction_kernels()[1].RouteInputs(
             tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing
         )
@@ -312,8 +312,8 @@ class Predictor(NamedTuple):
         """
         count, target = rows.rows, self.spec.target
         if target.is_regression:
-            wanted = len(self.rule.quantiles)
-            quantiles = np.empty((count, wanted)) if wanted else None
+            quantile_count = len(self.rule.quantiles)
+            quantiles = np.empty((count, quantile_count)) if quantile_count else None
             spread = None if self.grown is None else np.empty(count)
             bounds = None if self.leaf_values is None else np.empty((count, 2))
             predictions = Predictions(np.empty(0, np.int32), None, np.empty(count), quantiles, spread, bounds)
@@ -394,48 +394,48 @@ class Predictor(NamedTuple):
         for first in starts:
             last = min(first + chunk, rows.rows)
             inputs = router.inputs(rows, first, last)
-            here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
-            if known is not None:
-                noted = self._noted(accumulate.Votes(self.leaf_votes, here), known)
+            votes, leaves, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
+            if leaves is not None:
+                noted = self._noted(accumulate.Votes(self.leaf_votes, votes), leaves)
                 accumulate.note_leaves(inputs, roots, noted, router.scratch(inputs))
             if self.grown is not None:
                 assert spread is not None
-                counted = here if known is None else np.zeros_like(here)  # else they are counted already
+                counted = votes if leaves is None else np.zeros_like(votes)  # else they are counted already
                 spreading = accumulate.SpreadVotes(accumulate.Votes(self.leaf_votes, counted), self.grown, spread)
                 accumulate.vote_spread(inputs, roots, spreading, router.scratch(inputs))
-            elif known is None:
-                router.vote(inputs, roots, self.leaf_votes, here)
+            elif leaves is None:
+                router.vote(inputs, roots, self.leaf_votes, votes)
             if predictions is None:
                 continue
             if predictions.value is not None:
-                predictions.value[first:last] = here[:, 0] / trees
+                predictions.value[first:last] = votes[:, 0] / trees
                 if self.stage is not None:
                     self.stage.correct(predictions.value[first:last].reshape(-1, 1), router.stage_rows(inputs))
                 if predictions.spread is not None:
                     assert spread is not None
                     predictions.spread[first:last] = deviation(spread, trees)
                 if self.leaf_values is not None and predictions.bounds is not None:
-                    assert known is not None and isinstance(self.rule.conformal, JackknifeIntervals)
+                    assert leaves is not None and isinstance(self.rule.conformal, JackknifeIntervals)
                     values, unit = self.leaf_values
-                    predictions.bounds[first:last] = self.rule.conformal.bounds(values[known], unit)
+                    predictions.bounds[first:last] = self.rule.conformal.bounds(values[leaves], unit)
                 if self.group_leaf_targets is not None and predictions.quantiles is not None:
                     from bigforest.kernels.predict.quantile import find_quantiles
 
-                    assert known is not None
+                    assert leaves is not None
                     targets = self.group_leaf_targets.targets
                     shares = np.array(self.rule.quantiles)
-                    find_quantiles(known, *targets[2:], shares, predictions.quantiles[first:last])
+                    find_quantiles(leaves, *targets[2:], shares, predictions.quantiles[first:last])
                 continue
-            shares = here
+            shares = votes
             if self.stage is not None:
-                shares = as_probabilities(here / total, self.rule.power)
+                shares = as_probabilities(votes / total, self.rule.power)
                 self.stage.correct(shares, router.stage_rows(inputs))
             if predictions.codes.size:
                 predictions.codes[first:last] = self.rule.decide(shares, self._numbers(numbers, first, last))
             if predictions.proba is None and self.rule.least_share == 0.0:
                 continue
             if self.stage is None:
-                shares = as_probabilities(here / total, self.rule.power)
+                shares = as_probabilities(votes / total, self.rule.power)
             if self.rule.least_share > 0.0 and predictions.codes.size:
                 predictions.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
             if predictions.proba is not None:

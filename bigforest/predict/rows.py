@@ -70,8 +70,8 @@ class UnseenLevels:
     def add(self, name: str, series: pl.Series, unseen: NDArray[np.bool_]) -> None:
         """Count the cells of a batch of a column. unseen: bool [rows]."""
         count = int(np.count_nonzero(unseen))
-        wanted = count and len(self._levels.get(name, ())) < LEVELS
-        self._add(name, unseen.size, count, named_levels(series, unseen) if wanted else [])
+        named = count and len(self._levels.get(name, ())) < LEVELS
+        self._add(name, unseen.size, count, named_levels(series, unseen) if named else [])
 
     def join(self, other: UnseenLevels) -> None:
         """Add the counts of other rows."""
@@ -318,7 +318,7 @@ class FeatureMap(NamedTuple):
 
 
 def reading_of(spec: DataSpec, also: Iterable[str] = ()) -> Reading:
-    """Return how a table to predict is read: with the numeric, text and missing values of training.
+    """Return the rules for reading a table to predict: the numeric, text and missing values of training.
 
     also  columns that are read in addition to the ones of training.
     """
@@ -326,7 +326,7 @@ def reading_of(spec: DataSpec, also: Iterable[str] = ()) -> Reading:
     numbers |= {spec.target.name} if spec.target.is_regression else set()
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
-    others = [spec.target.name, *(own.name for own in (spec.weight, spec.group) if own is not None and own.name)]
+    others = [spec.target.name, *(role.name for role in (spec.weight, spec.group) if role is not None and role.name)]
     needed = frozenset([*types, *(feature.home for feature in spec.features), *others, *also])
     return Reading(
         None,
@@ -479,7 +479,7 @@ class Reader:
     def _values(self) -> dict[int, NDArray[np.float32]]:
         """Values of the levels of the features that have them, see Levels.code_values."""
         features = enumerate(self.spec.features)
-        return {place: self.levels.code_values(place, own) for place, own in features if own.has_level_values}
+        return {place: self.levels.code_values(place, spec) for place, spec in features if spec.has_level_values}
 
     def frame(
         self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int], tally: UnseenLevels | None = None
@@ -563,7 +563,7 @@ class Reader:
             else:
                 blocks.append(FeatureBlock.of_column(self._numbers(cells(found, name), use.place), use.at))
         codes = self._codes(series, [use.place for use in categories], tally) if series else []
-        blocks += [FeatureBlock.of_column(own, use.at) for own, use in zip(codes, categories, strict=True)]
+        blocks += [FeatureBlock.of_column(column, use.at) for column, use in zip(codes, categories, strict=True)]
         return blocks + [
             FeatureBlock.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()
         ]
@@ -582,7 +582,7 @@ class Reader:
         levels = [self.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
         found = codes_by_column(columns, levels, firsts)
-        return [self._seen(*own, tally) for own in zip(columns, places, found, strict=True)]
+        return [self._seen(*column, tally) for column in zip(columns, places, found, strict=True)]
 
     def _seen(
         self, series: pl.Series, place: int, found: NDArray[np.float64], tally: UnseenLevels | None

@@ -94,17 +94,17 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 
     Raises DataError for weights that are not numbers of 0 or more.
     """
-    known = spec.weight
-    if known is None or known.name is None or not {known.name, spec.target.name} <= set(source.schema):
+    weight = spec.weight
+    if weight is None or weight.name is None or not {weight.name, spec.target.name} <= set(source.schema):
         return None
-    check_weight(known.name, source.schema[known.name])
-    heaviest = max(known.classes, default=1.0)
-    batches = source.batches([known.name], _BATCH_ROWS)
-    total = heaviest * sum(float(weights_in_slice(cells(batch, known.name), known.name).sum()) for batch in batches)
+    check_weight(weight.name, source.schema[weight.name])
+    heaviest = max(weight.classes, default=1.0)
+    batches = source.batches([weight.name], _BATCH_ROWS)
+    total = heaviest * sum(float(weights_in_slice(cells(batch, weight.name), weight.name).sum()) for batch in batches)
     if not 0.0 < total < np.inf:
-        raise DataError(f"the weights {known.name!r} come to {total}; correct them, or drop the column")
-    step = max(known.step, total / _MOST_STEPS)
-    return ScoreWeights(known.name, known.classes, step, int(total / step) + source.rows)
+        raise DataError(f"the weights {weight.name!r} come to {total}; correct them, or drop the column")
+    step = max(weight.step, total / _MOST_STEPS)
+    return ScoreWeights(weight.name, weight.classes, step, int(total / step) + source.rows)
 
 
 def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
@@ -195,7 +195,7 @@ class Score:
         if isinstance(sums, NumberSums):
             return FilePrediction(rows, sums.rows, **asdict(sums.result()), weighted=weighted)
         found, classes = sums.result(), label_values(self._spec.target)
-        metrics = tuple(_facts(one, classes) for one in found)
+        metrics = tuple(_facts(metric, classes) for metric in found)
         return FilePrediction(rows, sums.rows, sums.accuracy, found[-1].log_loss, metrics, weighted=weighted)
 
 
@@ -216,21 +216,21 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
     if len(truth) != len(found):
         rows = counted(len(truth), "row")
         raise DataError(f"y has {rows}, and the table has {len(found):,}; give a value for each row")
-    known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
-    if not known.any():
+    has_truth = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
+    if not has_truth.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
     if not spec.target.is_regression:
-        codes = class_places(truth, spec.target)[known.to_numpy()]
+        codes = class_places(truth, spec.target)[has_truth.to_numpy()]
         if (codes == UNKNOWN).all():  # a single unknown class is predicted wrongly
             raise DataError(f"the true classes are labels {strange_labels(truth, spec.target)}")
-        return float((codes == class_places(found, spec.target)[known.to_numpy()]).mean())
+        return float((codes == class_places(found, spec.target)[has_truth.to_numpy()]).mean())
     if not truth.dtype.is_numeric():
         raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")
-    numbers = truth.filter(known).cast(pl.Float64).to_numpy()
+    numbers = truth.filter(has_truth).cast(pl.Float64).to_numpy()
     if not (np.abs(numbers) <= LARGEST).all():
         raise DataError(f"a true value is infinite, or of a size above {LARGEST:g}; drop these rows")
     sums = NumberSums(spec.target.offset)
-    sums.add(numbers, found.filter(known).to_numpy())
+    sums.add(numbers, found.filter(has_truth).to_numpy())
     r2 = sums.result().r2
     return float("nan") if r2 is None else r2
 
