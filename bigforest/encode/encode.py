@@ -80,11 +80,15 @@ def encode(
         called = f"the column {index!r}" if index else "the first column, which has no name,"
         listener(Notice(f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"))
     if config.task is None and (why := why or why_regression(source, columns[name])):
-        other, if_so = ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
-        listener(Notice(f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other} if these are {if_so}"))
+        other_task, if_so = (
+            ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
+        )
+        listener(
+            Notice(f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other_task} if these are {if_so}")
+        )
     asked, config = config.task, config.for_task(task)
-    sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
-    categories = [one for one, kind in kinds.items() if kind == "category"]
+    sizes = {column: value_bytes(columns[column].dtype) for column in kinds}
+    categories = [column for column, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, categories, binned=isinstance(config.max_bins, int))
     with (
         staged(path, STORE, overwrite=False) as folder,
@@ -100,12 +104,12 @@ def encode(
         separator, source = source.separator, _flattened(source, columns, [*kinds, name, *others], scratch)
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
-                compile_presort({key_size(sizes[one]) for one, kind in kinds.items() if kind == "numeric"})
+                compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
         found, counts = encode_target(source, name, config, plan, writer, listener, values)
         dropped = source.rows - found.kept
         for message in _target_notices(found, dropped, asked, config.weight):
             listener(Notice(message))
-        column_of = {one: columns[one].column for one in kinds}
+        column_of = {column: columns[column].column for column in kinds}
         rows_file = _shared_rows(writer, scratch)
         plan = replace(plan, rows=found.kept)
         job = EncodeJob(source, rows_file, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
@@ -222,7 +226,7 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         def written(index: int, _: None) -> None:
             writer.written(ranges[index])
 
-        executor.run(write_range, [(wanted,) for wanted in ranges], written, even=True)
+        executor.run(write_range, [(part_range,) for part_range in ranges], written, even=True)
 
 
 @with_entries

@@ -222,7 +222,7 @@ def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[lis
 
     A range has at most `max_keys` keys, or one of each run where it cannot be cut further.
     """
-    own = [keys[run.begin : run.end] for run in runs]
+    run_keys = [keys[run.begin : run.end] for run in runs]
     first = np.array([run.begin for run in runs])
     waiting = [(np.zeros(len(runs), np.int64), np.array([run.end - run.begin for run in runs]))]
     while waiting:
@@ -230,8 +230,8 @@ def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[lis
         sizes = end - begin
         widest = int(sizes.argmax())
         if sizes.sum() > max_keys and sizes[widest] > 1:
-            middle_key = own[widest][(begin[widest] + end[widest]) // 2]
-            middle = np.array([np.searchsorted(one, middle_key) for one in own], np.int64)
+            middle_key = run_keys[widest][(begin[widest] + end[widest]) // 2]
+            middle = np.array([np.searchsorted(each, middle_key) for each in run_keys], np.int64)
             waiting += [(middle, end), (begin, middle)]
         elif sizes.any():
             yield list(zip((first + begin).tolist(), (first + end).tolist(), strict=True))
@@ -289,19 +289,19 @@ def encode_category(job: EncodeJob, name: str, part: PartWriter) -> None:
 def _find_levels(job: EncodeJob, name: str, dtype: pl.DataType, slices: Iterator[pl.Series]) -> tuple[pl.Series, bool]:
     """Return the levels of a category in their order, as text, and whether values are missing."""
     max_bytes = job.plan.task_bytes
-    known = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # distinct ones, then those of slices
+    levels = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # distinct ones, then those of slices
     missing = False
     for series in slices:
         missing |= bool(series.null_count())
         distinct = series.unique().drop_nulls()
-        known.append(distinct if dtype.is_integer() else level_text(distinct))
+        levels.append(distinct if dtype.is_integer() else level_text(distinct))
         # Joined when their number has doubled, so that few joins are made.
-        if sum(map(len, known)) >= 2 * max(len(known[0]), job.plan.limits.levels_waiting):
-            known = [pl.concat(known).unique()]
-        taken = _COPIES * sum(one.estimated_size() for one in known)
+        if sum(map(len, levels)) >= 2 * max(len(levels[0]), job.plan.limits.levels_waiting):
+            levels = [pl.concat(levels).unique()]
+        taken = _COPIES * sum(each.estimated_size() for each in levels)
         if max_bytes is not None and taken > max_bytes:
             raise DataError(
-                f"the levels of {name!r} do not fit in memory: {sum(map(len, known))} and more take {int(taken)} "
+                f"the levels of {name!r} do not fit in memory: {sum(map(len, levels))} and more take {int(taken)} "
                 f"bytes of {max_bytes}; raise {api('memory')}, exclude it, or join rare levels"
             )
-    return pl.concat(known).unique().sort().cast(pl.String), missing
+    return pl.concat(levels).unique().sort().cast(pl.String), missing

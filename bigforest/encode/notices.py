@@ -49,14 +49,14 @@ def column_notices(store: Store) -> Iterator[str]:
     """Yield messages about the columns of an encoded table that are probably not what they seem to be."""
     target = store.spec.target
     texts = _searched_texts(store)
-    own = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
-    numbers = [*_numbers_in_text(own | texts)]
+    target_text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
+    numbers = [*_numbers_in_text(target_text | texts)]
     yield from (message for _, message in numbers)
-    told = {name for names, _ in numbers for name in names}
+    named = {name for names, _ in numbers for name in names}
     features = [(number, feature.name) for number, feature in enumerate(store.spec.features)]
-    found = {name: _suspicion(store, number, texts) for number, name in features if name not in told}
+    found = {name: _suspicion(store, number, texts) for number, name in features if name not in named}
     for suspicion, message in _MESSAGES.items():
-        if names := [repr(name) for name, one in found.items() if one == suspicion]:
+        if names := [repr(name) for name, suspected in found.items() if suspected == suspicion]:
             yield message.format(listed(names, _NAMED), api("exclude"))
 
 
@@ -165,8 +165,8 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
             "replace it by a point, and the columns are numeric",
         )
-    other = [name for name, levels in text.items() if name not in comma and _words_among_numbers(levels) is None]
-    signed = [name for name in other if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
+    others = [name for name, levels in text.items() if name not in comma and _words_among_numbers(levels) is None]
+    signed = [name for name in others if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
     if signed:
         yield (
             signed,

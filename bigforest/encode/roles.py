@@ -76,7 +76,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     config.for_task(task)
     others = _groups_and_weights(config, columns, name)
     left_out = [*exclude, *others]
-    indexes = [own for own in _indexes(source, columns) if own not in (name, *left_out, *config.categories)]
+    indexes = [index for index in _indexes(source, columns) if index not in (name, *left_out, *config.categories)]
     kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
     check_features(config, kinds)
     for used in (name, *others, *kinds):
@@ -100,8 +100,8 @@ def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target
         if name is not None:
             check_column(name, columns, role)
             if name == target or name in roles:
-                other = "target" if name == target else "column of groups"
-                raise DataError(f"{name!r} is the {other} and cannot also be the {role}; choose another column")
+                other_role = "target" if name == target else "column of groups"
+                raise DataError(f"{name!r} is the {other_role} and cannot also be the {role}; choose another column")
             check(name, columns[name].dtype)
             roles[name] = role
     return list(roles)
@@ -156,17 +156,17 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
     return names
 
 
-def find_target(columns: Collection[str], wanted: str | None) -> str:
-    """Return the name of the target: `wanted`, or the first usual name that is a column. Raises DataError."""
-    if wanted is not None:
-        check_column(wanted, columns, "target")
-        return wanted
+def find_target(columns: Collection[str], requested: str | None) -> str:
+    """Return the name of the target: `requested`, or the first usual name that is a column. Raises DataError."""
+    if requested is not None:
+        check_column(requested, columns, "target")
+        return requested
     for name in USUAL_NAMES:
         if name in columns:
             return name
     names = list(columns)
     lower = {name.lower(): name for name in reversed(names)}
-    near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
+    near = [match for usual in USUAL_NAMES for match in get_close_matches(usual, lower, n=2, cutoff=0.75)]
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
         f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set {api('target')} to the column to "
@@ -207,22 +207,22 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     ConfigError for options of another task.
     """
     found, name, task, _, kinds, *_ = roles
-    known = _statistics(data) if table.files else _counted(table, found)
+    bounds = _statistics(data) if table.files else _counted(table, found)
     most = []
     for feature, kind in kinds.items():
-        values = _max_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))
+        values = _max_values(table.rows, found[feature].dtype, bounds.get(feature, UNKNOWN))
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
     classes = 1
     if task == "classification":
         check_classes(name, found[name].dtype)
-        classes = _max_classes(table, found[name], known.get(name, UNKNOWN))
+        classes = _max_classes(table, found[name], bounds.get(name, UNKNOWN))
     bits = all(
-        kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole is True
+        kind == "numeric" and found[feature].dtype == pl.Boolean and bounds.get(feature, UNKNOWN).whole is True
         for feature, kind in kinds.items()
     )
-    gaps = {feature for feature in kinds if known.get(feature, UNKNOWN).whole is False}
+    gaps = {feature for feature in kinds if bounds.get(feature, UNKNOWN).whole is False}
     category = max((codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0)
     extras = TableTraits(
         non_plain_features=tuple(
@@ -274,8 +274,8 @@ def _statistics(data: Any) -> dict[str, Known]:
             stored = [_stored_integers(schema.column(position)) for position in range(len(schema))]
             for group in row_groups(file):
                 for position, chunk in enumerate(group):
-                    own = found.setdefault(chunk.name, [])
-                    own.append((chunk.nulls, _integers(stored[position], chunk)))
+                    entries = found.setdefault(chunk.name, [])
+                    entries.append((chunk.nulls, _integers(stored[position], chunk)))
     return {name: _known(*zip(*chunks, strict=True)) for name, chunks in found.items()}
 
 
@@ -321,19 +321,19 @@ def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
     return {name: Known(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
 
 
-def _max_values(rows: int, dtype: pl.DataType, known: Known) -> int:
+def _max_values(rows: int, dtype: pl.DataType, bounds: Known) -> int:
     """Return the maximal number of codes, including that of missing values."""
-    bound = min(_VALUES.get(type(dtype), rows), rows if known.span is None else known.span)
-    return min(rows, bound + (known.whole is not True))
+    bound = min(_VALUES.get(type(dtype), rows), rows if bounds.span is None else bounds.span)
+    return min(rows, bound + (bounds.whole is not True))
 
 
-def _max_classes(source: Source, target: Leaf, known: Known) -> int:
+def _max_classes(source: Source, target: Leaf, bounds: Known) -> int:
     """Return the maximal number of classes; they are counted, up to the allowed number, if metadata say little."""
     dtype = target.dtype
     if dtype.is_float():
         return MAX_FLOAT_CLASSES
     whole = dtype == pl.Boolean or dtype.is_integer()
-    bound = _max_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
+    bound = _max_values(source.rows, dtype, bounds._replace(whole=True)) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
     return min(max(len(distinct_values(source, target).values), 2), MAX_CLASSES)

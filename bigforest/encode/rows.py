@@ -90,8 +90,8 @@ def encode_target(
             counts += np.bincount(codes, minlength=counts.size)
         rows = None
         if target.kept < source.rows:
-            own = np.arange(len(series), dtype=np.uint64) if places is None else places
-            rows = np.uint64(first) + (own if present is None else own[present])
+            slice_rows = np.arange(len(series), dtype=np.uint64) if places is None else places
+            rows = np.uint64(first) + (slice_rows if present is None else slice_rows[present])
         writer.add_rows(codes, rows)
     if isinstance(target, FoundNumbers):
         target = replace(target, spec=replace(target.spec, exact=exact))
@@ -127,11 +127,11 @@ def encode_row_weights(
 
     def weights() -> Iterator[NDArray[np.float64]]:
         at = 0
-        for own in _own_weights(job, config.weight):
+        for row_weights in _row_weights(job, config.weight):
             with np.errstate(over="ignore"):  # what is too large is refused
-                weighed = own * factors[target[at : at + len(own)]] if classes else own
+                weighed = row_weights * factors[target[at : at + len(row_weights)]] if classes else row_weights
             yield weighed
-            at += len(own)
+            at += len(row_weights)
 
     balanced = config.class_weight == "balanced"
     found = encode_weights(
@@ -158,7 +158,7 @@ def encode_row_weights(
     return found.spec
 
 
-def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
+def _row_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
     """Yield the weights of the kept rows, without the class weights, slice by slice."""
     if name is not None:
         yield from (weights_in_slice(series, name) for series in job.column(name))
@@ -212,9 +212,9 @@ def notice_repeats(store: Store) -> str | None:
     rows, repeated = _repeated(store)
     if repeated <= _REPEATED * rows:
         return None
-    some = "" if rows == store.rows else " that were looked at"
+    sampled = "" if rows == store.rows else " that were looked at"
     return (
-        f"{repeated:,} of {counted(rows, 'row')}{some} equal another row in all columns; if they are the same "
+        f"{repeated:,} of {counted(rows, 'row')}{sampled} equal another row in all columns; if they are the same "
         "observation, give copies the same group, or the out-of-bag error is too low"
     )
 

@@ -87,8 +87,8 @@ class TargetTask(NamedTuple):
     why: str | None = None
 
 
-def find_task(source: Source, target: Leaf, wanted: Task | None, possible: Task | None = None) -> TargetTask:
-    """Return the task: `wanted`, or else by the type and, of whole numbers, the values of the target.
+def find_task(source: Source, target: Leaf, requested: Task | None, possible: Task | None = None) -> TargetTask:
+    """Return the task: `requested`, or else by the type and, of whole numbers, the values of the target.
 
     possible  the only task that the other options are for, which whole numbers then have; None for both.
 
@@ -96,8 +96,8 @@ def find_task(source: Source, target: Leaf, wanted: Task | None, possible: Task 
     read: see `_task_of_integers`. Raises DataError for dates and times with many values.
     """
     dtype = target.dtype
-    if wanted is not None:
-        return TargetTask(wanted)
+    if requested is not None:
+        return TargetTask(requested)
     if dtype.is_float() or dtype == pl.Decimal:
         return TargetTask("regression")
     if dtype.is_integer():
@@ -132,17 +132,17 @@ def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     if not kept:  # refused when it is encoded
         return TargetTask("classification", DistinctValues(found["value"], 0))
     least, most, fewest = int(found["value"][0]), int(found["value"][-1]), min(found["rows"].to_list())
-    known = DistinctValues(found["value"], kept)
+    distinct = DistinctValues(found["value"], kept)
     span = f"{counted(found.height, 'different whole number')}"
     if found.height <= 2:
-        return TargetTask("classification", known, span)
+        return TargetTask("classification", distinct, span)
     span += f" from {least} to {most}"
     in_order = least in (0, 1) and most - least + 1 == found.height
     if not in_order and not (least >= -1 and most <= _LARGEST_CODE):
         return TargetTask("regression", None, f"{span}, which are not numbered from 0 or 1")
     if fewest < OFTEN:
         return TargetTask("regression", None, f"{span}, some of them in fewer than {OFTEN} rows")
-    return TargetTask("classification", known, f"{span}, each in at least {OFTEN} rows")
+    return TargetTask("classification", distinct, f"{span}, each in at least {OFTEN} rows")
 
 
 def why_regression(source: Source, target: Leaf) -> str | None:
@@ -186,7 +186,7 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
 
 
 def find_classes(
-    name: str, dtype: pl.DataType, slices: Iterable[pl.Series], known: DistinctValues | None = None
+    name: str, dtype: pl.DataType, slices: Iterable[pl.Series], distinct: DistinctValues | None = None
 ) -> FoundClasses:
     """Return the classes of a target, which comes slice by slice unless its values are known. Raises DataError.
 
@@ -195,8 +195,8 @@ def find_classes(
     Holds a slice and the distinct values, which are refused when they become too many.
     """
     check_classes(name, dtype)
-    kept, found = (0, None) if known is None else (known.kept, known.values)
-    for series in slices if known is None else ():
+    kept, found = (0, None) if distinct is None else (distinct.kept, distinct.values)
+    for series in slices if distinct is None else ():
         values = present_values(series)
         kept += len(values)
         found = _merged(found, values)
@@ -269,8 +269,8 @@ def _categories(dtype: pl.DataType) -> tuple[str, ...]:
     if isinstance(dtype, pl.Enum):
         return tuple(dtype.categories.to_list())
     if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
-        known = dtype.categories
-        return known.name(), known.namespace(), str(known.physical())
+        categories = dtype.categories
+        return categories.name(), categories.namespace(), str(categories.physical())
     return ()
 
 

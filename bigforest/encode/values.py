@@ -153,10 +153,10 @@ class KeyMaker:
         raw = series.to_numpy().view(f"i{self.size}")
         for start in range(0, len(raw), _SLICE_ROWS):
             piece = raw[start : start + _SLICE_ROWS]
-            own = keys[begin + start : begin + start + len(piece)]
+            out = keys[begin + start : begin + start + len(piece)]
             signed = _mirrored(piece, self.size) if self.dtype.is_float() else piece
-            np.subtract(signed.view(own.dtype), own.dtype.type(self._least % 2 ** (8 * self.size)), out=own)
-            self._note(own)
+            np.subtract(signed.view(out.dtype), out.dtype.type(self._least % 2 ** (8 * self.size)), out=out)
+            self._note(out)
 
     def _note(self, keys: Keys) -> None:
         """Update the range of the keys, and the bits in which they differ."""
@@ -353,9 +353,9 @@ class DictionaryWriter:
             same = np.flatnonzero(values[1:] == values[:-1])
             if len(same):
                 pair = self.scale.integers(found[same[0] : same[0] + 2]).tolist()
-                one, two = (Decimal(number) / self.scale.divisor for number in pair)
+                lower, upper = (Decimal(number) / self.scale.divisor for number in pair)
                 raise DataError(
-                    f"feature {self._name!r} holds {one} and {two}, which are the same number in float64, where "
+                    f"feature {self._name!r} holds {lower} and {upper}, which are the same number in float64, where "
                     "thresholds are: subtract a constant, use a coarser unit, or exclude it"
                 )
             self._last = found[-1:]

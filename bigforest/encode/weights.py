@@ -98,14 +98,14 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
     return TrueRows(target, weight, (weight > 0.0) & (codes >= 0))
 
 
-def class_weights(target: TargetSpec, given: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
+def class_weights(target: TargetSpec, requested: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
     """Return the weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
-    if given is None:
+    if requested is None:
         return ()
-    if isinstance(given, str):
+    if isinstance(requested, str):
         rows, classes = int(counts.sum()), len(counts)
         return tuple(rows / (classes * count) for count in counts.tolist())
-    return tuple(_by_class(target, given).values())
+    return tuple(_by_class(target, requested).values())
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
@@ -122,11 +122,11 @@ def class_weight_of(spec: DataSpec) -> ClassWeight:
     return tuple(sorted(zip(label_texts(spec.target), spec.weight.classes, strict=True)))
 
 
-def for_all_classes(target: TargetSpec, given: ClassWeight) -> ClassWeight:
+def for_all_classes(target: TargetSpec, requested: ClassWeight) -> ClassWeight:
     """Return the weights completed for every class. Raises ConfigError for a name that is not a class."""
-    if given is None or isinstance(given, str):
-        return given
-    return tuple(sorted(_by_class(target, given).items()))
+    if requested is None or isinstance(requested, str):
+        return requested
+    return tuple(sorted(_by_class(target, requested).items()))
 
 
 class Encoded(NamedTuple):
@@ -228,11 +228,11 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
     return _Measured(largest, divisor * _FINEST if whole else 0.0, total * _FINEST)
 
 
-def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[str, float]:
+def _by_class(target: TargetSpec, requested: tuple[tuple[str, float], ...]) -> dict[str, float]:
     """Return the weight of each class, in the order of the classes; 1 for classes that are not given."""
     weight = dict.fromkeys(label_texts(target), 1.0)
-    codes = class_places(pl.Series([label for label, _ in given], dtype=pl.String), target)
-    unknown = [label for (label, _), code in zip(given, codes, strict=True) if code == UNKNOWN]
+    codes = class_places(pl.Series([label for label, _ in requested], dtype=pl.String), target)
+    unknown = [label for (label, _), code in zip(requested, codes, strict=True) if code == UNKNOWN]
     if unknown:
         raise ConfigError(
             f"{api('class_weight')} names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
@@ -241,4 +241,4 @@ def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[
     if len(set(codes.tolist())) < len(codes):
         twice = next(texts[code] for code in codes if (codes == code).sum() > 1)
         raise ConfigError(f"{api('class_weight')} names the class {twice!r} more than once; give it one weight")
-    return weight | {texts[code]: own for (_, own), code in zip(given, codes, strict=True)}
+    return weight | {texts[code]: class_weight for (_, class_weight), code in zip(requested, codes, strict=True)}

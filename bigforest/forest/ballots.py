@@ -86,8 +86,8 @@ def ballots_of(
         mixed = counts[several]
     else:
         ballot[leaf] = 1 + leaf
-    own = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
-    return Ballots(first, ballot, own, mixed if value is None else value[:, None])
+    leaf_weight = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
+    return Ballots(first, ballot, leaf_weight, mixed if value is None else value[:, None])
 
 
 def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:
@@ -100,9 +100,9 @@ def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np
 def ballots_of_pieces(pieces: Iterable[TreeArrays], wide: bool) -> Ballots:
     """Return the ballots of trees that are read a piece at a time. Memory: twice the ballots, and a piece."""
     parts, classes = [], 1
-    for own in pieces:
-        classes = max(1, own.counts.shape[1])
-        parts.append(ballots_of_trees(own, wide))
+    for piece in pieces:
+        classes = max(1, piece.counts.shape[1])
+        parts.append(ballots_of_trees(piece, wide))
     return join_ballots(parts, classes)
 
 
@@ -162,22 +162,23 @@ def shrunk_leaves(
     found = made((int(leaves[-1]), width * lambdas.size), np.float64)
     number = made(ballot.size, np.uint32)
     for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
-        own, size = weight[leaf_begin:leaf_end], int(end - begin)
-        waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
+        weights, size = weight[leaf_begin:leaf_end], int(end - begin)
+        leaf_count, width_held = weights.size, 1 if numbers else 1 + width
+        waiting, held = np.empty(leaf_count, np.int64), np.empty((leaf_count, width_held), np.uint64)
         value, total, before = made((size, width), np.float64), made(size, np.float64), np.uint64(width + leaf_begin)
         if numbers:
             value[:] = mixed[begin:end]
         numbered = number[begin:end]
-        room = value_nodes(ballot[begin:end], own, counts, before, waiting, held, value, total, numbered)
+        room = value_nodes(ballot[begin:end], weights, counts, before, waiting, held, value, total, numbered)
         if not room:
             return None
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
         done = int(leaf_begin)
         for start in range(0, size, _STRETCH):
-            some = slice(start, start + _STRETCH)
-            is_leaf = numbered[some] != NO_BALLOT
+            stretch = slice(start, start + _STRETCH)
+            is_leaf = numbered[stretch] != NO_BALLOT
             out = found[done : done + int(np.count_nonzero(is_leaf))]
-            shrink_leaves(is_leaf, total[some], value[some], lambdas, state, above, kept, share, out)
+            shrink_leaves(is_leaf, total[stretch], value[stretch], lambdas, state, above, kept, share, out)
             done += len(out)
     return ShrunkLeaves(read_only(number), found, leaves)
 
@@ -246,8 +247,8 @@ class LeafShrinking:
         leaf = feature == LEAF
         self._make_room(1 + int(most_open(leaf, self._state)), value.shape[1])
         found = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))
-        own = weight.astype(np.float64)
-        shrink_leaves(leaf, own, value, self._lambdas, self._state, self._above, self._kept, self._share, found)
+        node_weight = weight.astype(np.float64)
+        shrink_leaves(leaf, node_weight, value, self._lambdas, self._state, self._above, self._kept, self._share, found)
         return found
 
     def _make_room(self, rows: int, width: int) -> None:

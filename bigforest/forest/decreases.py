@@ -64,7 +64,7 @@ def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> N
 def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
     """Task: return the decreases of the trees with a split of one file. Only used features are kept: a table may have
     many more features than a tree has nodes."""
-    return [_used(own) for _, own in tree_decreases([path], spec)]
+    return [_used(decrease) for _, decrease in tree_decreases([path], spec)]
 
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
@@ -79,11 +79,11 @@ def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
     decrease = _decrease(trees.gain[node], trees.weight[node], shares, spec)
     ends = np.append(0, np.cumsum(shares))[node.searchsorted(trees.starts)].tolist()
     cuts = [slice(begin, end) for begin, end in pairwise(ends) if begin < end]
-    return [_used(np.bincount(feature[own], decrease[own], len(spec.features)).astype(np.float64)) for own in cuts]
+    return [_used(np.bincount(feature[tree], decrease[tree], len(spec.features)).astype(np.float64)) for tree in cuts]
 
 
-def _used(own: NDArray[np.float64]) -> TreeDecreases:
-    return (used := np.flatnonzero(own)), own[used]
+def _used(decrease: NDArray[np.float64]) -> TreeDecreases:
+    return (used := np.flatnonzero(decrease)), decrease[used]
 
 
 def _decrease(
@@ -104,7 +104,7 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
     Trusts the parts, which this run has just written, or checked: reading few columns takes a fifth of the time of
     checking all.
     """
-    own = np.zeros(len(spec.features))
+    total = np.zeros(len(spec.features))
     last = -1
     columns = ["tree", "gain", "weight", "feature", "terms"]
     for path in parts:
@@ -120,9 +120,9 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
             for begin, end in pairwise([0, *cuts, feature.size]):
                 if tree[begin] != last:
                     if last >= 0:
-                        yield last, own
-                    own = np.zeros(len(spec.features))
+                        yield last, total
+                    total = np.zeros(len(spec.features))
                     last = int(tree[begin])
-                np.add.at(own, feature[begin:end], decrease[begin:end])
+                np.add.at(total, feature[begin:end], decrease[begin:end])
     if last >= 0:
-        yield last, own
+        yield last, total

@@ -94,8 +94,8 @@ def write_tables(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a table that comes in pieces of `schema` as the file `path` of a forest; more: see `write_table`."""
-    own = {"spec": header.spec.to_json(), "config": header.written_config}
-    entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **own}
+    described = {"spec": header.spec.to_json(), "config": header.written_config}
+    entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **described}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
     with write_durably(path) as temporary:
         with pq.ParquetWriter(
@@ -133,8 +133,8 @@ def _leaf_columns(field: pa.Field, above: str = "") -> Iterator[tuple[str, pa.Da
     if pa.types.is_list(kind):
         yield from _leaf_columns(kind.value_field.with_name("list.element"), f"{path}.")
     elif pa.types.is_struct(kind):
-        for own in kind:
-            yield from _leaf_columns(own, f"{path}.")
+        for child in kind:
+            yield from _leaf_columns(child, f"{path}.")
     else:
         yield path, kind
 
@@ -206,10 +206,10 @@ def check_bytes(path: Path) -> None:
 def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a file for reading piece by piece with Parquet's checksums verified. Raises FormatError. words: paths of
     text columns that become dictionaries."""
-    with naming_faults(lambda what: _unreadable(path, what)):
-        here = _local(path)
-        small = here.stat().st_size <= _READ_BYTES  # no buffer for each column then
-        source, buffer = (pa.BufferReader(here.read_bytes()), 0) if small else (here, _READ_BYTES)
+    with naming_faults(lambda fault: _unreadable(path, fault)):
+        local = _local(path)
+        small = local.stat().st_size <= _READ_BYTES  # no buffer for each column then
+        source, buffer = (pa.BufferReader(local.read_bytes()), 0) if small else (local, _READ_BYTES)
         return pq.ParquetFile(source, read_dictionary=words, page_checksum_verification=True, buffer_size=buffer)
 
 
@@ -222,11 +222,11 @@ def _local(path: Path) -> Path:
 
 def decoding(path: Path) -> AbstractContextManager[None]:
     """Raise FormatError if the block cannot decode the rows of a file."""
-    return naming_faults(lambda what: damaged_forest(f"{path} cannot be decoded ({what})"))
+    return naming_faults(lambda fault: damaged_forest(f"{path} cannot be decoded ({fault})"))
 
 
-def _unreadable(path: Path, what: str) -> FormatError:
-    return damaged_forest(f"{path} is not a readable Parquet file ({what})")
+def _unreadable(path: Path, fault: str) -> FormatError:
+    return damaged_forest(f"{path} is not a readable Parquet file ({fault})")
 
 
 def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
@@ -266,13 +266,13 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
 def _footer(path: Path) -> pq.ParquetFile:
     if not path.is_file():
         raise damaged_forest(f"{path} is missing")
-    with naming_faults(lambda what: _unreadable(path, what)):
+    with naming_faults(lambda fault: _unreadable(path, fault)):
         return pq.ParquetFile(readable(path))
 
 
 def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
     """Return the header of an opened file, see `read_header`, and its columns."""
-    with naming_faults(lambda what: _unreadable(path, what)):
+    with naming_faults(lambda fault: _unreadable(path, fault)):
         schema = file.schema.to_arrow_schema()
         _ = schema.names  # damaged bytes may be no text
     try:
@@ -386,12 +386,13 @@ def write_features(directory: Path, header: Header, importance: NDArray[np.float
 def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
     """Read features.parquet. Raises FormatError unless it is about the features of `spec`."""
     table = read_table(path, "features", FEATURES, identity)
-    known = {
+    expected = {
         "feature": list(range(len(spec.features))),
         **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
     }
     share = as_numpy(table["importance"])
-    if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
+    same = all(table[name].to_pylist() == cells for name, cells in expected.items())
+    if not (same and ((share >= 0) & (share <= 1)).all()):
         raise damaged_forest(f"{path} does not match the features of the dataspec")
     return table
 

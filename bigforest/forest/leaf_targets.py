@@ -145,8 +145,8 @@ class LeavesOfTree(NamedTuple):
 def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree]) -> Iterator[pa.Table]:
     """Yield the leaves of a tree, which come some at a time, as tables that are a row group each."""
     rest: LeavesOfTree | None = None
-    for some in leaves:
-        held = some if rest is None else rest.followed_by(some)
+    for piece in leaves:
+        held = piece if rest is None else rest.followed_by(piece)
         cuts = list(cut_entries(held.start, _GROUP_ENTRIES))
         yield from (_table(tree, held.rows(begin, end)) for begin, end in cuts[:-1])
         rest = held.rows(*cuts[-1])  # it may not be full yet
@@ -191,14 +191,14 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     leaf = entry = 0
     for path in parts:
         for batch in _batches(path, header):
-            own, ends, codes, weights = _leaves(batch, path)
-            if leaf + own.size > leaves or entry + codes.size > room:
+            trees, ends, codes, weights = _leaves(batch, path)
+            if leaf + trees.size > leaves or entry + codes.size > room:
                 raise damaged_forest(f"{path} has more rows than it says")
-            tree[leaf : leaf + own.size] = own
-            node[leaf : leaf + own.size] = as_numpy(batch.column("node"))
-            start[leaf + 1 : leaf + 1 + own.size] = ends + entry
+            tree[leaf : leaf + trees.size] = trees
+            node[leaf : leaf + trees.size] = as_numpy(batch.column("node"))
+            start[leaf + 1 : leaf + 1 + trees.size] = ends + entry
             code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
-            leaf, entry = leaf + own.size, entry + codes.size
+            leaf, entry = leaf + trees.size, entry + codes.size
     ordered = (np.diff(tree.astype(np.int64)) >= 0).all() and (not leaves or int(tree[-1]) < header.config.trees)
     if leaf != leaves or not ordered or not add_up_leaves(start, code, reach, np.uint64(value.size)):
         raise damaged_forest(f"{directory / FOLDER}: leaves and targets do not match")
@@ -212,8 +212,8 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged
     union = np.unique(np.concatenate(values))
     write_values(directory, [union], merged)
     offset = 0
-    for (source, header), own in zip(sources, values, strict=True):
-        places = np.searchsorted(union, own).astype(np.uint32)
+    for (source, header), targets in zip(sources, values, strict=True):
+        places = np.searchsorted(union, targets).astype(np.uint32)
         for path in parts_in(source, FOLDER):
             first = first_tree(path) + offset
             tables = _moved(path, header, offset, places)
@@ -228,7 +228,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
         if codes.size and int(codes.max()) >= places.size:
             raise damaged_forest(f"{path}: a target is not in the training table")
         tree = arrow_array(as_numpy(batch.column("tree")) + np.uint32(offset))
-        lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
+        lists = (_lists(np.append(0, ends), entries) for entries in (places[codes], weights))
         yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
 
 

@@ -175,11 +175,11 @@ def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iter
     del types["first"]
     with appending(folder, stem, types) as (arrays, append):
 
-        def add(own: Ballots) -> None:
+        def add(added: Ballots) -> None:
             nonlocal nodes, mixed
-            append(ballot=shifted(own.ballot, classes, mixed), weight=own.weight, mixed=own.mixed.reshape(-1))
-            first.append(own.first[:-1] + nodes)
-            nodes, mixed = nodes + own.ballot.size, mixed + len(own.mixed)
+            append(ballot=shifted(added.ballot, classes, mixed), weight=added.weight, mixed=added.mixed.reshape(-1))
+            first.append(added.first[:-1] + nodes)
+            nodes, mixed = nodes + added.ballot.size, mixed + len(added.mixed)
 
         yield add
     loaded = {name: array.load() for name, array in arrays.items()}
@@ -212,7 +212,7 @@ class LeafWriter:
         """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
         self._found += found
         self._ballots.append(ballots)
-        self._held += sum(own.rows.nbytes + own.leaves.nbytes for own in found)
+        self._held += sum(left_out.rows.nbytes + left_out.leaves.nbytes for left_out in found)
         sizes = np.array([ballots.ballot.size]), np.array([len(ballots.mixed)])
         self._held += int(loaded_bytes(*sizes, self._classes, self._lambdas)[0])
         if self._held >= FILE_BYTES:
@@ -233,12 +233,12 @@ class LeafWriter:
 def leaf_chunks(found: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
     """Yield the leaves of some rows, in chunks of `step` rows."""
     starts = np.arange(0, rows + step, step)
-    cuts = [np.searchsorted(own.rows, starts) for own in found]
+    cuts = [np.searchsorted(left_out.rows, starts) for left_out in found]
     for number, start in enumerate(starts[:-1].tolist()):
-        here = [(own, slice(*cut[number : number + 2])) for own, cut in zip(found, cuts, strict=True)]
-        chunk = np.concatenate([own.rows[cut] for own, cut in here])
-        leaves = np.concatenate([own.leaves[cut] for own, cut in here])
-        counts = np.array([cut.stop - cut.start for _, cut in here], np.uint32)
+        parts = [(left_out, slice(*cut[number : number + 2])) for left_out, cut in zip(found, cuts, strict=True)]
+        chunk = np.concatenate([left_out.rows[cut] for left_out, cut in parts])
+        leaves = np.concatenate([left_out.leaves[cut] for left_out, cut in parts])
+        counts = np.array([cut.stop - cut.start for _, cut in parts], np.uint32)
         yield LeafChunk((chunk - np.uint32(start)).astype(np.uint16), leaves, counts)
 
 
@@ -309,8 +309,8 @@ def read_votes(directory: Path, identity: str, holding: object, stamp: RunStamp 
 def write_votes(directory: Path, store: Store, config: TrainConfig, files: Sequence[LeafFile], trees: range) -> None:
     """Task: write the votes of the trees of a part, from the files of leaves. Memory: a chunk, and a row group."""
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
-    known = ((file, tree) for file in files for tree in file.trees if tree in trees)
-    tables = (table for file, tree in known for table in _tables(file, tree, store.row_numbers))
+    tree_files = ((file, tree) for file in files for tree in file.trees if tree in trees)
+    tables = (table for file, tree in tree_files for table in _tables(file, tree, store.row_numbers))
     write_tables(VOTES, tables, path, VOTES_KIND, Header(store.spec, config))
 
 
@@ -334,15 +334,15 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> It
     """Yield the leaves of a tree, some rows at a time."""
     rows: list[NDArray[np.uint64]] = []
     leaves: list[NDArray[np.uint32]] = []
-    own = tree - file.trees.start
+    place = tree - file.trees.start
     with file.leaves.reading() as opened:
         for number in range(file.leaves.blocks):
             found = file.chunk(opened, number)
-            begin = int(found.counts[:own].sum(dtype=np.int64))
-            here = slice(begin, begin + int(found.counts[own]))
-            places = found.rows[here].astype(np.uint64) + np.uint64(number * file.leaves.about["chunk"])
+            begin = int(found.counts[:place].sum(dtype=np.int64))
+            span = slice(begin, begin + int(found.counts[place]))
+            places = found.rows[span].astype(np.uint64) + np.uint64(number * file.leaves.about["chunk"])
             rows.append(places if numbers is None else numbers[places])
-            leaves.append(found.leaves[here])
+            leaves.append(found.leaves[span])
             if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.leaves.blocks:
                 joined = np.concatenate(rows)
                 trees = np.full(joined.size, tree, np.uint32)

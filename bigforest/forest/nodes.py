@@ -55,8 +55,8 @@ def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]
 
 def list_of_nodes(lists: Lists) -> Lists:
     """Return the lists of the nodes that have one, without the other nodes."""
-    own = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)
-    return lists._replace(start=lists.start[own])
+    present = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)
+    return lists._replace(start=lists.start[present])
 
 
 def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bool_]) -> Lists | None:
@@ -83,9 +83,9 @@ def levels_column(
         return pa.nulls(feature.size, kind)
     spec, levels = header.spec, header.levels
     assert levels is not None
-    of = np.repeat(feature, np.diff(lists.start))
-    missing = np.array([known.missing for known in spec.features])[of]
-    place = levels.offsets[of] + lists.code - missing
+    feature_of_level = np.repeat(feature, np.diff(lists.start))
+    missing = np.array([feature_spec.missing for feature_spec in spec.features])[feature_of_level]
+    place = levels.offsets[feature_of_level] + lists.code - missing
     words = levels.words.take(arrow_array(place, mask=missing & (lists.code == 0)))
     start = pa.py_buffer(lists.start.astype(np.int32))
     return pa.Array.from_buffers(kind, feature.size, [valid, start], children=[words])
@@ -117,8 +117,8 @@ def check_levels(
                 spec.features[number].missing,
                 "a node lists a missing level of a category that is never missing",
             )
-        own = levels.words[levels.offsets[number] : levels.offsets[number + 1]]
-        found = compute().index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=own)
+        level_words = levels.words[levels.offsets[number] : levels.offsets[number + 1]]
+        found = compute().index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=level_words)
         require(found.null_count == 0, "a node has a level that its category does not")
         code[begin:end] = as_numpy(found) + int(spec.features[number].missing)
     code = code[place]
@@ -162,14 +162,14 @@ def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int6
 
     names, terms  the columns `feature` and `terms` of inner nodes, trusted.
     """
-    known = arrow_array(spec.feature_names, pa.string())
-    place = as_numpy(compute().index_in(names.dictionary.cast(pa.string()), known))
+    feature_names = arrow_array(spec.feature_names, pa.string())
+    place = as_numpy(compute().index_in(names.dictionary.cast(pa.string()), feature_names))
     axis = as_numpy(names.is_valid())
     count = np.where(axis, 1, as_numpy(compute().list_value_length(terms), 0))
     feature = np.empty(count.sum(), np.int64)
     of_axis = np.repeat(axis, count)
     feature[of_axis] = place[as_numpy(names.indices.drop_null())]
-    feature[~of_axis] = as_numpy(compute().index_in(terms.flatten().field("feature"), known))
+    feature[~of_axis] = as_numpy(compute().index_in(terms.flatten().field("feature"), feature_names))
     return feature, count
 
 
@@ -290,9 +290,9 @@ def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     sizes = [tree.feature.size for tree in trees]
     joined: dict[str, Any] = {name: join_lists([getattr(tree, name) for tree in trees], sizes) for name in _LISTS}
     for name in TreeArrays._fields:
-        own = [getattr(tree, name) for tree in trees]
+        columns = [getattr(tree, name) for tree in trees]
         if name not in (*_LISTS, "tree"):
-            joined[name] = None if own[0] is None else np.concatenate(own)
+            joined[name] = None if columns[0] is None else np.concatenate(columns)
     return trees[0]._replace(**joined)
 
 
@@ -373,10 +373,10 @@ def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.
 
     def valid(name: str) -> pa.Buffer:
         """Return a bitmap of the nodes that have a value in this column; several columns share a bitmap."""
-        own = tuple(one for one in NODE_KINDS[name] if one in kinds)
-        if own not in bitmaps:
-            bitmaps[own] = bitmap(np.array([one in own for one in KINDS])[kind])
-        return bitmaps[own]
+        kinds_with = tuple(each for each in NODE_KINDS[name] if each in kinds)
+        if kinds_with not in bitmaps:
+            bitmaps[kinds_with] = bitmap(np.array([each in kinds_with for each in KINDS])[kind])
+        return bitmaps[kinds_with]
 
     def where(name: str, values: NDArray[Any]) -> pa.Array:
         """Return the numeric column `name`, null in the nodes of other kinds."""

@@ -81,8 +81,8 @@ def check_batch(
     kind = _kinds(column["kind"], require)
     leaf, category, oblique = (kind == KINDS.index(name) for name in ("leaf", "category", "oblique"))
     for kinds in dict.fromkeys(NODE_KINDS.values()):
-        valid = np.array([one in kinds for one in KINDS])[kind]
-        for name in (name for name, own in NODE_KINDS.items() if own == kinds):
+        valid = np.array([each in kinds for each in KINDS])[kind]
+        for name in (name for name, allowed in NODE_KINDS.items() if allowed == kinds):
             sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
             require(sound, f"{name} must be null but in {' and '.join(kinds)} nodes")
     feature = _features(column["feature"], kind, spec, require)
@@ -125,12 +125,12 @@ def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any)
     """Return the position of the feature of each node; LEAF or OBLIQUE for nodes without one."""
     category, oblique = kind == KINDS.index("category"), kind == KINDS.index("oblique")
     place = {feature.name: position for position, feature in enumerate(spec.features)}
-    known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
+    position_of = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
     index = as_numpy(column.indices, -1)
-    feature = known[index]
+    feature = position_of[index]
     without = oblique | (kind == KINDS.index("leaf"))
     require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
-    of_category = np.array([own.splits_on_levels for own in spec.features] + [False])  # the last is for LEAF
+    of_category = np.array([each.splits_on_levels for each in spec.features] + [False])  # the last is for LEAF
     require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
     feature[oblique] = OBLIQUE
     return feature
@@ -183,17 +183,17 @@ class Span(NamedTuple):
 def part_paths(directory: Path) -> list[Path]:
     """Return the files of trees of the forest `directory`, in order. Raises FormatError without any."""
     if not directory.is_dir():
-        what = "it is a file" if directory.exists() else "there is no such folder"
+        problem = "it is a file" if directory.exists() else "there is no such folder"
         begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
         hint = "its run is unfinished, resume it first" if begun else "give the folder that training wrote"
-        raise FormatError(f"{directory} is not a forest: {what}; {hint}")
+        raise FormatError(f"{directory} is not a forest: {problem}; {hint}")
     trees = directory / "trees"
     if not is_remote(directory) and trees.is_dir() and not os.access(trees, os.R_OK | os.X_OK):
         raise FormatError(f"{trees} may not be read by this user; check its permissions")
     found = numbered_parts(trees)
     if not found:
-        what = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
-        raise FormatError(f"{directory} is not a forest: {what}")
+        problem = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
+        raise FormatError(f"{directory} is not a forest: {problem}")
     return found
 
 
@@ -314,22 +314,22 @@ def batches(path: Path, classes: int, columns: list[str] | None = None, rows: sl
 
 
 def _batches_in(
-    file: pq.ParquetFile, path: Path, classes: int, columns: list[str] | None, wanted: slice
+    file: pq.ParquetFile, path: Path, classes: int, columns: list[str] | None, requested: slice
 ) -> Iterator[Any]:
     with decoding(path):
         begin = 0
         for number, chunks in enumerate(row_groups(path)):
             rows = file.metadata.row_group(number).num_rows
             end = begin + rows
-            if begin < wanted.stop and end > wanted.start:
+            if begin < requested.stop and end > requested.start:
                 size = piece_rows(classes, _entries_per_node(chunks, rows))
                 for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
-                    first, last = max(wanted.start - begin, 0), min(wanted.stop - begin, batch.num_rows)
+                    first, last = max(requested.start - begin, 0), min(requested.stop - begin, batch.num_rows)
                     begin += batch.num_rows
                     if first < last:
-                        some = batch.slice(first, last - first)
-                        some.validate(full=True)
-                        yield some
+                        part = batch.slice(first, last - first)
+                        part.validate(full=True)
+                        yield part
             begin = end
 
 
@@ -443,8 +443,8 @@ def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
 
 def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
     """Return the table with some columns replaced."""
-    every = [columns.get(name, table[name]) for name in table.schema.names]
-    return pa.Table.from_arrays(every, schema=table.schema)
+    replaced = [columns.get(name, table[name]) for name in table.schema.names]
+    return pa.Table.from_arrays(replaced, schema=table.schema)
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:

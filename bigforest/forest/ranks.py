@@ -64,17 +64,17 @@ class Ranks(NamedTuple):
 
         Where the line has no end (a neighbour is infinite) the rank is the lower neighbour's. NaN stays NaN.
         """
-        own = slice(self.offsets[feature], self.offsets[feature + 1])
-        known, rank = self.value[own], self.rank[own]
-        above = np.searchsorted(known, values, side="right")
-        lower, upper = np.maximum(above - 1, 0), np.minimum(above, known.size - 1)
+        span = slice(self.offsets[feature], self.offsets[feature + 1])
+        stored, rank = self.value[span], self.rank[span]
+        above = np.searchsorted(stored, values, side="right")
+        lower, upper = np.maximum(above - 1, 0), np.minimum(above, stored.size - 1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            half = known[lower] * 0.5
-            share = (values * 0.5 - half) / (known[upper] * 0.5 - half)
-        share[~(share > 0.0) | ~np.isfinite(known[lower])] = 0.0
+            half = stored[lower] * 0.5
+            share = (values * 0.5 - half) / (stored[upper] * 0.5 - half)
+        share[~(share > 0.0) | ~np.isfinite(stored[lower])] = 0.0
         found = rank[lower] + np.minimum(share, 1.0) * (rank[upper] - rank[lower])
         found[above == 0] = 0.0
-        found[values > known[-1]] = self.rows + 1.0
+        found[values > stored[-1]] = self.rows + 1.0
         found[np.isnan(values)] = np.nan
         return found
 

@@ -274,15 +274,15 @@ class Choices:
         made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry(), "refine": self.rounds.entry()}
         return {name: entry for name, entry in made.items() if entry is not None}
 
-    def for_other_shares(self, given: float | str, shrinkage: Shrinkage | None = None) -> Choices:
+    def for_other_shares(self, power_option: float | str, shrinkage: Shrinkage | None = None) -> Choices:
         """Return the choices for other leaf values: lambda without how it was selected, and the power only if it was
         given.
 
-        given      the option `power` of the forest.
-        shrinkage  another one.
+        power_option  the option `power` of the forest.
+        shrinkage     another one.
         """
         kept = Shrinkage(self.shrinkage.amount) if shrinkage is None else shrinkage
-        return Choices(kept, Power() if isinstance(given, str) else Power(self.power.amount))
+        return Choices(kept, Power() if isinstance(power_option, str) else Power(self.power.amount))
 
 
 def write_run(

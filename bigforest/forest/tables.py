@@ -40,12 +40,12 @@ def scan(
         names: list[str] | None, predicate: pl.Expr | None, rows: int | None, _: int | None, held: object = holding
     ) -> Iterator[pl.DataFrame]:
         # A table without columns has no rows, so there is one at least.
-        wanted = list(columns.names) if names is None else names or columns.names[:1]
-        kept = pa.schema([columns.field(name) for name in wanted])
+        requested = list(columns.names) if names is None else names or columns.names[:1]
+        kept = pa.schema([columns.field(name) for name in requested])
         with same_run(stamp):
             for path in paths:
                 check_bytes(path)
-                for batch in batches(path, wanted):
+                for batch in batches(path, requested):
                     frame = to_frame(declared(batch, kept))
                     if rows is not None:
                         frame = frame.head(rows)
