@@ -376,14 +376,14 @@ def _sound_target(target: TargetSpec) -> bool:
 
 
 def _sound_categories(target: TargetSpec) -> bool:
-    known = target.categories
-    if not all(isinstance(category, str) for category in known) or len(set(known)) < len(known):
+    categories = target.categories
+    if not all(isinstance(category, str) for category in categories) or len(set(categories)) < len(categories):
         return False
     if target.dtype == "Enum":
-        return set(target.classes) <= set(known)
+        return set(target.classes) <= set(categories)
     if target.dtype == "Categorical":
-        return not known or (len(known) == 3 and known[2] in ("UInt8", "UInt16", "UInt32"))
-    return not known
+        return not categories or (len(categories) == 3 and categories[2] in ("UInt8", "UInt16", "UInt32"))
+    return not categories
 
 
 def _sound_group(group: GroupSpec, rows: int) -> bool:

@@ -140,14 +140,14 @@ def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np
 def strange_labels(series: pl.Series, target: TargetSpec) -> str:
     """Return the part of a message about labels that are not classes: some of them, and the classes."""
     classes = [label_text(label) for label in label_series(target).to_list()]
-    known = f"its classes are {listed(classes, 10)}"
+    known_classes = f"its classes are {listed(classes, 10)}"
     mixes_booleans = (series.dtype == pl.Boolean) != (target.dtype == "Boolean")
     if not is_text_type(series.dtype) and (mixes_booleans or not is_feature_type(series.dtype)):
-        return f"of type {series.dtype}, and the forest's are {target.dtype}; {known}: convert them"
+        return f"of type {series.dtype}, and the forest's are {target.dtype}; {known_classes}: convert them"
     found = series.drop_nulls().unique(maintain_order=True)
     unknown = found.filter(pl.Series(class_places(found, target) == UNKNOWN)).head(3)
     such = f", such as {', '.join(repr(label_text(label)) for label in unknown)}" if len(unknown) else ""
-    return f"that the forest does not know{such}; {known}: correct or drop these rows"
+    return f"that the forest does not know{such}; {known_classes}: correct or drop these rows"
 
 
 def _named_type(target: TargetSpec) -> pl.DataType:

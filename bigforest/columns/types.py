@@ -118,8 +118,8 @@ def types_within(dtype: Any) -> Iterator[Any]:
     yield dtype
     inner = [field.dtype for field in dtype.fields] if isinstance(dtype, pl.Struct) else []
     inner += [dtype.inner] if isinstance(dtype, pl.Array | pl.List) else []
-    for own in inner:
-        yield from types_within(own)
+    for inner_type in inner:
+        yield from types_within(inner_type)
 
 
 def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
@@ -137,14 +137,14 @@ def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
     return found
 
 
-def locate_columns(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> list[Leaf | None]:
+def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[str, str]]) -> list[Leaf | None]:
     """Return the locations of features, given their names and columns in training; None for an absent one.
 
     A column with the name of the feature takes precedence over an unnested one.
     """
     nested: dict[str, dict[str, Leaf]] = {}
     found: list[Leaf | None] = []
-    for name, column in wanted:
+    for name, column in features:
         dtype = schema.get(name)
         if dtype is not None and not is_nested(dtype):
             found.append(Leaf(name, dtype))

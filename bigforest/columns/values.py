@@ -83,37 +83,40 @@ def codes_by_column(
     step = max(1, _TOGETHER_CELLS // max(1, len(columns[0])))
     for begin in range(0, len(columns), step):
         end = begin + step
-        texts = [own if is_text_type(own.dtype) else level_text(own) for own in columns[begin:end]]
-        for text, places, own, first in zip(
+        texts = [column if is_text_type(column.dtype) else level_text(column) for column in columns[begin:end]]
+        for text, places, column_levels, first in zip(
             texts, _places(texts, levels[begin:end]), levels[begin:end], firsts[begin:end], strict=True
         ):
             codes = places.to_numpy().astype(np.float64) + first
             if places.null_count() > text.null_count():
                 unknown = np.isnan(codes)
                 unknown &= text.is_not_null().to_numpy()
-                found = places_of(text.filter(pl.Series(unknown)), own)  # spaces are rare, and are looked for here only
-                codes[unknown] = found.fill_null(len(own)).to_numpy() + first
+                # Spaces are rare, and are looked for here only.
+                found = places_of(text.filter(pl.Series(unknown)), column_levels)
+                codes[unknown] = found.fill_null(len(column_levels)).to_numpy() + first
             yield codes
 
 
 def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
     """Return the place of each cell among the levels of its column, null for an unknown level."""
-    few = [place for place, own in enumerate(levels) if len(own) <= _ENUM_LEVELS]
+    few = [place for place, column_levels in enumerate(levels) if len(column_levels) <= _ENUM_LEVELS]
     found = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
-    known = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
+    codes = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
     return [
-        known[f"{place}"] if place in few else places_among(text.cast(pl.String), own)
-        for place, (text, own) in enumerate(zip(texts, levels, strict=True))
+        codes[f"{place}"] if place in few else places_among(text.cast(pl.String), column_levels)
+        for place, (text, column_levels) in enumerate(zip(texts, levels, strict=True))
     ]
 
 
-def places_among(values: pl.Series, known: pl.Series) -> pl.Series:
+def places_among(values: pl.Series, known_values: pl.Series) -> pl.Series:
     """Return the place of each value among the known values, of the same type; null for an unknown one."""
-    table = pl.DataFrame([known.alias("value"), pl.int_range(len(known), dtype=pl.UInt32, eager=True).alias("place")])
+    table = pl.DataFrame(
+        [known_values.alias("value"), pl.int_range(len(known_values), dtype=pl.UInt32, eager=True).alias("place")]
+    )
     return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
 
 
-def places_of(values: pl.Series, known: pl.Series, *, trained: str | None = None) -> pl.Series:
+def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None = None) -> pl.Series:
     """Return the place of each value among the known values, UInt32 [rows]; null for an unknown or missing value.
 
     trained  name of the type whose `level_text` the known values are; None if they have their own type.
@@ -126,48 +129,48 @@ def places_of(values: pl.Series, known: pl.Series, *, trained: str | None = None
     values = (values.cast(pl.String) if is_text_type(values.dtype) else values).alias("")
     values = values.fill_nan(None) if values.dtype.is_float() else values
     distinct = values.drop_nulls().unique()
-    told = is_text_type(known.dtype) if trained is None else kind_of(trained).family == "text"
-    found = _distinct_places(distinct, known, is_text_type(distinct.dtype) != told)
+    known_are_text = is_text_type(known_values.dtype) if trained is None else kind_of(trained).family == "text"
+    found = _distinct_places(distinct, known_values, is_text_type(distinct.dtype) != known_are_text)
     table = pl.DataFrame([physical(distinct).alias("value"), found.alias("place")])
     return (
         physical(values).alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
     )
 
 
-def _distinct_places(values: pl.Series, known: pl.Series, mixed: bool) -> pl.Series:
+def _distinct_places(values: pl.Series, known_values: pl.Series, mixed: bool) -> pl.Series:
     """Return `places_of` distinct values without nulls; mixed: either these or the known values are text."""
-    dtypes = (values.dtype, known.dtype)
+    dtypes = (values.dtype, known_values.dtype)
     if any(dtype.is_temporal() for dtype in dtypes) and not any(map(is_text_type, dtypes)):
-        return _temporal_places(values, known)
+        return _temporal_places(values, known_values)
     forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
     if mixed:
         forms.append(_plain_text)
     found = pl.Series([None] * len(values), dtype=pl.UInt32)
     for form in forms:
         if found.null_count():
-            places = _places_among_unique(form(values), form(known))
+            places = _places_among_unique(form(values), form(known_values))
             found = found.zip_with(found.is_not_null(), places)
     return found
 
 
-def _temporal_places(values: pl.Series, known: pl.Series) -> pl.Series:
+def _temporal_places(values: pl.Series, known_values: pl.Series) -> pl.Series:
     """Return `places_of` for distinct dates and times that are not text.
 
     A value is converted to the type of the known values; it is unknown if that changes it.
     """
     nothing = pl.Series([None] * len(values), dtype=pl.UInt32)
-    if kind_of(values.dtype).family != kind_of(known.dtype).family:
+    if kind_of(values.dtype).family != kind_of(known_values.dtype).family:
         return nothing
-    given = values.cast(known.dtype, strict=False)
-    same = (given.cast(values.dtype) == values).fill_null(False)
-    return _places_among_unique(physical(given), physical(known)).zip_with(same, nothing)
+    converted = values.cast(known_values.dtype, strict=False)
+    same = (converted.cast(values.dtype) == values).fill_null(False)
+    return _places_among_unique(physical(converted), physical(known_values)).zip_with(same, nothing)
 
 
-def _places_among_unique(values: pl.Series, known: pl.Series) -> pl.Series:
+def _places_among_unique(values: pl.Series, known_values: pl.Series) -> pl.Series:
     """Return the place of each value among the known values that occur once; null for others."""
-    single = known.is_unique() & known.is_not_null()
+    single = known_values.is_unique() & known_values.is_not_null()
     places = single.arg_true().cast(pl.UInt32)
-    table = pl.DataFrame([known.filter(single).alias("value"), places.alias("place")])
+    table = pl.DataFrame([known_values.filter(single).alias("value"), places.alias("place")])
     return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
 
 
@@ -216,7 +219,7 @@ def _plain_text(series: pl.Series) -> pl.Series:
 
 def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     """Return `numbers` of a column without nulls."""
-    kind, wanted = kind_of(series.dtype), kind_of(trained)
+    kind, trained_kind = kind_of(series.dtype), kind_of(trained)
     if series.dtype == pl.Decimal:
         return nearest_floats(physical(series), divisor_of(series.dtype))
     series = physical(series)
@@ -227,9 +230,9 @@ def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     elif series.dtype in (pl.Int128, pl.UInt128):
         series = series.cast(pl.Float64)
     values = series.to_numpy()
-    if kind.ticks < wanted.ticks:
-        return values.astype(np.float64) * (wanted.ticks // kind.ticks)
-    if kind.ticks > wanted.ticks:  # whole units stay exact, unlike in a division of floats
-        whole, rest = np.divmod(values, kind.ticks // wanted.ticks)
-        return whole + rest / (kind.ticks // wanted.ticks)
+    if kind.ticks < trained_kind.ticks:
+        return values.astype(np.float64) * (trained_kind.ticks // kind.ticks)
+    if kind.ticks > trained_kind.ticks:  # whole units stay exact, unlike in a division of floats
+        whole, rest = np.divmod(values, kind.ticks // trained_kind.ticks)
+        return whole + rest / (kind.ticks // trained_kind.ticks)
     return values

@@ -133,7 +133,7 @@ class _Query:
         return f"WITH {', '.join(self._steps)}\n{self._selecting(columns)}"
 
     def _selecting(self, columns: Iterable[tuple[str, str]]) -> str:
-        lines = ",\n  ".join(what if what == name else f"{what} AS {name}" for what, name in columns)
+        lines = ",\n  ".join(value if value == name else f"{value} AS {name}" for value, name in columns)
         return f"SELECT\n  {lines}\nFROM {self._source}\n"
 
 
@@ -219,15 +219,15 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
 
     kept = [(f"k{place}", f"k{place}") for place in range(len(keep))]
     query = _Query(sql.name(table))
-    columns = [(f"t.{sql.name(name)}", own) for name, (_, own) in zip(keep, kept, strict=True)]
+    columns = [(f"t.{sql.name(name)}", alias) for name, (_, alias) in zip(keep, kept, strict=True)]
     query.select([*columns, *((cell.value, cell.name) for cell in cells.values())])
     if any(cell.is_number for cell in cells.values()) and sql.has_nan:
         query.select([*kept, *(cell.without_nan for cell in cells.values())])
     count = _number(float(len(trees)))
     votes = [f"v{output}" for output in range(len(names))]
-    sums = [(f"({_sum(trees, output, cells, sql)}) / {count}", own) for output, own in enumerate(votes)]
+    sums = [(f"({_sum(trees, output, cells, sql)}) / {count}", alias) for output, alias in enumerate(votes)]
     scores = [f"s{output}" for output in range(stage[0].votes.shape[1])] if stage else []
-    sums += [(_sum(stage, output, cells, sql), own) for output, own in enumerate(scores)]
+    sums += [(_sum(stage, output, cells, sql), alias) for output, alias in enumerate(scores)]
     query.select([*kept, *sums])
     shares = _to_power(votes, files.power.amount)
     if stage:
@@ -240,10 +240,10 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
         label = (_label(files.classes, votes, sql), "label")
         query.select([*kept, label, *zip(shares, votes, strict=True)])
         names, votes = ["prediction", *names], ["label", *votes]
-    own = [*(name for name, _ in kept), *votes]
-    result = query.text(zip(own, map(sql.name, [*keep, *names]), strict=True))
+    results = [*(name for name, _ in kept), *votes]
+    text = query.text(zip(results, map(sql.name, [*keep, *names]), strict=True))
     target = " ".join(files.spec.target.name.split())
-    return f"-- {counted(files.trees, 'tree')} of bigforest for {target}\n{result}"
+    return f"-- {counted(files.trees, 'tree')} of bigforest for {target}\n{text}"
 
 
 def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) -> None:
@@ -261,13 +261,15 @@ def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) 
             )
         taken.add(name.casefold())
     spec = files.spec
-    others = [own.name for own in (spec.target, spec.group, spec.weight) if own is not None and own.name is not None]
-    known: dict[str, str] = {}
+    others = [
+        role.name for role in (spec.target, spec.group, spec.weight) if role is not None and role.name is not None
+    ]
+    name_of: dict[str, str] = {}
     for name in [*spec.feature_names, *others, *keep]:
-        other = known.setdefault(name.casefold(), name)
-        if other != name:
+        first = name_of.setdefault(name.casefold(), name)
+        if first != name:
             raise ConfigError(
-                f"the columns {other!r} and {name!r} differ in upper and lower case alone, and most databases take "
+                f"the columns {first!r} and {name!r} differ in upper and lower case alone, and most databases take "
                 "them for one; rename one of them"
             )
 
@@ -323,8 +325,8 @@ def _to_power(votes: Sequence[str], power: float) -> list[str]:
     """Return expressions of the probabilities: shares of votes to a power, scaled to sum to 1."""
     if power == 1.0:
         return list(votes)
-    raised = [f"POWER({own}, {_number(power)})" for own in votes]
-    return [f"{own} / ({' + '.join(raised)})" for own in raised]
+    raised = [f"POWER({vote}, {_number(power)})" for vote in votes]
+    return [f"{vote} / ({' + '.join(raised)})" for vote in raised]
 
 
 def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list[tuple[str, str]]]:
@@ -336,10 +338,10 @@ def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list
         yield [(f"{votes[0]} + {scores[0]}", votes[0])]
         return
     least = _number(link.least)
-    logs = [f"LN(CASE WHEN {own} > {least} THEN {own} ELSE {least} END)" for own in votes]
+    logs = [f"LN(CASE WHEN {vote} > {least} THEN {vote} ELSE {least} END)" for vote in votes]
     if link.loss == LOGISTIC:
         logs = [f"{logs[1]} - {logs[0]}"]
-    yield [(f"{log} + {own}", own) for log, own in zip(logs, scores, strict=True)]
+    yield [(f"{log} + {score}", score) for log, score in zip(logs, scores, strict=True)]
     if link.loss == SOFTMAX:
         yield [*zip(scores, scores, strict=True), (_choice(scores, scores), "most")]
         yield [(f"{score} - most", score) for score in scores]
@@ -347,10 +349,10 @@ def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list
     if link.loss == POISSON:
         yield [(f"EXP({scores[0]})", votes[0])]
     elif link.loss == LOGISTIC:
-        yield [(f"1e0 / (1e0 + EXP({sign}{scores[0]}))", own) for sign, own in zip(("", "-"), votes, strict=True)]
+        yield [(f"1e0 / (1e0 + EXP({sign}{scores[0]}))", vote) for sign, vote in zip(("", "-"), votes, strict=True)]
     else:
-        yield [(f"EXP({score})", own) for score, own in zip(scores, votes, strict=True)]
-        yield [(f"{own} / ({' + '.join(votes)})", own) for own in votes]
+        yield [(f"EXP({score})", vote) for score, vote in zip(scores, votes, strict=True)]
+        yield [(f"{vote} / ({' + '.join(votes)})", vote) for vote in votes]
 
 
 def _bounded(score: str) -> str:
@@ -367,8 +369,8 @@ def _label(classes: Sequence[Any], shares: Sequence[str], sql: _Dialect) -> str:
 def _choice(columns: Sequence[str], results: Sequence[str]) -> str:
     """Return an expression for the result whose column is the largest, the first among ties."""
     cases = [
-        f"WHEN {' AND '.join(f'{own} >= {other}' for other in columns[place + 1 :])} THEN {results[place]}"
-        for place, own in enumerate(columns[:-1])
+        f"WHEN {' AND '.join(f'{column} >= {other}' for other in columns[place + 1 :])} THEN {results[place]}"
+        for place, column in enumerate(columns[:-1])
     ]
     return f"CASE {' '.join(cases)} ELSE {results[-1]} END" if cases else results[-1]
 

@@ -90,8 +90,8 @@ def error_chart(forest: Forest) -> Any:
         curve=pl.lit("out of bag"),
     )
     if forest.has_validation:
-        other = thinned(forest.validation.select("trees", "error"), _POINTS)
-        table = pl.concat([table, other.with_columns(curve=pl.lit("validation"))], how="diagonal")
+        validation = thinned(forest.validation.select("trees", "error"), _POINTS)
+        table = pl.concat([table, validation.with_columns(curve=pl.lit("validation"))], how="diagonal")
     base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
     x = alt.X("trees:Q", title="trees")
     legend = alt.Legend(symbolType="stroke", symbolOpacity=1) if forest.has_validation else None
@@ -376,7 +376,7 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
 def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
     """Draw precision against the share of the class that is found."""
     shown = shown_classes(forest, label)
-    table = _by_class(forest, shown, lambda own, code: thinned(ranking_table(own, code), _CURVE_POINTS))
+    table = _by_class(forest, shown, lambda forest, code: thinned(ranking_table(forest, code), _CURVE_POINTS))
     line = _curve(table, "found", "recall", "precision", "precision", _color(forest, shown))
     caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest, shown)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)

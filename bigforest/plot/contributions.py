@@ -40,11 +40,11 @@ def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _ST
     row = found.row(0, named=True)
     changes = {name.removeprefix(_PREFIX): row[name] for name in found.columns if name.startswith(_PREFIX)}
     ranked = sorted(changes, key=lambda name: -abs(changes[name]))
-    own = [(f"{one_line(name, 24)} = {one_line(values.get(name), 14)}", changes[name]) for name in ranked[:most]]
+    steps = [(f"{one_line(name, 24)} = {one_line(values.get(name), 14)}", changes[name]) for name in ranked[:most]]
     rest = ranked[most:]
     if rest:
-        own.append(("1 other" if len(rest) == 1 else f"{len(rest)} others", sum(changes[name] for name in rest)))
-    texts, changed = labels_of([text for text, _ in own]), np.array([change for _, change in own])
+        steps.append(("1 other" if len(rest) == 1 else f"{len(rest)} others", sum(changes[name] for name in rest)))
+    texts, changed = labels_of([text for text, _ in steps]), np.array([change for _, change in steps])
     ends = row["base"] + np.cumsum(changed)
     return pl.DataFrame({"step": texts, "begin": ends - changed, "end": ends, "change": changed})
 
@@ -95,11 +95,11 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     for name, text in zip(ranked, texts, strict=True):
         change = found[name].to_numpy()
         offset = _beside(np.round(change / largest * _BINS / 2).astype(np.int64))
-        own = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
+        values = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
         level = pl.Series([None] * change.size, dtype=pl.Float64)
-        if own is not None and (own.dtype.is_numeric() or own.dtype.is_temporal()):
-            own = own.to_physical().cast(pl.Float64).fill_nan(None)
-            level = (own.rank("average") - 1) / max(1, own.count() - 1)
+        if values is not None and (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            values = values.to_physical().cast(pl.Float64).fill_nan(None)
+            level = (values.rank("average") - 1) / max(1, values.count() - 1)
         pieces.append(
             pl.DataFrame({"feature": [text] * change.size, "change": change, "offset": offset, "level": level})
         )
@@ -112,10 +112,10 @@ def _beside(bins: Any) -> Any:
     offset = np.zeros(bins.size)
     largest = 1
     for place in np.unique(bins):
-        own = np.flatnonzero(bins == place)
-        number = np.arange(own.size)
-        offset[own] = np.where(number % 2 == 1, (number + 1) // 2, -(number // 2))
-        largest = max(largest, own.size // 2)
+        inside = np.flatnonzero(bins == place)
+        number = np.arange(inside.size)
+        offset[inside] = np.where(number % 2 == 1, (number + 1) // 2, -(number // 2))
+        largest = max(largest, inside.size // 2)
     return offset / max(largest, 6)
 
 
@@ -125,7 +125,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: st
     alt = altair()
     table = swarm_table(found, rows)
     order = table["feature"].unique(maintain_order=True).to_list()
-    known = pl.col("level").is_not_null()
+    has_level = pl.col("level").is_not_null()
     color = alt.Color(
         "level:Q",
         title="value",
@@ -134,9 +134,9 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: st
     )
     adds = f"contribution of the feature to the {scale_name}"
 
-    def points(own: pl.DataFrame, color: Any) -> Any:
+    def points(part: pl.DataFrame, color: Any) -> Any:
         return (
-            chart_of(own)
+            chart_of(part)
             .mark_circle(size=12, opacity=0.7)
             .encode(
                 x=alt.X("change:Q", title=adds),
@@ -148,9 +148,9 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: st
 
     # Without a level the scale of colours would give the lowest one.
     layers = [
-        points(own, how)
-        for own, how in ((table.filter(~known), alt.value(FAINT)), (table.filter(known), color))
-        if own.height
+        points(part, colored)
+        for part, colored in ((table.filter(~has_level), alt.value(FAINT)), (table.filter(has_level), color))
+        if part.height
     ]
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X("at:Q"))
     drawn = counted(rows.height, "row") + (f", drawn from {of:,}" if of > rows.height else "")

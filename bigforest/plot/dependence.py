@@ -33,15 +33,15 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
 
     Of many levels those with the lowest and the highest predictions for the class whose prediction varies most.
     """
-    own = found.filter(pl.col("feature") == feature)
+    table = found.filter(pl.col("feature") == feature)
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
-    if own["value"].null_count():
-        if own["level"].n_unique() > MOST_LEVELS:
-            first = own.filter(pl.col("class") == pl.lit(_by_variation(own)[0]))
+    if table["value"].null_count():
+        if table["level"].n_unique() > MOST_LEVELS:
+            first = table.filter(pl.col("class") == pl.lit(_by_variation(table)[0]))
             predictions = dict(zip(first["level"].to_list(), first["prediction"].to_list(), strict=True))
-            own = own.filter(pl.col("level").is_in(most_different(predictions, MOST_LEVELS), nulls_equal=True))
-        levels = texts_of(own["level"])
-    return own.select("value", levels, "prediction", texts_of(own["class"]))
+            table = table.filter(pl.col("level").is_in(most_different(predictions, MOST_LEVELS), nulls_equal=True))
+        levels = texts_of(table["level"])
+    return table.select("value", levels, "prediction", texts_of(table["class"]))
 
 
 def _by_variation(found: pl.DataFrame) -> list[Any]:
@@ -84,11 +84,11 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
         else:
             order = table["level"].unique(maintain_order=True).to_list()
             levels = found.filter(pl.col("feature") == feature)["level"].n_unique()
-            some = f", {len(order)} of {levels} levels" if levels > len(order) else ""
-            left_out = left_out or bool(some)
+            shown = f", {len(order)} of {levels} levels" if levels > len(order) else ""
+            left_out = left_out or bool(shown)
             # As steep as 16 lines of text need, and cut before they reach the title where fonts are wide.
             levels = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
-            x = alt.X("level:N", title=f"{one_line(feature, 30)}{some}", sort=order, axis=levels)
+            x = alt.X("level:N", title=f"{one_line(feature, 30)}{shown}", sort=order, axis=levels)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
     caption = ["mean prediction over a sample of rows, all with this value"]
     if left_out:
@@ -152,16 +152,16 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
     Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
     category of many levels those with the lowest and the highest mean predictions are there.
     """
-    own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
+    table = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
     for side in ("a", "b"):
         levels = f"level_{side}"
-        if own[f"value_{side}"].null_count() and own[levels].n_unique() > _LEVELS:
-            means = own.group_by(levels, maintain_order=True).agg(pl.col("prediction").mean())
+        if table[f"value_{side}"].null_count() and table[levels].n_unique() > _LEVELS:
+            means = table.group_by(levels, maintain_order=True).agg(pl.col("prediction").mean())
             kept = most_different(dict(means.iter_rows()), _LEVELS)
-            own = own.filter(pl.col(levels).is_in(kept, nulls_equal=True))
-    columns: dict[str, pl.Series] = {"prediction": own["prediction"]}
+            table = table.filter(pl.col(levels).is_in(kept, nulls_equal=True))
+    columns: dict[str, pl.Series] = {"prediction": table["prediction"]}
     for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
-        value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
+        value, level = table[f"value_{suffix}"], table[f"level_{suffix}"]
         if value.null_count():
             columns[name] = texts_of(level)
             continue

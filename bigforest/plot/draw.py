@@ -64,8 +64,8 @@ def labels_of(values: Sequence[object]) -> list[str]:
 def texts_of(column: pl.Series, shown: Sequence[object] | None = None) -> pl.Series:
     """Return the values of a column as texts, which differ where the values do; OTHERS for values that are not among
     the shown ones, by default all."""
-    known = column.unique(maintain_order=True).to_list() if shown is None else shown
-    texts = dict(zip(known, labels_of(known), strict=True))
+    values = column.unique(maintain_order=True).to_list() if shown is None else shown
+    texts = dict(zip(values, labels_of(values), strict=True))
     return pl.Series(column.name, [texts.get(value, OTHERS) for value in column.to_list()], pl.String)
 
 

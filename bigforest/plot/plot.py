@@ -388,8 +388,8 @@ class Pictures:
         """Open a table as a Source, within a `with` block. Raises ConfigError if there is none."""
         if data is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
-        how = self.how or {}
-        resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
+        options = self.how or {}
+        resources = resources_of(options.get("threads"), options.get("scratch"), options.get("memory"))
         with TemporaryFolder(resources.scratch) as folder:
             yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
 
@@ -436,8 +436,8 @@ class Pictures:
             chosen = sampled(source.rows, most, 0)
             pieces, begin = [], 0
             for piece in source.batches([*source.schema], _SLICE):
-                own = chosen[(chosen >= begin) & (chosen < begin + piece.height)]
-                pieces.append(piece[(own - begin).tolist()])
+                rows = chosen[(chosen >= begin) & (chosen < begin + piece.height)]
+                pieces.append(piece[(rows - begin).tolist()])
                 begin += piece.height
             return pl.concat(pieces), source.rows
 
@@ -549,7 +549,7 @@ def plot_forest(
     named.check_names(forest.spec, forest.classes, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else some_of(what, PICTURES, "what")
-    given = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}
+    arguments = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
         raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
@@ -559,7 +559,7 @@ def plot_forest(
             check_output(path, PICTURE, overwrite=overwrite)
         for name, path in zip(names, paths, strict=True):
             draw = getattr(plot, name.replace("-", "_"))
-            write_chart(draw(*(given[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)
+            write_chart(draw(*(arguments[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)
     return paths
 
 

@@ -43,8 +43,8 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
     sizes, vectors = np.maximum(sizes[::-1], 0.0), vectors[:, ::-1]
     found = np.zeros((rows.len(), 2))
     for axis in range(min(2, rows.len())):
-        own = vectors[:, axis] * np.sqrt(sizes[axis])
-        found[:, axis] = own if own[np.abs(own).argmax()] >= 0 else -own
+        coordinate = vectors[:, axis] * np.sqrt(sizes[axis])
+        found[:, axis] = coordinate if coordinate[np.abs(coordinate).argmax()] >= 0 else -coordinate
     return rows, found, float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 0.0
 
 
@@ -54,13 +54,13 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
     target  of all rows of the table.
     """
     rows, place, share = coordinates(neighbors)
-    own = target.alias("").gather(rows)  # as in `cells`
+    values = target.alias("").gather(rows)  # as in `cells`
     if classes:
-        counts = own.value_counts(sort=True)[""].to_list()
-        own = texts_of(own, sorted(counts[:_CLASSES], key=str))
+        counts = values.value_counts(sort=True)[""].to_list()
+        values = texts_of(values, sorted(counts[:_CLASSES], key=str))
     else:
-        own = own.cast(pl.Float64)
-    return pl.DataFrame({"row": rows, "x": place[:, 0], "y": place[:, 1], "target": own}), share
+        values = values.cast(pl.Float64)
+    return pl.DataFrame({"row": rows, "x": place[:, 0], "y": place[:, 1], "target": values}), share
 
 
 def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int) -> Any:

@@ -117,7 +117,7 @@ def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
         return ["missing" if name is None else name for name in names]
 
     features = enumerate(forest.spec.features)
-    return {own.name: partial(levels_up_to, place, own) for place, own in features if own.has_level_values}
+    return {spec.name: partial(levels_up_to, place, spec) for place, spec in features if spec.has_level_values}
 
 
 def _listed(levels: list[str], room: int) -> str:

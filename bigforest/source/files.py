@@ -94,9 +94,9 @@ class SeparatedPath(str):
 
     def __new__(cls, path: str | Path, separator: str) -> SeparatedPath:
         """Return the path, with its separator."""
-        own = super().__new__(cls, path)
-        own.separator = separator
-        return own
+        separated = super().__new__(cls, path)
+        separated.separator = separator
+        return separated
 
 
 def separated(path: str | None, separator: str | None) -> str | None:
@@ -166,7 +166,7 @@ def _unpack(file: Path, scratch: Path) -> Path:
     place = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
     advice = "; check that it was written to the end"
     with (
-        naming_faults(lambda what: not_readable(file, "compressed", what, advice)),
+        naming_faults(lambda fault: not_readable(file, "compressed", fault, advice)),
         pa.input_stream(readable(file), compression=codec) as packed,
         place.open("wb") as content,
     ):
@@ -212,15 +212,15 @@ def _source_of(
         return source_of_files(found, name, spool_bytes(size), str(path))
     check_spool(size, memory, str(path))
     scans = [_scan_file(file, kind, scratch, reading) for file in files]
-    schema = _common_schema(files, [own for _, own in scans], lambda place: source_of(scans[place][0], ""), reading)
-    scans = [(scan if own == schema else cast_to(scan, schema), schema) for scan, own in scans]
+    schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
+    scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
     scans = with_types(scans, FORMS[kind], reading) if kind in FORMS else scans
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
         parts = [scan.select(columns_named(scans[0][1])) for scan, _ in scans]
         for place, part in enumerate(parts):
-            parts[place] = part.with_columns(pl.lit(own[place], own.dtype).alias(own.name) for own in columns)
+            parts[place] = part.with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
     found = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
@@ -236,15 +236,15 @@ def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: 
 
     def batches() -> Iterator[Any]:
         for place, part in enumerate(parts):
-            told = [pl.lit(own[place], own.dtype).alias(own.name) for own in columns]
+            keys = [pl.lit(column[place], column.dtype).alias(column.name) for column in columns]
             nulls = [pl.lit(None, pl.Null).alias(name) for name in schema if name not in read]
             for batch in part.batches(read, _BATCH_ROWS) if read else ():
-                whole = batch.with_columns(*nulls, *told).select(
-                    columns_named([*schema, *(own.name for own in columns)])
+                whole = batch.with_columns(*nulls, *keys).select(
+                    columns_named([*schema, *(column.name for column in columns)])
                 )
                 yield from whole.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches()
 
-    types = schema | {own.name: own.dtype for own in columns}
+    types = schema | {column.name: column.dtype for column in columns}
     arrow = pl.DataFrame(schema=types).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
     return spool_batches(pa.RecordBatchReader.from_batches(arrow, batches()), scratch, where)
 
@@ -269,7 +269,7 @@ def _spooled_csv(
         return found
     for file in found:
         file.unlink()
-    return spooled([(without_rows(scan, own), schema) for (scan, schema), own in zip(scans, blank, strict=True)])
+    return spooled([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
 
 
 def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:
@@ -300,14 +300,14 @@ def _key_columns(
     Raises DataError if the folders of files name different columns, or a file contradicts its folder.
     """
     names = list(keys[0])
-    for file, own in zip(files, keys, strict=True):
-        if list(own) != names:
-            told = ", ".join(names or own)
-            one, other = (file, files[0]) if names else (files[0], file)
-            raise DataError(f"{one}: not in folders for {told} as {other} is; give files of one table")
+    for file, file_keys in zip(files, keys, strict=True):
+        if list(file_keys) != names:
+            expected = ", ".join(names or file_keys)
+            outside, inside = (file, files[0]) if names else (files[0], file)
+            raise DataError(f"{outside}: not in folders for {expected} as {inside} is; give files of one table")
     columns = []
     for name in names:
-        texts = pl.Series(name, [own[name] for own in keys], dtype=pl.String)
+        texts = pl.Series(name, [file_keys[name] for file_keys in keys], dtype=pl.String)
         values = texts if name in reading.texts or schema.get(name) == pl.String else _typed(texts)
         if name not in schema:
             columns.append(values)
@@ -349,7 +349,7 @@ def find_files(path: str | Path) -> tuple[str, list[Path]]:
 
 def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     location = as_path(path)
-    known = ", ".join(KINDS)
+    kinds = ", ".join(KINDS)
     if location.is_dir():
         ours = known_folder(location)
         if ours is not None:
@@ -360,7 +360,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
             raise DataError(f"{path}: there are tables in it and in {partitions[0].parent}; give the one or the other")
         files = files or partitions
         if not files:
-            raise DataError(f"{path}: the folder has no table files ({known}); check the path")
+            raise DataError(f"{path}: the folder has no table files ({kinds}); check the path")
         return location.resolve().name, files
     if location.is_file():
         files, name = [location], Path(location.stem).stem if location.suffix.lower() in CODECS else location.stem
@@ -380,7 +380,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
                 f"- as the table (CSV and NDJSON may be compressed as {', '.join(CODECS)})"
             )
         if kind_of_file(file) is None:
-            raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
+            raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {kinds}")
     return name, files
 
 
@@ -399,9 +399,9 @@ def _check_plain(folder: Path, path: str | Path) -> None:
 def _partitioned(folder: Path) -> list[Path]:
     """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
     found: list[Path] = []
-    for inner in sorted(one for one in folder.iterdir() if "=" in one.name and one.is_dir()):
+    for inner in sorted(at for at in folder.iterdir() if "=" in at.name and at.is_dir()):
         files = _tables_in(inner) or _partitioned(inner)
-        folders = [] if files else sorted(one for one in inner.iterdir() if one.name[:1] not in "._" and one.is_dir())
+        folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
         if folders:
             raise DataError(
                 f"{folders[0]}: the folder is not named by a column and its value; give a glob of the files"
@@ -477,11 +477,11 @@ def _common_type(
         valued = [place for place, dtype in enumerate(types) if dtype != pl.Null and part(place).has_values(name)]
         common = _joined_all([types[place] for place in valued])
         if common is None:
-            one = valued[0]
-            other = next(place for place in valued if _joined(types[one], types[place]) is None)
+            first = valued[0]
+            second = next(place for place in valued if _joined(types[first], types[place]) is None)
             raise DataError(
-                f"{files[other]}: column {name!r} has type {types[other]}, but {types[one]} in {files[one]}; convert "
-                "one of them"
+                f"{files[second]}: column {name!r} has type {types[second]}, but {types[first]} in {files[first]}; "
+                "convert one of them"
             )
     if common.is_float():
         for place, dtype in enumerate(types):
@@ -501,22 +501,22 @@ def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:
     return common
 
 
-def _joined(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
-    if one == other or other == pl.Null:
-        return one
-    if one == pl.Null:
-        return other
-    if one.is_numeric() and other.is_numeric():
-        empty = [pl.DataFrame(schema={"": dtype}) for dtype in (one, other)]
+def _joined(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
+    if first == second or second == pl.Null:
+        return first
+    if first == pl.Null:
+        return second
+    if first.is_numeric() and second.is_numeric():
+        empty = [pl.DataFrame(schema={"": dtype}) for dtype in (first, second)]
         return pl.concat(empty, how="vertical_relaxed").dtypes[0]
-    if is_text_type(one) and is_text_type(other):
+    if is_text_type(first) and is_text_type(second):
         return pl.String()
-    units = [dtype.time_unit for dtype in (one, other) if isinstance(dtype, pl.Datetime | pl.Duration)]
+    units = [dtype.time_unit for dtype in (first, second) if isinstance(dtype, pl.Datetime | pl.Duration)]
     unit: Literal["ms", "us", "ns"] = max(units, key=_UNITS.index, default="us")
-    if isinstance(one, pl.Duration) and isinstance(other, pl.Duration):
+    if isinstance(first, pl.Duration) and isinstance(second, pl.Duration):
         return pl.Duration(unit)
-    if isinstance(one, pl.Date | pl.Datetime) and isinstance(other, pl.Date | pl.Datetime):
-        zones = {getattr(dtype, "time_zone", None) for dtype in (one, other)}
+    if isinstance(first, pl.Date | pl.Datetime) and isinstance(second, pl.Date | pl.Datetime):
+        zones = {getattr(dtype, "time_zone", None) for dtype in (first, second)}
         return pl.Datetime(unit, zones.pop()) if len(zones) == 1 else None
     return None
 
@@ -528,7 +528,7 @@ def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> list[Path]:
 
     from bigforest.storage.arrow import naming_faults
 
-    with naming_faults(lambda what: not_readable(file, "Arrow", what)):
+    with naming_faults(lambda fault: not_readable(file, "Arrow", fault)):
         with file.open("rb") as begin:
             is_file = begin.read(len(_ARROW)) == _ARROW
         with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(local_path(file))) as content:

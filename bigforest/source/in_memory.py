@@ -135,7 +135,7 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
     dtypes = zip(names, numbered.dtypes, strict=True)
     categories = {name: dtype.categories for name, dtype in dtypes if getattr(dtype, "ordered", False)}
     # Polars would forget the order, and the categories that no row has.
-    enums = {name: pl.Enum(list(known)) for name, known in categories.items() if all(type(one) is str for one in known)}
+    enums = {name: pl.Enum(list(kept)) for name, kept in categories.items() if all(type(word) is str for word in kept)}
     return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())
 
 
@@ -236,33 +236,33 @@ class SparseTable:
             for first in range(0, max(1, rows.shape[0]), rows.at_once):
                 cells = rows[first : first + rows.at_once]
                 part = frame_from_numpy(cells, numbered_names(cells))
-                part = part.with_columns(one.slice(first, part.height) for one in self.others)
+                part = part.with_columns(column.slice(first, part.height) for column in self.others)
                 yield from part.to_arrow().to_batches()
 
         schema = next(batches()).schema
         return spool_batches(pa.RecordBatchReader.from_batches(schema, batches()), scratch, where)
 
 
-def is_column(given: Any) -> bool:
+def is_column(values: Any) -> bool:
     """Return True for values of a column, False for its name and for None."""
-    return given is not None and not isinstance(given, str)
+    return values is not None and not isinstance(values, str)
 
 
 def with_columns_beside(
-    data: Any, given: Mapping[str, Any], reading: Reading = EVERYTHING
+    data: Any, roles: Mapping[str, Any], reading: Reading = EVERYTHING
 ) -> tuple[Any, dict[str, Any]]:
     """Return a table with the columns beside it added, and the names of target, weight and group.
 
     data   a table, or a pair of one and the target.
-    given  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a
+    roles  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a
            Series, [rows] or [rows, 1].
 
     Raises DataError where they do not fit together, and ConfigError where the table is not in memory.
     """
-    names = dict(given)
-    for what, values in given.items():
+    names = dict(roles)
+    for role, values in roles.items():
         if isinstance(values, Number):
-            raise DataError(f"{what} must be the name of a column, as text, or its values, not {shown(values)}")
+            raise DataError(f"{role} must be the name of a column, as text, or its values, not {shown(values)}")
     if isinstance(data, tuple) and len(data) == 2:
         data, labels = data
         if is_column(names["target"]):
@@ -271,44 +271,44 @@ def with_columns_beside(
     else:
         columns = {}
     columns |= {
-        what: series_of(values, None, "y" if what == "target" else what)
-        for what, values in given.items()
+        role: series_of(values, None, "y" if role == "target" else role)
+        for role, values in roles.items()
         if is_column(values)
     }
     if not columns:
         return data, names
     table = data if is_sparse(data) else frame_in_memory(data, reading)
     if table is None:
-        what, kind = next(iter(columns)), type(data).__name__
-        raise ConfigError(f"{what} as an array needs a table in memory, not {kind}; name a column of the table")
-    known = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
+        role, kind = next(iter(columns)), type(data).__name__
+        raise ConfigError(f"{role} as an array needs a table in memory, not {kind}; name a column of the table")
+    taken = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
     rows = table.shape[0]
-    for what, column in columns.items():
+    for role, column in columns.items():
         if len(column) != rows:
-            called = "y" if what == "target" else what
+            called = "y" if role == "target" else role
             raise DataError(
                 f"{called} has {counted(len(column), 'row')}, and X has {rows:,}; give a value for each row"
             )
-        if column.name and column.name in known:
+        if column.name and column.name in taken:
             raise DataError(
                 f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"
             )
-        name = column.name or free_name(what, known)
-        known.add(name)
-        columns[what], names[what] = column.alias(name), name
+        name = column.name or free_name(role, taken)
+        taken.add(name)
+        columns[role], names[role] = column.alias(name), name
     if isinstance(table, pl.DataFrame):
         return table.with_columns(columns.values()), names
     return SparseTable(table, tuple(columns.values())), names
 
 
-def series_of(values: Any, name: str | None, what: str) -> pl.Series:
+def series_of(values: Any, name: str | None, role: str) -> pl.Series:
     """Return the values of a column, as a Series, with a name where they have one. Raises DataError."""
     try:
         found = _series(values)
     except DataError as error:
-        raise DataError(f"{what}: {error}") from error
+        raise DataError(f"{role}: {error}") from error
     except _OBJECT_FAULTS as error:
-        raise DataError(f"{what} is not a column of one type ({reason(error)}); convert it") from error
+        raise DataError(f"{role} is not a column of one type ({reason(error)}); convert it") from error
     return found.alias(name) if name else found
 
 
@@ -337,7 +337,7 @@ def _series(values: Any) -> pl.Series:
     if not isinstance(values, Sequence | deque) or isinstance(values, bytes):
         raise DataError(f"a column cannot be made of {type(values).__name__}; give an array, a list or a Series")
     values = list(values)
-    if any(isinstance(one, list | tuple | np.ndarray) for one in values[:1]):
+    if any(isinstance(value, list | tuple | np.ndarray) for value in values[:1]):
         return _from_numpy(np.asarray(values))
     return _from_objects(values)
 
@@ -369,15 +369,15 @@ def _from_objects(values: list[Any]) -> pl.Series:
         column = None
     if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
         return column
-    known = [None if is_missing(one) else one for one in values]
-    present = [one for one in known if one is not None]
-    if present and all(isinstance(one, Number) for one in present):
-        return _from_numbers(known)
-    if present and all(isinstance(one, np.datetime64) for one in present):
-        return pl.Series(values=np.array([np.datetime64("NaT") if one is None else one for one in known]))
-    column = pl.Series(values=known) if present else pl.Series(values=known, dtype=pl.Null)
+    cells = [None if is_missing(cell) else cell for cell in values]
+    present = [cell for cell in cells if cell is not None]
+    if present and all(isinstance(cell, Number) for cell in present):
+        return _from_numbers(cells)
+    if present and all(isinstance(cell, np.datetime64) for cell in present):
+        return pl.Series(values=np.array([np.datetime64("NaT") if cell is None else cell for cell in cells]))
+    column = pl.Series(values=cells) if present else pl.Series(values=cells, dtype=pl.Null)
     if column.dtype == pl.Object:
-        raise TypeError(f"its values are of {' and '.join(sorted({type(one).__name__ for one in present}))}")
+        raise TypeError(f"its values are of {' and '.join(sorted({type(cell).__name__ for cell in present}))}")
     return column
 
 
@@ -386,17 +386,17 @@ def _from_numbers(values: list[Any]) -> pl.Series:
 
     Raises ValueError for an integer or a decimal that float64 does not hold.
     """
-    kinds = {type(one) for one in values if one is not None}
+    kinds = {type(cell) for cell in values if cell is not None}
     if all(issubclass(kind, Integral) for kind in kinds):
-        whole = [None if one is None else int(one) for one in values]
-        least, most = (f(one for one in whole if one is not None) for f in (min, max))
+        whole = [None if cell is None else int(cell) for cell in values]
+        least, most = (f(cell for cell in whole if cell is not None) for f in (min, max))
         for dtype, (low, high) in _LIMITS.items():
             if low <= least and most <= high:
                 return pl.Series(values=whole, dtype=dtype)
     elif all(issubclass(kind, Integral | Decimal) for kind in kinds):
         with contextlib.suppress(*_OBJECT_FAULTS):
-            return pl.Series(values=[None if one is None else Decimal(one) for one in values], strict=True)
-    return pl.Series(values=[None if one is None else _as_float(one) for one in values], dtype=pl.Float64)
+            return pl.Series(values=[None if cell is None else Decimal(cell) for cell in values], strict=True)
+    return pl.Series(values=[None if cell is None else _as_float(cell) for cell in values], dtype=pl.Float64)
 
 
 def _as_float(number: Any) -> float:
@@ -439,8 +439,8 @@ def has_named_columns(data: Any) -> bool:
     return structured or isinstance(data, Mapping | str | Path) or isinstance(first, Mapping) or _is_piece(first)
 
 
-def _is_piece(one: Any) -> bool:
-    return hasattr(one, "__arrow_c_stream__") and hasattr(one, "columns")
+def _is_piece(table: Any) -> bool:
+    return hasattr(table, "__arrow_c_stream__") and hasattr(table, "columns")
 
 
 def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
@@ -463,7 +463,7 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
 
 def _joined(pieces: list[Any], reading: Reading) -> pl.DataFrame:
     """Return the rows of tables of the same columns. Raises DataError."""
-    frames = [frame_in_memory(one, reading) for one in pieces]
+    frames = [frame_in_memory(piece, reading) for piece in pieces]
     try:
         return pl.concat([frame for frame in frames if frame is not None])
     except POLARS_FAULTS as error:
@@ -478,7 +478,7 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
     Tables in memory are arrays, lists of rows or of tables, mappings of columns, and tables of Polars, pandas and
     pyarrow. Raises DataError.
     """
-    if isinstance(data, list) and data and all(isinstance(one, str | Path) for one in data):
+    if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
         raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
     data = table_of_list(data, reading)
     if isinstance(data, pl.DataFrame):
@@ -539,8 +539,8 @@ def _no_table(data: Any, error: Exception) -> DataError:
     return DataError(f"a table cannot be made of this {type(data).__name__} ({reason(error)}); give columns")
 
 
-def free_name(name: str, known: Collection[str]) -> str:
+def free_name(name: str, taken: Collection[str]) -> str:
     """Return the name, with underscores added until no other column has it."""
-    while name in known:
+    while name in taken:
         name += "_"
     return name

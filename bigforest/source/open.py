@@ -83,8 +83,8 @@ def _is_wide(source: Source, name: str) -> bool:
     return source.exceeds(name, 2**63 - 1) and all(
         _is_held(whole, floats, divisor_of(dtype))
         for batch in source.batches([name], _BATCH_ROWS)
-        for known in [physical(batch.to_series()).drop_nulls().unique()]
-        for whole, floats in zip(known.to_list(), nearest_floats(known, divisor_of(dtype)).tolist(), strict=True)
+        for present in [physical(batch.to_series()).drop_nulls().unique()]
+        for whole, floats in zip(present.to_list(), nearest_floats(present, divisor_of(dtype)).tolist(), strict=True)
     )
 
 

@@ -105,7 +105,13 @@ class Source:
         if not self.files:
             return Source, (self.name, self.schema, self.rows, self.frame)
         files = tuple(file.absolute() for file in self.files)
-        return _again, (self.name, self.schema, self.rows, files, tuple(stamp.for_others() for stamp in self.stamps))
+        return _open_again, (
+            self.name,
+            self.schema,
+            self.rows,
+            files,
+            tuple(stamp.for_others() for stamp in self.stamps),
+        )
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
         """Return the source with other types of some columns, to which they are cast when they are read."""
@@ -122,8 +128,8 @@ class Source:
     def exceeds(self, name: str, most: int) -> bool:
         """Return True if an integer, or the one behind a decimal, is of a size above `most`. Raises DataError."""
         for batch in self.batches([name], _BATCH_ROWS):
-            known = physical(batch.to_series()).drop_nulls()
-            if len(known) and not -most <= int(known.min()) <= int(known.max()) <= most:  # type: ignore[arg-type]
+            present = physical(batch.to_series()).drop_nulls()
+            if len(present) and not -most <= int(present.min()) <= int(present.max()) <= most:  # type: ignore[arg-type]
                 return True
         return False
 
@@ -166,7 +172,7 @@ class Source:
         begin = 0
         for path, stamp in zip(self.files, self.stamps or [None] * len(self.files), strict=True):
             with (
-                naming_faults(lambda what, path=path: _unreadable(f"{path}", what)),  # type: ignore[misc]
+                naming_faults(lambda fault, path=path: _unreadable(f"{path}", fault)),  # type: ignore[misc]
                 _open(path, stamp) as file,
             ):
                 ends = _group_ends(file, begin)
@@ -174,10 +180,10 @@ class Source:
                 at = ends[groups[0]] if groups else ends[-1]
                 batches = file.iter_batches(rows, row_groups=groups, columns=list(names), use_threads=False)
                 for batch in batches if groups else ():
-                    wanted = batch.slice(max(0, first - at))[: max(0, stop - max(at, first))]
+                    requested = batch.slice(max(0, first - at))[: max(0, stop - max(at, first))]
                     at += batch.num_rows
-                    if wanted.num_rows:
-                        frame = frame_of(wanted.select(list(names)), str(path))
+                    if requested.num_rows:
+                        frame = frame_of(requested.select(list(names)), str(path))
                         yield pl.DataFrame({name: _cast(frame[name], self.schema[name]) for name in names}).rechunk()
                 if groups and at != ends[groups[-1] + 1]:
                     raise _unreadable(str(path), "it has fewer rows than it says")
@@ -204,8 +210,8 @@ def _joined(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]
         yield pl.concat(held, rechunk=True)
 
 
-def _unreadable(where: str, what: str) -> DataError:
-    return DataError(f"{where}: the table cannot be read: {what}; check its files")
+def _unreadable(where: str, fault: str) -> DataError:
+    return DataError(f"{where}: the table cannot be read: {fault}; check its files")
 
 
 @contextmanager
@@ -235,7 +241,7 @@ def _group_ends(file: Any, begin: int) -> list[int]:
     return list(accumulate(sizes, initial=begin))
 
 
-def _again(
+def _open_again(
     name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...], stamps: tuple[FileStamp, ...]
 ) -> Source:
     frame = _scan_as(files, schema) if _only_polars(schema) else None
@@ -243,16 +249,16 @@ def _again(
 
 
 def source_of_files(
-    files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, known: Sequence[ParquetShape] = ()
+    files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, shapes: Sequence[ParquetShape] = ()
 ) -> Source:
     """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, without columns.
 
-    known  the shapes of the files, if they have been read. They have the same schema, to which columns are cast.
+    shapes  of the files, if they have been read. They have the same schema, to which columns are cast.
     """
-    schema, rows = known[0] if known else parquet_shape(files[0])
+    schema, rows = shapes[0] if shapes else parquet_shape(files[0])
     if _only_polars(schema):
         return replace(source_of(_scan_as(files, schema), name, files, where), spooled=spooled)
-    rows += sum(shape.rows for shape in known[1:]) if known else sum(map(_rows_of, files[1:]))
+    rows += sum(shape.rows for shape in shapes[1:]) if shapes else sum(map(_rows_of, files[1:]))
     _check_columns(where or name, schema)
     return Source(name, schema, rows, None, tuple(files), spooled)
 
@@ -292,24 +298,24 @@ def reading_parquet(path: Path) -> AbstractContextManager[None]:
     """Raise DataError where the block finds that a Parquet file cannot be read."""
     from bigforest.storage.arrow import naming_faults
 
-    return naming_faults(lambda what: not_readable(path, "Parquet", what.rstrip("."), _COMPLETE))
+    return naming_faults(lambda fault: not_readable(path, "Parquet", fault.rstrip("."), _COMPLETE))
 
 
-def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataError:
-    """Return the error of a file that cannot be read; `what` is the message of a library."""
-    if "permission denied" in what.lower():
+def not_readable(file: Path, kind: str, fault: str, advice: str = "") -> DataError:
+    """Return the error of a file that cannot be read; `fault` is the message of a library."""
+    if "permission denied" in fault.lower():
         return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
     with suppress(OSError):
         if (found := what_it_is(file)) and kind not in found:
             return DataError(f"{file}: the file {found}")
         if not file.stat().st_size:
             return DataError(f"{file}: the file is empty{_COMPLETE}")
-    return DataError(f"{file}: not a readable {kind} file: {what}{advice}")
+    return DataError(f"{file}: not a readable {kind} file: {fault}{advice}")
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:
     """Return True if only Polars can read Parquet files with these columns: Arrow opens none with 128-bit integers."""
-    return any(own in (pl.Int128, pl.UInt128) for dtype in schema.values() for own in types_within(dtype))
+    return any(inner_type in (pl.Int128, pl.UInt128) for dtype in schema.values() for inner_type in types_within(dtype))
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:

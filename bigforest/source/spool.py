@@ -88,7 +88,7 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
 
     held: list[Any] = []
     size = 0
-    with naming_faults(lambda what: DataError(f"{where}: the table cannot be read: {what}")):
+    with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read: {fault}")):
         for batch in reader:
             held.append(batch)
             size += _bytes_of(batch)

@@ -186,10 +186,10 @@ def _find_forms(
         name: [form for form, fit in zip(forms, fits, strict=True) if fit[place]] for place, name in enumerate(first)
     }
     for part in parts:
-        likely = _fitting(part, {name: own[:1] for name, own in left.items()})
-        others = _fitting(part, {name: own[1:] for name, own in left.items() if name not in likely})
+        likely = _fitting(part, {name: tried[:1] for name, tried in left.items()})
+        others = _fitting(part, {name: tried[1:] for name, tried in left.items() if name not in likely})
         left = {name: left[name] if name in likely else others.get(name, []) for name in left}
-    return {name: own[0] for name, own in left.items() if own} | dict.fromkeys(empty, _NO_VALUES)
+    return {name: tried[0] for name, tried in left.items() if tried} | dict.fromkeys(empty, _NO_VALUES)
 
 
 def _first_values(
@@ -217,15 +217,15 @@ def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list
         for form, names in _by_form(forms).items()
     )
     fits = all_read.collect(engine="streaming").row(0, named=True)
-    found = {name: [form for form in own if fits[f"{name}\0{places[form]}"]] for name, own in forms.items()}
-    return {name: own for name, own in found.items() if own}
+    found = {name: [form for form in tried if fits[f"{name}\0{places[form]}"]] for name, tried in forms.items()}
+    return {name: tried for name, tried in found.items() if tried}
 
 
 def _by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
     """Return the columns that each form is of."""
     grouped: dict[Form, list[str]] = {}
-    for name, own in forms.items():
-        for form in own:
+    for name, tried in forms.items():
+        for form in tried:
             grouped.setdefault(form, []).append(name)
     return grouped
 
@@ -308,9 +308,9 @@ def _check_is_text(file: Path) -> None:
 
 def _separator(file: Path) -> str:
     """Return the separator of values: a tab in .tsv, else a comma; another mark if the header were one name with it."""
-    own = "\t" if file.suffix.lower() == ".tsv" else ","
-    header = header_of(file, own)
-    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
+    default = "\t" if file.suffix.lower() == ".tsv" else ","
+    header = header_of(file, default)
+    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), default)
 
 
 def header_of(file: Path, separator: str) -> list[str]:

@@ -75,8 +75,8 @@ class FileStamp(NamedTuple):
             raise _changed(self.path, "changed")
 
 
-def _changed(path: Path, what: str) -> DataError:
-    return DataError(f"{path}: the file {what} while it was read; nothing was written; run again when it is complete")
+def _changed(path: Path, change: str) -> DataError:
+    return DataError(f"{path}: the file {change} while it was read; nothing was written; run again when it is complete")
 
 
 @contextlib.contextmanager
