@@ -85,7 +85,7 @@ class Sampler:
             )
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
-        return _again, (self.store, self.config)
+        return _make_again, (self.store, self.config)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
         """Draw the bag of a tree of a boosted forest by weights of the rows, int64 [rows], each above 0."""
@@ -248,7 +248,7 @@ def not_drawn_again(config: TrainConfig) -> ConfigError:
 _samplers: ProcessCache[Sampler] = ProcessCache(1)
 
 
-def _again(store: Store, config: TrainConfig) -> Sampler:
+def _make_again(store: Store, config: TrainConfig) -> Sampler:
     """Return the sampler that all tasks of a forest in this process share."""
     return _samplers.get((store, config), lambda: Sampler(store, config))
 

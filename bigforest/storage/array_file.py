@@ -133,10 +133,10 @@ def writing_arrays(
             for (name, kind), array in zip(types.items(), arrays, strict=True):
                 shapes[name] = list(array.shape[1:])
                 entry.append(len(array))
-                own = np.ascontiguousarray(array, kind)
-                filling = bytes(_filled(own.nbytes) - own.nbytes)
-                check = zlib.crc32(filling, zlib.crc32(own.data, check))
-                file.write(own.data)
+                content = np.ascontiguousarray(array, kind)
+                filling = bytes(_filled(content.nbytes) - content.nbytes)
+                check = zlib.crc32(filling, zlib.crc32(content.data, check))
+                file.write(content.data)
                 file.write(filling)
             entry[1] = check
             index.append(entry)
@@ -253,10 +253,10 @@ class ScratchArray(NamedTuple):
 
     def load(self) -> NDArray[Any]:
         """Map the array. Raise FormatError for a damaged file."""
-        here = local_path(self.path)
-        if here.stat().st_size != self.size * np.dtype(self.kind).itemsize:
+        local = local_path(self.path)
+        if local.stat().st_size != self.size * np.dtype(self.kind).itemsize:
             raise damaged(self.path)
-        array = read_only(np.asarray(np.memmap(here, self.kind, "r")) if self.size else np.empty(0, self.kind))
+        array = read_only(np.asarray(np.memmap(local, self.kind, "r")) if self.size else np.empty(0, self.kind))
         if zlib.crc32(array.data) != self.check:
             raise damaged(self.path)
         return array
@@ -272,11 +272,11 @@ def appending(
         files: dict[str, BinaryIO] = {}
         for name, kind in types.items():
             arrays[name] = ScratchArray(folder / f"{stem}-{name}.bin", kind, 0, 0)
-            here = stack.enter_context(write_atomically(arrays[name].path))
-            files[name] = stack.enter_context(here.open("wb"))
+            file = stack.enter_context(write_atomically(arrays[name].path))
+            files[name] = stack.enter_context(file.open("wb"))
 
-        def add(**given: NDArray[Any]) -> None:
-            for name, array in given.items():
+        def add(**values: NDArray[Any]) -> None:
+            for name, array in values.items():
                 path, kind, size, check = arrays[name]
                 content = np.ascontiguousarray(array, kind)
                 files[name].write(content.data)

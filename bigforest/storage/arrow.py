@@ -64,7 +64,7 @@ def schema_of(schema: pa.Schema, where: str, needs: Callable[[str], bool] = _all
 
 def _type_of(field: pa.Field, where: str, needs: Callable[[str], bool]) -> pl.DataType:
     try:
-        with naming_faults(lambda what: _of_column(where, field.name, what)):
+        with naming_faults(lambda fault: _of_column(where, field.name, fault)):
             _check_type(field)
             return _frame(no_rows(pa.schema([field]))).dtypes[0]
     except DataError:
@@ -81,10 +81,10 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
     Arrays are validated, including text. Raises DataError, naming `where` and the column.
     """
     columns, fields = [], []
-    with naming_faults(lambda what: DataError(f"{where}: the table cannot be read ({what}); check its files")):
+    with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read ({fault}); check its files")):
         for field, column in zip(table.schema, table.columns, strict=True):
             try:
-                with naming_faults(lambda what, name=field.name: _of_column(where, name, what)):  # type: ignore[misc]
+                with naming_faults(lambda fault, name=field.name: _of_column(where, name, fault)):  # type: ignore[misc]
                     if not needs(field.name):
                         _type_of(field, where, _all)
                     column.validate(full=True)
@@ -167,8 +167,8 @@ def _frame(table: Any) -> pl.DataFrame:
     return frame
 
 
-def _of_column(where: str, name: str, what: str) -> DataError:
-    return DataError(f"{where}: column {name!r} cannot be read ({what}); drop, rename or convert the column")
+def _of_column(where: str, name: str, fault: str) -> DataError:
+    return DataError(f"{where}: column {name!r} cannot be read ({fault}); drop, rename or convert the column")
 
 
 def _check_type(field: pa.Field) -> None:

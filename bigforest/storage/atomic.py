@@ -146,8 +146,8 @@ def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
     out = as_path(out)
     if out.suffix.lower() in OTHERS and out.suffix.lower() not in kind.may_end:
         instead = f" or end it in {' or '.join(sorted(kind.may_end))}" if kind.may_end else ""
-        what = f"{out} has the name of another kind of file than a bigforest {kind.name}"
-        raise ConfigError(f"{what}; drop {out.suffix}{instead}")
+        problem = f"{out} has the name of another kind of file than a bigforest {kind.name}"
+        raise ConfigError(f"{problem}; drop {out.suffix}{instead}")
     try:
         path = out.resolve()
         if path.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path

@@ -63,10 +63,10 @@ def _footer(path: Path) -> bytes:
 
 
 def _chunk(column: Mapping[int, Any]) -> ColumnChunk:
-    known = column.get(12, {})
-    low, high = known.get(6, known.get(2)), known.get(5, known.get(1))
+    statistics = column.get(12, {})
+    low, high = statistics.get(6, statistics.get(2)), statistics.get(5, statistics.get(1))
     name = ".".join(part.decode() for part in column[3]) if 3 in column else ""
-    return ColumnChunk(name, _whole(column.get(5)), _whole(known.get(3)), _bytes(low), _bytes(high))
+    return ColumnChunk(name, _whole(column.get(5)), _whole(statistics.get(3)), _bytes(low), _bytes(high))
 
 
 def _whole(value: Any) -> int | None:
@@ -84,18 +84,18 @@ class _Reader:
         self._content = content
         self._at = 0
 
-    def structure(self, wanted: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
+    def structure(self, fields: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
         """Return the wanted fields of a structure."""
         found: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._integer()
-            value = self._value(head & 15, wanted.get(number), depth)
-            if number in wanted:
+            value = self._value(head & 15, fields.get(number), depth)
+            if number in fields:
                 found[number] = value
         return found
 
-    def _value(self, kind: int, wanted: Any, depth: int) -> Any:
+    def _value(self, kind: int, fields: Any, depth: int) -> Any:
         if depth > _DEEPEST:
             raise IndexError("too deep")
         if kind in (_TRUE, _FALSE):
@@ -109,18 +109,18 @@ class _Reader:
         if kind == _BINARY:
             return self._bytes(self._number())
         if kind in (_LIST, _SET):
-            return self._list(wanted, depth)
+            return self._list(fields, depth)
         if kind == _MAP:
             return self._map(depth)
         if kind == _STRUCT:
-            return self.structure(wanted if isinstance(wanted, Mapping) else {}, depth + 1)
+            return self.structure(fields if isinstance(fields, Mapping) else {}, depth + 1)
         raise IndexError("no such type")
 
-    def _list(self, wanted: Any, depth: int) -> list[Any]:
+    def _list(self, fields: Any, depth: int) -> list[Any]:
         head = self._byte()
         size, kind = head >> 4, head & 15
         size = self._number() if size == 15 else size
-        inner = wanted[0] if isinstance(wanted, list) else None
+        inner = fields[0] if isinstance(fields, list) else None
         return [
             self._byte() == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, inner, depth + 1)
             for _ in range(size)

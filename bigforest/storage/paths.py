@@ -213,19 +213,19 @@ def expanded(pattern: str | Path) -> list[Path]:
         found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
         return sorted(Path(file) for file in found if Path(file).is_file())
     root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
-    wanted = path.parts
-    return [file for file in root.rglob("*") if _matches(file.parts, wanted)]
+    patterns = path.parts
+    return [file for file in root.rglob("*") if _matches(file.parts, patterns)]
 
 
-def _matches(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
     """Return whether the parts of a path match a glob; ** matches any number of folders, * nothing hidden."""
-    if not wanted:
+    if not patterns:
         return not parts
-    if wanted[0] == "**":
-        return any(_matches(parts[skipped:], wanted[1:]) for skipped in range(len(parts) + 1))
-    if not parts or (parts[0].startswith(".") and not wanted[0].startswith(".")):
+    if patterns[0] == "**":
+        return any(_matches(parts[skipped:], patterns[1:]) for skipped in range(len(parts) + 1))
+    if not parts or (parts[0].startswith(".") and not patterns[0].startswith(".")):
         return False
-    return fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
+    return fnmatch.fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
 
 
 def readable(path: Path) -> Any:
@@ -240,8 +240,8 @@ def local_path(path: Path) -> Path:
     """
     if not is_remote(path):
         return path
-    known = path.stat()
-    return local_copies().file((str(path), *known), known.st_size, lambda local: _copy(path, local))
+    facts = path.stat()
+    return local_copies().file((str(path), *facts), facts.st_size, lambda local: _copy(path, local))
 
 
 @contextlib.contextmanager
@@ -334,8 +334,8 @@ def copy_folder(folder: Path, target: Path) -> None:
     """Copy all files of a folder to another one, its main file last."""
     files = list(folder.rglob("*")) if is_remote(folder) else [file for file in folder.rglob("*") if file.is_file()]
     for last in (False, True):
-        some = [file for file in files if (file.name in _LAST) == last]
-        _each(_copy, some, [target / file.relative_to(folder) for file in some])
+        chosen = [file for file in files if (file.name in _LAST) == last]
+        _each(_copy, chosen, [target / file.relative_to(folder) for file in chosen])
 
 
 def remove_folder(folder: Path) -> None:

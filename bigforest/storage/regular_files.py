@@ -64,8 +64,8 @@ def open_regular(path: Path) -> IO[bytes]:
             return os.fdopen(handle, "rb", buffering=0)
         os.close(handle)
     except OSError as error:
-        what = "it is a link" if path.is_symlink() else reason(error)
-        raise FormatError(f"{path} cannot be read: {what}; {_REMEDY}") from error
+        problem = "it is a link" if path.is_symlink() else reason(error)
+        raise FormatError(f"{path} cannot be read: {problem}; {_REMEDY}") from error
     raise FormatError(f"{path} cannot be read: it is not a regular file; {_REMEDY}")
 
 
@@ -150,8 +150,8 @@ class StateFormat:
             if raw["format"] != self.name:
                 raise ValueError("another format")
             if raw["version"] != self.version:
-                other = "a newer bigforest; upgrade, or" if raw["version"] > self.version else "an older bigforest;"
-                raise FormatError(f"{path} is of {other} {self.remedy}")
+                writer = "a newer bigforest; upgrade, or" if raw["version"] > self.version else "an older bigforest;"
+                raise FormatError(f"{path} is of {writer} {self.remedy}")
             if raw.pop("crc32") != entries_checksum(raw):
                 raise ValueError("the checksum differs")
             del raw["format"], raw["version"]

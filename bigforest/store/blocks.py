@@ -121,9 +121,9 @@ class ColumnFile:
         stride = most + (rows - most) % (DIRECT_UNIT // self._size) + 2 * DIRECT_UNIT // self._size
         room = np.empty((columns * stride * self._size + 3 * DIRECT_UNIT) if columns else 0, np.uint8)
         self._begin = DIRECT_UNIT + -room.ctypes.data % DIRECT_UNIT
-        own = room[self._begin : self._begin + columns * stride * self._size]
+        area = room[self._begin : self._begin + columns * stride * self._size]
         self._room = memoryview(room.data)
-        self.matrix: NDArray[Any] = own.view(dtype).reshape(columns, stride) if columns else np.empty((0, most), dtype)
+        self.matrix: NDArray[Any] = area.view(dtype).reshape(columns, stride) if columns else np.empty((0, most), dtype)
         self.matrix.flags.writeable = False
         self._stride = stride * self._size
         self._file = path.open("rb", buffering=0) if columns else None

@@ -164,11 +164,11 @@ class LocalCopy:
         """Fetch blocks of features and of the target, see Store.fetch."""
         target = len(self._columns) - 1
         columns = [*(range(target) if features is None else features), target]
-        wanted = range(self._fetched.shape[1]) if blocks is None else blocks
-        if self._fetched[columns, wanted.start : wanted.stop].all():
+        requested = range(self._fetched.shape[1]) if blocks is None else blocks
+        if self._fetched[columns, requested.start : requested.stop].all():
             return
         with self._fetching:  # one thread at a time, which makes several requests
-            runs = list(self._absent_runs(sorted(set(columns)), wanted))
+            runs = list(self._absent_runs(sorted(set(columns)), requested))
             with ThreadPoolExecutor(_MAX_REQUESTS, thread_name_prefix="bigforest-fetch") as pool:
                 for _ in pool.map(self._fetch_run, *zip(*runs, strict=True)) if runs else ():
                     pass
@@ -188,11 +188,11 @@ class LocalCopy:
                     raise damaged_store(f"{self._path / name}: the checksum differs")
             self._whole.add(name)
 
-    def _absent_runs(self, columns: Iterable[int], wanted: range) -> Iterator[tuple[int, int, int]]:
+    def _absent_runs(self, columns: Iterable[int], requested: range) -> Iterator[tuple[int, int, int]]:
         """Yield runs of blocks to fetch with one request each: column, first block, and the block behind the last."""
         for column in columns:
             max_blocks = max(1, _REQUEST_BYTES // (BLOCK_ROWS * self._columns[column].dtype.itemsize))
-            absent = [block for block in wanted if not self._fetched[column, block]]
+            absent = [block for block in requested if not self._fetched[column, block]]
             first = 0
             for at in range(1, len(absent) + 1):
                 if at == len(absent) or absent[at] != absent[at - 1] + 1 or at - first == max_blocks:
@@ -292,8 +292,8 @@ def check_row_numbers(numbers: NDArray[np.uint64], source_rows: int, file: Path)
 def check_numbers(numbers: NDArray[np.float64], whole: NDArray[Any], target: TargetSpec, file: Path) -> None:
     """Check regression targets against their whole numbers."""
     for start in range(0, len(numbers), BLOCK_ROWS):
-        some = slice(start, start + BLOCK_ROWS)
-        near = np.abs(numbers[some] - target.values(whole[some])) <= target.step  # False for NaN
+        span = slice(start, start + BLOCK_ROWS)
+        near = np.abs(numbers[span] - target.values(whole[span])) <= target.step  # False for NaN
         if not near.all():
             raise damaged_store(f"{file}: the targets are not those described")
 
@@ -302,9 +302,9 @@ def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
     """Check the weights of rows."""
     total = 0
     for start in range(0, len(weight), BLOCK_ROWS):
-        some = weight[start : start + BLOCK_ROWS]
-        parts = some >> np.uint8(32) if some.itemsize > 4 else some[:0], some & np.uint32(2**32 - 1)
-        total += (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
+        part = weight[start : start + BLOCK_ROWS]
+        halves = part >> np.uint8(32) if part.itemsize > 4 else part[:0], part & np.uint32(2**32 - 1)
+        total += (int(halves[0].sum(dtype=np.int64)) << 32) + int(halves[1].sum(dtype=np.int64))
     if weight.min() < 1 or (int(weight.max()), total) != (spec.largest, spec.total):
         raise damaged_store(f"{file}: the weights are not those described")
 

@@ -80,24 +80,24 @@ class Levels:
         """Return the levels of a feature, in the order of their codes."""
         return self.level.slice(int(self.offsets[feature]), int(self.offsets[feature + 1] - self.offsets[feature]))
 
-    def code_values(self, feature: int, known: FeatureSpec) -> NDArray[np.float32]:
+    def code_values(self, feature: int, spec: FeatureSpec) -> NDArray[np.float32]:
         """Return the values of the codes of a feature whose levels have values, and last that of unknown levels."""
         none = np.empty(0, np.float32)  # of categories that have missing values alone
-        own = none if self.value is None else self.value[self.offsets[feature] : self.offsets[feature + 1]]
-        return np.array([*[known.fill] * known.missing, *own, known.other], np.float32)
+        values = none if self.value is None else self.value[self.offsets[feature] : self.offsets[feature + 1]]
+        return np.array([*[spec.fill] * spec.missing, *values, spec.other], np.float32)
 
-    def between(self, feature: int, known: FeatureSpec, low: float = -np.inf, high: float = np.inf) -> list[str | None]:
+    def between(self, feature: int, spec: FeatureSpec, low: float = -np.inf, high: float = np.inf) -> list[str | None]:
         """Return the levels whose values are above `low` and at most `high`, ascending; first None for missing ones."""
-        values = self.code_values(feature, known)[:-1]
-        names = [*[None] * known.missing, *self.of(feature)]
+        values = self.code_values(feature, spec)[:-1]
+        names = [*[None] * spec.missing, *self.of(feature)]
         return [names[code] for code in np.flatnonzero((values > low) & (values <= high)).tolist()]
 
     def tables(self, spec: DataSpec) -> Iterator[pa.Table]:
         """Yield all levels as tables, in the form of levels.parquet of a forest."""
-        for feature, known in enumerate(spec.features):
-            if known.kind == "category":
+        for feature, feature_spec in enumerate(spec.features):
+            if feature_spec.kind == "category":
                 begin = int(self.offsets[feature])
-                for table in level_tables(feature, int(known.missing), self.of(feature)):
+                for table in level_tables(feature, int(feature_spec.missing), self.of(feature)):
                     end = begin + table.num_rows
                     if self.value is not None:
                         table = table.append_column(
@@ -140,7 +140,7 @@ class LevelsFile:
 
 def read_levels(path: Path, spec: DataSpec) -> Levels:
     """Return the checked levels of the file `path` of a store. Raises FormatError."""
-    with naming_faults(lambda what: damaged_store(f"{path}: not readable Parquet ({what})")):
+    with naming_faults(lambda fault: damaged_store(f"{path}: not readable Parquet ({fault})")):
         table = pq.ParquetFile(readable(path)).read(use_threads=False)
     return checked_levels(table, spec, path, damaged_store)
 
@@ -156,14 +156,14 @@ def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callabl
         table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise damaged(f"{path}: invalid text ({error})") from error
-    wanted = np.array([feature.levels for feature in spec.features], np.int64)
-    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    sizes = np.array([feature.levels for feature in spec.features], np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
     levels = Levels(offsets, pl.Series("level", table["level"], pl.String))
     first = np.array([int(feature.missing) for feature in spec.features], np.int64)
     sound = (
         table.num_rows == offsets[-1]
-        and np.array_equal(as_numpy(table["feature"]), np.repeat(np.arange(wanted.size), wanted))
-        and np.array_equal(as_numpy(table["code"]), np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, wanted))
+        and np.array_equal(as_numpy(table["feature"]), np.repeat(np.arange(sizes.size), sizes))
+        and np.array_equal(as_numpy(table["code"]), np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, sizes))
         and all(_ascends(levels.of(number), feature) for number, feature in enumerate(spec.features))
     )
     if not sound:

@@ -123,8 +123,8 @@ class Store:
     _opened: str
     _made_by: Callable[[Store], Store] | None = None
 
-    def __new__(cls, *given: Any, **fields: Any) -> Store:
-        if given or not fields:
+    def __new__(cls, *arguments: Any, **fields: Any) -> Store:
+        if arguments or not fields:
             raise ConfigError("a store is opened by bigforest.Store.open(path), and made by bigforest.encode_store")
         return object.__new__(cls)
 
@@ -195,7 +195,7 @@ class Store:
         A store that was opened there before does not count, even at the same path with the same content: its files may
         be gone.
         """
-        return _again, (str(self.path.resolve()), self.fingerprint, self._opened, self._made_by)
+        return _open_again, (str(self.path.resolve()), self.fingerprint, self._opened, self._made_by)
 
     @property
     def folder(self) -> Path:
@@ -421,10 +421,10 @@ class Store:
 
     def ends(self, feature: int) -> tuple[float, float]:
         """Return the smallest and largest value of a feature that has values; with max_bins, of `low`."""
-        low, known = self.low(feature), self.spec.features[feature]
-        if known.has_level_values:
+        low, feature_spec = self.low(feature), self.spec.features[feature]
+        if feature_spec.has_level_values:
             return float(low.min()), float(low.max())
-        ends = low[[0, -1]] if low.size == 1 or not known.missing else low[[0, 1, -1]]
+        ends = low[[0, -1]] if low.size == 1 or not feature_spec.missing else low[[0, 1, -1]]
         return float(np.nanmin(ends)), float(np.nanmax(ends))
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
@@ -521,8 +521,8 @@ class Store:
         made_by  see `with_values`.
         """
         features = [replace(feature, fill=fill) for feature, fill in zip(self.spec.features, fills, strict=True)]
-        for place, (_, other) in levels.items():
-            features[place] = replace(features[place], other=other)
+        for place, (_, unknown) in levels.items():
+            features[place] = replace(features[place], other=unknown)
         spec = replace(self.spec, features=tuple(features))
         places = [place for place, feature in enumerate(features) if feature.is_filled]
         changed = bool(places or levels)
@@ -530,11 +530,11 @@ class Store:
         for name in [] if not changed else [LOW] if self._high is self._low else [LOW, HIGH]:
             assert self._files is not None
             self.fetch_whole(name)
-            values = self._files.map(name, VALUE_TYPE, self._low.size, private=True)
-            values[self._offsets[places]] = np.array(fills)[places]
-            for place, (own, _) in levels.items():
-                values[self._offsets[place] : self._offsets[place + 1]] = own
-            ends[name] = read_only(values)
+            mapped = self._files.map(name, VALUE_TYPE, self._low.size, private=True)
+            mapped[self._offsets[places]] = np.array(fills)[places]
+            for place, (values, _) in levels.items():
+                mapped[self._offsets[place] : self._offsets[place + 1]] = values
+            ends[name] = read_only(mapped)
         high = ends[LOW] if self._high is self._low else ends[HIGH]
         return replace(self, spec=spec, _low=ends[LOW], _high=high, _made_by=made_by)
 
@@ -562,22 +562,22 @@ class Store:
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
         group, groups = self.spec.group, self.groups
         if group is not None and groups is not None:
-            present, own = np.unique(_picked(groups, rows), return_inverse=True)
-            group, groups = replace(group, groups=present.size), own.astype(groups.dtype)
+            present, codes_of_rows = np.unique(_take_rows(groups, rows), return_inverse=True)
+            group, groups = replace(group, groups=present.size), codes_of_rows.astype(groups.dtype)
         codes, features = {matrix.itemsize: np.take(matrix, rows, axis=-1) for matrix in self._codes[:3]}, []
         low: list[NDArray[np.float64]] = []
         high: list[NDArray[np.float64]] = []
         for place, feature in enumerate(self.spec.features):
-            own_low, own_high = self.low(place), self.high(place)
+            bottom, top = self.low(place), self.high(place)
             if feature.kind == "numeric" and feature.codes > rows.size:
                 column = codes[feature.width][feature.slot]
                 ends = [0, 1, feature.codes - 1] if feature.missing else [0, feature.codes - 1]
                 present = np.union1d(column, ends)
                 column[:] = np.searchsorted(present, column)
-                own_low, own_high, feature = own_low[present], own_high[present], replace(feature, codes=present.size)
+                bottom, top, feature = bottom[present], top[present], replace(feature, codes=present.size)
             features.append(feature)
-            low.append(own_low)
-            high.append(own_high)
+            low.append(bottom)
+            high.append(top)
         values = read_only(np.concatenate(low))
         return replace(
             self,
@@ -586,11 +586,11 @@ class Store:
             _low=values,
             _high=values if self._high is self._low else read_only(np.concatenate(high)),
             _offsets=np.cumsum([0, *(feature.codes for feature in features)]),
-            _target=_picked(self._target, rows),
+            _target=_take_rows(self._target, rows),
             _numbers=None,
             _row_numbers=None,
             _groups=groups,
-            _weight=None if self.weight is None else _picked(self.weight, rows),
+            _weight=None if self.weight is None else _take_rows(self.weight, rows),
             _files=None,
         )
 
@@ -654,7 +654,7 @@ class Store:
 _stores: ProcessCache[Store] = ProcessCache(4)
 
 
-def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
+def _open_again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
     """Open the store at `path`, whose content was verified by the process that named its fingerprint.
 
     opened   random digits of the store that was sent.
@@ -673,6 +673,6 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
     return _stores.get((path, fingerprint, opened, made_by), made)
 
 
-def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+def _take_rows(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """Return rows of an array, along the last axis, read-only like an array of a file, as kernels expect."""
     return read_only(np.take(array, rows, axis=-1))

@@ -92,7 +92,7 @@ class JoinedFile:
 
     def add(self, path: Path, size: int) -> list[FileRange]:
         """Make a file of `size` bytes the next one; the ranges whose bytes are all known now."""
-        known: list[FileRange] = []
+        ranges: list[FileRange] = []
         done = 0
         while done < size:
             taken = min(size - done, RANGE_BYTES - self._held)
@@ -100,8 +100,8 @@ class JoinedFile:
             self._held += taken
             done += taken
             if self._held == RANGE_BYTES:
-                known += self.rest()
-        return known
+                ranges += self.rest()
+        return ranges
 
     def rest(self) -> list[FileRange]:
         """Return the last range, which is not full, if any; nothing is added after it."""
@@ -112,7 +112,7 @@ class JoinedFile:
         return [found]
 
 
-def write_range(wanted: FileRange) -> None:
+def write_range(target: FileRange) -> None:
     """Task: write a range of a file that is there.
 
     Another worker may write the range too, if this one is slow or was taken for dead. Then the pieces are removed, and
@@ -120,12 +120,12 @@ def write_range(wanted: FileRange) -> None:
     anew for every read, which asks the file server; a check for existence may be answered from a cache. A write that is
     already on its way to the server puts the same bytes in the same place.
     """
-    with wanted.path.open("r+b") as out:
-        out.seek(wanted.begin)
-        for piece in wanted.pieces:
+    with target.path.open("r+b") as out:
+        out.seek(target.begin)
+        for piece in target.pieces:
             begin, end = piece.begin, piece.begin + piece.size
             while begin < end:
-                found = _read(piece.path, begin, min(end - begin, COPY_BYTES), wanted.path)
+                found = _read(piece.path, begin, min(end - begin, COPY_BYTES), target.path)
                 out.write(found)
                 out.flush()
                 begin += len(found)
@@ -182,13 +182,13 @@ def joined_crc(first: int, second: int, size: int) -> int:
     return _product(power, first) ^ second
 
 
-def _product(one: int, two: int) -> int:
+def _product(first: int, second: int) -> int:
     """Return the product of two polynomials modulo that of CRC-32."""
     product, bit = 0, _ONE
     while bit:
-        if one & bit:
-            product ^= two
-        two = two >> 1 ^ (_POLYNOMIAL if two & 1 else 0)
+        if first & bit:
+            product ^= second
+        second = second >> 1 ^ (_POLYNOMIAL if second & 1 else 0)
         bit >>= 1
     return product
 
@@ -444,10 +444,10 @@ class StoreWriter:
         self._write_ranges()
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._files.append(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
-        own = self._files.close()
-        if target.exact and NUMBERS in own:
-            own.pop(NUMBERS).path.unlink()
-        crc = {name: file.crc for name, file in own.items()} | self._crc
+        closed = self._files.close()
+        if target.exact and NUMBERS in closed:
+            closed.pop(NUMBERS).path.unlink()
+        crc = {name: file.crc for name, file in closed.items()} | self._crc
         levels = self._levels.close()
         if levels is not None:
             with levels.open("rb") as content:
@@ -461,9 +461,9 @@ class StoreWriter:
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
     def _write_ranges(self) -> None:
-        for wanted in self._ranges:
-            write_range(wanted)
-            self.written(wanted)
+        for target in self._ranges:
+            write_range(target)
+            self.written(target)
         self._ranges = []
 
     def _append_levels(self, path: Path) -> None:
