@@ -43,7 +43,7 @@ class Option:
     accepts    type in signatures, if users may give more types than are kept.
     further    function that returns further allowed words: names registered from outside the package.
     families   families that have the option; empty for all.
-    own        defaults by family, where they differ from the general one.
+    by_family  defaults by family, where they differ from the general one.
     encodes    True if the presorted table depends on the option, so that `encode_store` has it.
     elsewhere  values, in addition to the default, that are allowed in families without the option.
     """
@@ -60,7 +60,7 @@ class Option:
     accepts: str = ""
     further: Callable[[], tuple[str, ...]] = tuple
     families: tuple[str, ...] = ()
-    own: Mapping[str, Any] = field(default_factory=dict)
+    by_family: Mapping[str, Any] = field(default_factory=dict)
     encodes: bool = False
     elsewhere: tuple[Any, ...] = ()
 
@@ -94,7 +94,7 @@ class Declared:
     def default_text(self) -> str:
         """Default in words, with the defaults of single families; empty without a default."""
         by_value: dict[str, list[str]] = {}
-        for family, value in self.option.own.items():
+        for family, value in self.option.by_family.items():
             by_value.setdefault(_word(value), []).append(family)
         general = self.option.unset or ("" if self.default is None else _word(self.default))
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
@@ -146,22 +146,22 @@ def declared_options(cls: type) -> dict[str, Declared]:
     """Return the options that a dataclass declares, by name, in the order of its fields."""
     hints = get_type_hints(cls)
     found = {}
-    for one in fields(cls):
-        kind = hints[one.name]
+    for entry in fields(cls):
+        kind = hints[entry.name]
         types = get_args(kind) if get_origin(kind) in (Union, type(int | None)) else (kind,)
-        found[one.name] = Declared(one.name, types, one.default, one.metadata["option"])
+        found[entry.name] = Declared(entry.name, types, entry.default, entry.metadata["option"])
     return found
 
 
 def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
     """Raise ConfigError for an attribute of `values` that its option does not allow, or that is of another family."""
-    for name, one in options.items():
+    for name, entry in options.items():
         value = getattr(values, name)
-        if value is one.default:  # any family may have the default
+        if value is entry.default:  # any family may have the default
             continue
-        one.check(value)
-        if not one.of(family) and value != one.default and value not in one.option.elsewhere:
-            families, named = " or ".join(one.option.families), getattr(values, "family", family)
+        entry.check(value)
+        if not entry.of(family) and value != entry.default and value not in entry.option.elsewhere:
+            families, named = " or ".join(entry.option.families), getattr(values, "family", family)
             raise ConfigError(f"{api(name)} is an option of the family {families}, not of {named}")
 
 

@@ -83,15 +83,15 @@ def with_options_of(other: Callable[..., Any]) -> Callable[[_Function], _Functio
 
     def wrapped(function: _Function) -> _Function:
         signature = inspect.signature(function)
-        *own, _ = signature.parameters.values()
-        names = [parameter.name for parameter in [*own, *options]]
+        *parameters, _ = signature.parameters.values()
+        names = [parameter.name for parameter in [*parameters, *options]]
 
         @functools.wraps(function)
         def call(*arguments: Any, **keywords: Any) -> Any:
             _check_names(keywords, names)
             return function(*arguments, **keywords)
 
-        call.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        call.__signature__ = signature.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return wrapped
@@ -100,10 +100,10 @@ def with_options_of(other: Callable[..., Any]) -> Callable[[_Function], _Functio
 def _check_names(keywords: Mapping[str, Any], names: list[str]) -> None:
     """Raise ConfigError for a keyword that is none of the names of a function's parameters."""
     for name in (name for name in keywords if name not in names):
-        own = SKLEARN_NAMES.get(name, name)
-        if "options" in names and own in OPTIONS:
+        option = SKLEARN_NAMES.get(name, name)
+        if "options" in names and option in OPTIONS:
             value = shown(keywords[name])
-            raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {value}}}")
+            raise ConfigError(f"{name} is an option of training; give options={{{option!r}: {value}}}")
         raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
 
 
@@ -115,12 +115,12 @@ def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _hint(name: str, names: list[str]) -> str:
     if name in ABSENT:
         return ABSENT[name]
-    own = (SKLEARN_NAMES | OTHER_NAMES).get(name)
-    near = [own] if own in names else difflib.get_close_matches(name, names, n=2)
+    option = (SKLEARN_NAMES | OTHER_NAMES).get(name)
+    near = [option] if option in names else difflib.get_close_matches(name, names, n=2)
     return (
         f"did you mean {' or '.join(near)}?"
         if near
-        else f"the options are {', '.join(one for one in names if one in OPTIONS) or ', '.join(names)}"
+        else f"the options are {', '.join(each for each in names if each in OPTIONS) or ', '.join(names)}"
     )
 
 
@@ -140,11 +140,11 @@ def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | No
     """
     found = {}
     for name in names:
-        one = OPTIONS[name]
-        text = " ".join(filter(None, [one.option.help, one.option.more, *_notes(one)]))
-        for word, here in (words or {}).items():
-            text = text.replace(word, here)
-        found[name] = named_entry(f"{name} : {_kinds(one)}, default={literal(one.default)}", text)
+        entry = OPTIONS[name]
+        text = " ".join(filter(None, [entry.option.help, entry.option.more, *_notes(entry)]))
+        for word, replacement in (words or {}).items():
+            text = text.replace(word, replacement)
+        found[name] = named_entry(f"{name} : {_kinds(entry)}, default={literal(entry.default)}", text)
     return found
 
 
@@ -167,10 +167,10 @@ def with_section(docstring: str, heading: str, entries: Iterable[str]) -> str:
     return f"{before}{begin}{chr(10).join(entries)}\n\n{rest.partition(chr(10) * 2)[2]}"
 
 
-def families_note(one: Declared) -> list[str]:
+def families_note(entry: Declared) -> list[str]:
     """Return a sentence about the families that have an option; none if all have it."""
-    of = one.option.families
-    return [f"Only for the {'family' if len(of) == 1 else 'families'} {_listed(of)}."] if of else []
+    families = entry.option.families
+    return [f"Only for the {'family' if len(families) == 1 else 'families'} {_listed(families)}."] if families else []
 
 
 def literal(value: object) -> str:
@@ -178,24 +178,26 @@ def literal(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _kinds(one: Declared) -> str:
+def _kinds(entry: Declared) -> str:
     """Return the types in the notation of numpydoc."""
-    if one.option.accepts:
-        return one.option.accepts.replace(" | ", " or ")
-    words = [f"{{{', '.join(map(literal, one.choices))}}}"] if one.choices else []
-    words += [kind.__name__ for kind in one.types if kind in (bool, int, float, str)]
-    words += ["None"] if NoneType in one.types else []
+    if entry.option.accepts:
+        return entry.option.accepts.replace(" | ", " or ")
+    words = [f"{{{', '.join(map(literal, entry.choices))}}}"] if entry.choices else []
+    words += [kind.__name__ for kind in entry.types if kind in (bool, int, float, str)]
+    words += ["None"] if NoneType in entry.types else []
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _notes(one: Declared) -> list[str]:
+def _notes(entry: Declared) -> list[str]:
     """Return sentences about the meaning of the default, and about families."""
-    notes = [f"{'None' if one.default is None else 'Empty'} means {one.option.unset}."] if one.option.unset else []
+    notes = (
+        [f"{'None' if entry.default is None else 'Empty'} means {entry.option.unset}."] if entry.option.unset else []
+    )
     by_default: dict[str, list[str]] = {}
-    for family, value in one.option.own.items():
+    for family, value in entry.option.by_family.items():
         by_default.setdefault(literal(value), []).append(family)
-    notes += [f"Default for {_listed(of)}: {value}." for value, of in by_default.items()]
-    return notes + families_note(one)
+    notes += [f"Default for {_listed(families)}: {value}." for value, families in by_default.items()]
+    return notes + families_note(entry)
 
 
 def _listed(families: Iterable[str]) -> str:

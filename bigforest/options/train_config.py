@@ -108,13 +108,14 @@ class TrainConfig(TrainOptions):
         1
         """
         family = base_family(options.get("family", "axis"))
-        own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
+        by_family = {name: entry.option.by_family for name, entry in OPTIONS.items()}
+        defaults = {name: values[family] for name, values in by_family.items() if family in values}
         words = {name: value for name, value in options.items() if isinstance(value, str)}
         if family in ROTATING and words.get("rotation", "random") != "random":
-            own["bootstrap"] = False
+            defaults["bootstrap"] = False
         if words.get("sampling") in BOOSTED:
-            own |= {"vote": "hard", "shrink": "off"}
-        return cls(**{**own, **options})
+            defaults |= {"vote": "hard", "shrink": "off"}
+        return cls(**{**defaults, **options})
 
     def for_task(self, task: Task) -> TrainConfig:
         """Return the configuration for a target of this task, with task and impurity set.
@@ -188,9 +189,9 @@ class TrainConfig(TrainOptions):
         exponent = float(found[1]) / float(found[2] or 1) if found and float(found[2] or 1) else -1.0
         if not 0.0 <= exponent <= 2.0:
             raise ConfigError(f"{api('projections')} must be {OPTIONS['projections'].wanted}, not {rule!r}")
-        wanted: float = features**exponent
-        near = round(wanted)  # 1000**(2/3) is not quite 100 in float64
-        return min(max(1, near if abs(wanted - near) < 1e-9 * wanted else math.ceil(wanted)), MAX_PROJECTIONS)
+        exact: float = features**exponent
+        near = round(exact)  # 1000**(2/3) is not quite 100 in float64
+        return min(max(1, near if abs(exact - near) < 1e-9 * exact else math.ceil(exact)), MAX_PROJECTIONS)
 
     @property
     def criterion(self) -> Impurity:
@@ -233,9 +234,9 @@ class TrainConfig(TrainOptions):
         if len(least) == 1:
             return least * features
         if len(least) != features:
-            given = counted(len(least), "feature")
+            count = counted(len(least), "feature")
             raise ConfigError(
-                f"{api('min_level')} is given for {given}, and the table has {features}; give one number for all"
+                f"{api('min_level')} is given for {count}, and the table has {features}; give one number for all"
             )
         return least
 
@@ -250,13 +251,13 @@ class TrainConfig(TrainOptions):
             if size > features:
                 table = counted(features, "feature")
                 raise ConfigError(f"the table has {table} and a subspace of them cannot have {size}")
-            known = math.comb(features, size)
-            if len(range(place, self.trees, len(sizes))) > known and (self.subspace_per == "tree" or size == features):
-                most = known * len(sizes) + place
-                other = f"another subspace, or {api('subspace_per')} node" if size < features else "or another subspace"
+            count = math.comb(features, size)
+            if len(range(place, self.trees, len(sizes))) > count and (self.subspace_per == "tree" or size == features):
+                most = count * len(sizes) + place
+                hint = f"another subspace, or {api('subspace_per')} node" if size < features else "or another subspace"
                 raise ConfigError(
-                    f"a table of {counted(features, 'feature')} has {counted(known, 'subspace')} of {size}, and no two "
-                    f"trees may have the same: ask for at most {counted(most, 'tree')}, {other}"
+                    f"a table of {counted(features, 'feature')} has {counted(count, 'subspace')} of {size}, and no two "
+                    f"trees may have the same: ask for at most {counted(most, 'tree')}, {hint}"
                 )
         return sizes
 
@@ -278,10 +279,10 @@ class TrainConfig(TrainOptions):
         """Return the number of features drawn per node, for a table of `features` features; at least 1, at most all."""
         rule, root, half = self.draw_rule, math.isqrt(features), -(-features // 2)
         if isinstance(rule, str):
-            wanted = {"all": features, "sqrt": root, "half": half, "log2": features.bit_length() - 1}[rule]
+            count = {"all": features, "sqrt": root, "half": half, "log2": features.bit_length() - 1}[rule]
         else:
-            wanted = int(rule * features) if isinstance(rule, float) else int(rule)
-        return min(max(wanted, 1), features)
+            count = int(rule * features) if isinstance(rule, float) else int(rule)
+        return min(max(count, 1), features)
 
     def to_json(self) -> str:
         """Return the configuration as one line of JSON, as forests store it.
@@ -339,13 +340,13 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
         check_axes_from(config, names)
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         axes = f"a rotated table has {drawn_from} axes"
-        what = f"the table has {counted(features, 'feature')}" if config.axes is None else axes
-        raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower {api('mtry')}, or set it to all")
+        fact = f"the table has {counted(features, 'feature')}" if config.axes is None else axes
+        raise ConfigError(f"{fact} and a node cannot draw {config.mtry} of them; lower {api('mtry')}, or set it to all")
     rotated = config.rotated_count(features)
     if config.axis_features is not None and config.axis_features > rotated:
-        what = f"the table has {features}" if rotated == features else f"axes are made from {rotated}"
+        fact = f"the table has {features}" if rotated == features else f"axes are made from {rotated}"
         raise ConfigError(
-            f"{what} features and a set of them cannot have {config.axis_features}; lower {api('axis_features')}"
+            f"{fact} features and a set of them cannot have {config.axis_features}; lower {api('axis_features')}"
         )
     if config.in_subspaces:
         config.subspace_sizes(features)

@@ -46,7 +46,7 @@ class TrainOptions:
         panel=TREES,
         min=1,
         max=MAX_TREES,
-        own={"tree": 1},
+        by_family={"tree": 1},
         help="Number of trees.",
         more="With `stop_oob`, the maximum.",
     )
@@ -66,7 +66,7 @@ class TrainOptions:
         max=2**31 - 1,
         within="(0, 1]",
         families=_DRAWING,
-        own={"tree": "all", **dict.fromkeys(ROTATING, "all")},
+        by_family={"tree": "all", **dict.fromkeys(ROTATING, "all")},
         elsewhere=("sqrt", "half"),
         metavar="sqrt|log2|half|all|INT|FRACTION",
         unset="sqrt or more; regression: half or all; selected by out-of-bag error",
@@ -252,7 +252,7 @@ class TrainOptions:
     bootstrap: bool = option(
         True,
         panel=BAGS,
-        own=dict.fromkeys(("tree", *_SUBSPACES), False),
+        by_family=dict.fromkeys(("tree", *_SUBSPACES), False),
         help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
         more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
     )
@@ -561,5 +561,5 @@ def value_text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+        return " ".join(":".join(map(str, entry)) if isinstance(entry, tuple) else str(entry) for entry in value)
     return str(value)

@@ -50,11 +50,11 @@ AUTO = "auto"
 OF_NUMBERS = ("variance", "poisson")
 
 
-def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:
+def names_of(value: Any, option: str, kind: str = "names of columns") -> tuple[str, ...]:
     """Return the columns, or other texts, of an option, from one or several. Raises ConfigError."""
-    names = several(given)
+    names = several(value)
     if not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{api(option)} must be {what}, not {given!r}")
+        raise ConfigError(f"{api(option)} must be {kind}, not {value!r}")
     return tuple(map(str, names))
 
 
@@ -69,61 +69,61 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def sizes_of(given: int | str) -> tuple[int, ...]:
+def sizes_of(value: int | str) -> tuple[int, ...]:
     """Return sizes of subspaces, from one size or a text such as 50,100,200. Raises ConfigError."""
-    sizes = _numbers_of(given, "subspace", MAX_PROJECTIONS)
+    sizes = _numbers_of(value, "subspace", MAX_PROJECTIONS)
     if len(sizes) > MAX_SIZES:
         raise ConfigError(f"{api('subspace')} must be at most {MAX_SIZES} sizes, not {len(sizes)}")
     if len(set(sizes)) < len(sizes):
         raise ConfigError(
-            f"{api('subspace')} must be different sizes, which the trees have in turn, not {given!r}: give each once"
+            f"{api('subspace')} must be different sizes, which the trees have in turn, not {value!r}: give each once"
         )
     return sizes
 
 
-def levels_of(given: int | str) -> tuple[int, ...]:
+def levels_of(value: int | str) -> tuple[int, ...]:
     """Return min_level as numbers, from one or a text with one for each feature, such as 5,54,5. Raises ConfigError."""
-    return _numbers_of(given, "min_level", MAX_LEVEL)
+    return _numbers_of(value, "min_level", MAX_LEVEL)
 
 
-def _numbers_of(given: int | str, option: str, most: int) -> tuple[int, ...]:
-    if isinstance(given, int):
-        return (given,)
-    words = [word.strip() for word in given.split(",")]
+def _numbers_of(value: int | str, option: str, most: int) -> tuple[int, ...]:
+    if isinstance(value, int):
+        return (value,)
+    words = [word.strip() for word in value.split(",")]
     if not all(_NUMBER.fullmatch(word) and int(word) <= most for word in words):
         raise ConfigError(
             f"{api(option)} must be a whole number from 1 to {most}, or several of them separated by commas, such as "
-            f"50,100,200, not {given!r}"
+            f"50,100,200, not {value!r}"
         )
     return tuple(map(int, words))
 
 
-def as_text(given: Any) -> Any:
+def as_text(value: Any) -> Any:
     """Return several whole numbers as a text such as 5,54,5, and other values unchanged."""
-    if given is None or isinstance(given, str):
-        return given
-    numbers = [plain(number) for number in several(given)]
-    return ",".join(map(str, numbers)) if len(numbers) > 1 and all(map(is_integer, numbers)) else given
+    if value is None or isinstance(value, str):
+        return value
+    numbers = [plain(number) for number in several(value)]
+    return ",".join(map(str, numbers)) if len(numbers) > 1 and all(map(is_integer, numbers)) else value
 
 
-def as_kept(given: int | str | None, numbers_of: Callable[[int | str], tuple[int, ...]]) -> int | str | None:
+def as_kept(value: int | str | None, numbers_of: Callable[[int | str], tuple[int, ...]]) -> int | str | None:
     """Return an option of one or several numbers as forests store it: a number, or a text without blanks."""
-    if given is None:
+    if value is None:
         return None
-    numbers = numbers_of(given)
+    numbers = numbers_of(value)
     return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
 
-def weights_of(given: Any) -> ClassWeight:
+def weights_of(value: Any) -> ClassWeight:
     """Return weights of classes, from a mapping or pairs. Raises ConfigError."""
-    if given is None or (isinstance(given, str) and given == "balanced"):
-        return given
+    if value is None or (isinstance(value, str) and value == "balanced"):
+        return value
     try:
-        given = given.items() if hasattr(given, "items") else given
-        pairs = sorted((label_text(plain(label)), plain(weight)) for label, weight in given)
+        value = value.items() if hasattr(value, "items") else value
+        pairs = sorted((label_text(plain(label)), plain(weight)) for label, weight in value)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f'{api("class_weight")} must be "balanced" or a mapping of classes to weights, not {given!r}'
+            f'{api("class_weight")} must be "balanced" or a mapping of classes to weights, not {value!r}'
         ) from error
     for label, weight in pairs:
         if not (is_number(weight) or isinstance(weight, Decimal)) or not 0.0 < weight <= sys.float_info.max:
@@ -186,9 +186,9 @@ def check_word(value: object, words: Collection[str], name: str) -> None:
         raise ConfigError(f"{api(name)} must be one of {', '.join(words)}, not {shown(value)}")
 
 
-def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
+def some_of(value: Any, words: Collection[str], name: str) -> tuple[str, ...]:
     """Return the words of an argument, each once. Raises ConfigError for an unknown word, or for none."""
-    found = several(given)
+    found = several(value)
     wrong = [word for word in found if not isinstance(word, str) or word not in words]
     if wrong or not found:
         raise ConfigError(
@@ -208,9 +208,9 @@ def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def several(given: Any) -> tuple[Any, ...]:
+def several(value: Any) -> tuple[Any, ...]:
     """Return the argument as a tuple. A string counts as one item; scalars of Arrow become values of Python."""
-    if isinstance(given, tuple):
-        return given
-    given = given.to_pylist() if hasattr(given, "to_pylist") else plain(given)
-    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)
+    if isinstance(value, tuple):
+        return value
+    value = value.to_pylist() if hasattr(value, "to_pylist") else plain(value)
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else (value,)

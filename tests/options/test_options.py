@@ -64,7 +64,7 @@ def test_options__have_a_panel_and_a_text() -> None:
     for one in OPTIONS.values():
         assert one.option.panel in PANELS
         assert one.option.help.endswith(".")
-        assert set(one.option.own) | set(one.option.families) <= set(OPTIONS["family"].choices)
+        assert set(one.option.by_family) | set(one.option.families) <= set(OPTIONS["family"].choices)
 
 
 def test_train__an_option_that_was_not_given_is_of_the_family() -> None:
@@ -127,7 +127,7 @@ class Elsewhere:
 
     pieces: int = option(3, min=2, max=9, families=("mosaic",), help="Pieces.")
     glue: Literal["none", "wax"] | None = option(None, families=("mosaic",), help="Glue.")
-    share: float = option(0.5, within="(0, 1)", own={"mosaic": 0.25}, help="Share.")
+    share: float = option(0.5, within="(0, 1)", by_family={"mosaic": 0.25}, help="Share.")
     rule: Literal["half"] | int | float = option("half", min=1, within="(0, 1]", help="Rule.")
 
 
