@@ -77,12 +77,12 @@ def connected(
 
     address = address if file is None else _address_in(Path(file))
     files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
-    given = {name: path for name, path in files.items() if path is not None}
-    for path in given.values():
+    tls_files = {name: path for name, path in files.items() if path is not None}
+    for path in tls_files.values():
         if not Path(path).is_file():
             raise ConfigError(f"there is no file {path} of TLS; check the path")
     try:
-        security = Security(require_encryption=True, **given) if given else None
+        security = Security(require_encryption=True, **tls_files) if tls_files else None
         _check_address(address, security)
         client = _client(address, security, listener)
     except (OSError, ValueError, TypeError, ImportError) as error:

@@ -59,14 +59,14 @@ class Cluster:
                 self.client.wait_for_workers(1, timeout=_APPEARING)
             except TimeoutError as error:
                 raise ClusterError(f"the scheduler has no workers after {_APPEARING:.0f} s; start some") from error
-            known = self.client.scheduler_info()["workers"]
+            workers = self.client.scheduler_info()["workers"]
         infos = self.on_each(worker.describe_worker)
         needed = worker.versions_here()
         for address, info in infos.items():
             wrong = worker.version_error(needed, info.versions, f"the worker {address}")
             if wrong is not None:
                 raise wrong
-        watched = sorted(address for address in infos.keys() & known if known[address]["memory_limit"])
+        watched = sorted(address for address in infos.keys() & workers if workers[address]["memory_limit"])
         watched = [address for address in watched if infos[address].monitored]
         if not watched:
             return []
@@ -100,14 +100,14 @@ class Cluster:
             return {}
         with contextlib.suppress(BigForestError), self.errors("asking what workers did"):
             found = self.client.run(worker.take_stats, self.session, on_error="return")
-            return {address: one for address, one in found.items() if isinstance(one, TaskStats) and one.tasks}
+            return {address: stats for address, stats in found.items() if isinstance(stats, TaskStats) and stats.tasks}
         return {}
 
     def check_folder(self, folder: Path, option: str) -> None:
         """Raise ClusterError, naming the option to change, unless all workers see `folder` and may write there."""
         question, answer, content = secrets.token_hex(8), secrets.token_hex(8), secrets.token_hex(16)
-        with TemporaryFolder(folder.resolve()) as here:
-            asked = here / question
+        with TemporaryFolder(folder.resolve()) as shared:
+            asked = shared / question
             asked.write_text(content, encoding="utf-8")
             found = self.on_each(worker.check_shared_file, str(asked), content, answer)
             for address, wrong in found.items():
@@ -116,7 +116,7 @@ class Cluster:
                         f"the worker {address} cannot use the folder {folder} ({wrong}); give as {api(option)} a "
                         "folder on a disk that all machines share under the same path"
                     )
-            if len(list(here.glob(f"{answer}-*"))) < len(found):
+            if len(list(shared.glob(f"{answer}-*"))) < len(found):
                 raise ClusterError(
                     f"what workers write to {folder} is not visible here; give as {api(option)} a folder on a disk "
                     "that all machines share under the same path"
@@ -221,10 +221,10 @@ class ClusterExecutor(Executor):
             packed = pickle.dumps(shared)
 
             def submit_next() -> None:
-                some = list(islice(shares, _AHEAD * self.processes - len(firsts)))
-                own = [(function, arguments[first:stop]) for first, stop in some]
-                futures = tasks.submit(worker.call_each, packed, own)
-                firsts.update(zip(futures, (first for first, _ in some), strict=True))
+                ranges = list(islice(shares, _AHEAD * self.processes - len(firsts)))
+                calls = [(function, arguments[first:stop]) for first, stop in ranges]
+                futures = tasks.submit(worker.call_each, packed, calls)
+                firsts.update(zip(futures, (first for first, _ in ranges), strict=True))
                 ended.update(futures)
 
             submit_next()
@@ -246,8 +246,8 @@ class ClusterExecutor(Executor):
         with _Tasks(self._cluster, function, self._slots) as tasks:
             packed = pickle.dumps(shared)
             while True:
-                some = islice(following, _AHEAD * self.processes - len(futures))
-                futures += tasks.submit(worker.call_each, packed, [(function, [own]) for own in some])
+                calls = islice(following, _AHEAD * self.processes - len(futures))
+                futures += tasks.submit(worker.call_each, packed, [(function, [call]) for call in calls])
                 if not futures:
                     return
                 [[result]] = tasks.results([futures.popleft()])
@@ -259,7 +259,7 @@ class ClusterExecutor(Executor):
         arguments: Sequence[tuple[Any, ...]],
         merge: Callable[[Part, Part], Part],
         finish: Callable[..., Result],
-        own: Sequence[tuple[Any, ...]],
+        part_arguments: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
     ) -> list[Result]:
         """See Executor. The same share of the arguments goes to the same worker in every call, as long as the workers
@@ -274,8 +274,8 @@ class ClusterExecutor(Executor):
                 lists = tasks.submit(
                     worker.merge_packed, pickle.dumps(()), [(merge,)] * len(inputs), inputs, name=worker.merge_packed
                 )
-            numbers = _cut(range(len(own)), len(seats))
-            finishing = [(finish, merge, {number: own[number] for number in each}) for each in numbers]
+            numbers = _cut(range(len(part_arguments)), len(seats))
+            finishing = [(finish, merge, {number: part_arguments[number] for number in each}) for each in numbers]
             ended = tasks.submit(worker.finish_parts, packed, finishing, [lists] * len(numbers), name=finish)
             del lists
             return [result for results in tasks.results(ended) for result in results]
@@ -305,7 +305,7 @@ class _Tasks:
         self,
         step: Callable[..., Any],
         shared: bytes,
-        own: Sequence[tuple[Any, ...]],
+        arguments: Sequence[tuple[Any, ...]],
         inputs: Sequence[Sequence[Any]] = (),
         seats: Sequence[Any] = (),
         *,
@@ -313,21 +313,21 @@ class _Tasks:
     ) -> list[Any]:
         """Return futures of some tasks (worker.perform), which are handed out in one message.
 
-        own     arguments of each task
-        inputs  of each task, other futures, whose values it gets as its last arguments
-        seats   of at least as many tasks, where they should run
-        name    function that tasks are named after, if not that of the call
+        arguments  arguments of each task
+        inputs     other futures for each task, which gets their values as its last arguments
+        seats      where the tasks should run, at least one for each
+        name       function that tasks are named after, if not that of the call
         """
-        if not own:
+        if not arguments:
             return []
         group = f"bigforest-{label(name or self._function)}-{secrets.token_hex(8)}"
-        packed = map(pickle.dumps, own)
-        each = (packed, inputs or [()] * len(own), seats[: len(own)] or [None] * len(own))
+        packed = map(pickle.dumps, arguments)
+        each = (packed, inputs or [()] * len(arguments), seats[: len(arguments)] or [None] * len(arguments))
         with self._cluster.errors(f"handing out {group}"):
             found: list[Any] = self._cluster.client.map(
                 partial(worker.perform, self._request, step, shared),
                 *map(list, each),
-                key=[(group, number) for number in range(len(own))],
+                key=[(group, number) for number in range(len(arguments))],
                 retries=_RETRIES,
                 pure=False,
             )

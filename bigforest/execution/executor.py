@@ -68,7 +68,7 @@ class Executor:
         costs  about how long each task takes compared with the others; empty if unknown. Workers get shares that end
                together.
         """
-        run_on_threads(function, [(*shared, *own) for own in arguments], workers=self.size, on_result=on_result)
+        run_on_threads(function, [(*shared, *call) for call in arguments], workers=self.size, on_result=on_result)
 
     def gather(
         self,
@@ -99,8 +99,8 @@ class Executor:
         For tasks that use threads of their own, or have large results. Without a cluster each task runs in the calling
         thread when its result is requested.
         """
-        for own in arguments:
-            yield function(*shared, *own)
+        for call in arguments:
+            yield function(*shared, *call)
 
     def reduce(
         self,
@@ -123,10 +123,10 @@ class Executor:
         arguments: Sequence[tuple[Any, ...]],
         merge: Callable[[Part, Part], Part],
         finish: Callable[..., Result],
-        own: Sequence[tuple[Any, ...]],
+        part_arguments: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
     ) -> list[Result]:
-        """Return `finish(*shared, *own[i], parts[i])` for every i, in order.
+        """Return `finish(*shared, *part_arguments[i], parts[i])` for every i, in order.
 
         `function` returns lists with one entry for every i. parts[i] is entry i of all results, merged in pairs in any
         order. `merge` does not change its arguments. There is at least one task and one part. On a cluster parts are
@@ -135,7 +135,7 @@ class Executor:
         """
         calls = [(*shared, *each) for each in arguments]
         parts = reduce_on_threads(function, calls, partial(merge_lists, merge), self.size)
-        return [finish(*shared, *each, parts.pop()) for each in reversed(own)][::-1]
+        return [finish(*shared, *each, parts.pop()) for each in reversed(part_arguments)][::-1]
 
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """Return the result of the function in each process."""
@@ -146,9 +146,9 @@ class Executor:
         map_on_threads(_remove_file, [(file,) for file in files], _REMOVED_AT_ONCE)
 
 
-def merge_lists(merge: Callable[[Part, Part], Part], one: list[Part], two: list[Part]) -> list[Part]:
+def merge_lists(merge: Callable[[Part, Part], Part], left: list[Part], right: list[Part]) -> list[Part]:
     """Merge two lists entry by entry."""
-    return [merge(first, second) for first, second in zip(one, two, strict=True)]
+    return [merge(first, second) for first, second in zip(left, right, strict=True)]
 
 
 def _as_list(function: Callable[..., Result], *arguments: Any) -> list[Result]:
@@ -180,16 +180,16 @@ def run_on_threads(
     runs in this thread.
     """
     if workers == 1 or len(arguments) == 1:  # starting threads takes milliseconds
-        for index, own in enumerate(arguments):
-            on_result(index, function(*own))
+        for index, call in enumerate(arguments):
+            on_result(index, function(*call))
         return
     tasks = iter(enumerate(arguments))
     running: dict[Future[Result], int] = {}
     ended: SimpleQueue[Future[Result]] = SimpleQueue()
 
     def start_next() -> None:
-        for index, own in islice(tasks, 1):
-            begun = pool.submit(function, *own)
+        for index, call in islice(tasks, 1):
+            begun = pool.submit(function, *call)
             running[begun] = index
             begun.add_done_callback(ended.put)
 
@@ -231,8 +231,8 @@ def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[An
 
     def work() -> None:
         try:
-            for index, own in tasks:
-                results[index] = function(*own)
+            for index, call in tasks:
+                results[index] = function(*call)
         except BaseException:
             deque(tasks, maxlen=0)  # so that the other threads find none
             raise
@@ -251,5 +251,5 @@ def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
         return [work()]
     with ThreadPoolExecutor(workers - 1, thread_name_prefix="bigforest") as pool:
         others = [pool.submit(work) for _ in range(workers - 1)]
-        own = work()
-    return [own, *(other.result() for other in others)]
+        result = work()
+    return [result, *(future.result() for future in others)]

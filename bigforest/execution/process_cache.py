@@ -56,16 +56,16 @@ class BufferPool(threading.local):
     def __reduce__(self) -> tuple[type[BufferPool], tuple[()]]:
         return BufferPool, ()
 
-    def arrays(self, *wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
+    def arrays(self, *requested: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
         """Return uninitialised arrays of these shapes and types, which are valid until the next call in this thread."""
-        sizes = [int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in wanted]
+        sizes = [int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in requested]
         starts = np.cumsum([0, *(-(-size // _LINE) * _LINE for size in sizes)]).tolist()
         if starts[-1] > self._bytes.size:
             del self._bytes  # before there is more
             self._bytes = np.empty(starts[-1], np.uint8)
         return [
             self._bytes[start : start + size].view(kind).reshape(shape)
-            for start, size, (shape, kind) in zip(starts[:-1], sizes, wanted, strict=True)
+            for start, size, (shape, kind) in zip(starts[:-1], sizes, requested, strict=True)
         ]
 
     def words(self, count: int) -> NDArray[np.uint64]:

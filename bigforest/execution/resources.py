@@ -88,10 +88,10 @@ def allow_many_files() -> None:
     """Raise the limit of open files, as far as the system allows, for a file for each of many trees or workers."""
     for asked in _OPEN_FILES if resource is not None else ():
         limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = asked if hard_limit == resource.RLIM_INFINITY else min(asked, hard_limit)
-        if limit != resource.RLIM_INFINITY and limit < wanted:
+        target = asked if hard_limit == resource.RLIM_INFINITY else min(asked, hard_limit)
+        if limit != resource.RLIM_INFINITY and limit < target:
             with suppress(OSError, ValueError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard_limit))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard_limit))
 
 
 _ALL_PROCESSORS = Resources()

@@ -93,11 +93,11 @@ def perform(
     request: TaskRequest,
     step: Callable[..., Any],
     shared: bytes,
-    own: bytes,
+    arguments: bytes,
     inputs: Sequence[TaskResult] = (),
     seat: Seat | None = None,
 ) -> TaskResult:
-    """Task: run `step(request, shared, *own, *values of inputs)`, where shared and own are pickled tuples."""
+    """Task: run `step(request, shared, *arguments, *values of inputs)`; `shared` and `arguments` are pickled tuples."""
     failed = next((each for each in inputs if each.failure is not None), None)
     if failed is not None:
         return failed
@@ -108,7 +108,7 @@ def perform(
     try:
         with _ACTIVITY.turn(where, request.call):
             begin = time.perf_counter()
-            value = step(request, pickle.loads(shared), *pickle.loads(own), *(each.value for each in inputs))
+            value = step(request, pickle.loads(shared), *pickle.loads(arguments), *(each.value for each in inputs))
             _ACTIVITY.add(where, request.session, TaskStats(1, time.perf_counter() - begin, _size(value)))
             return TaskResult(value, None)
     except StorageError:  # the object store may answer when Dask retries
@@ -157,7 +157,7 @@ def finish_parts(
     shared: tuple[Any, ...],
     finish: Callable[..., Any],
     merge: Callable[[Any, Any], Any],
-    own: dict[int, tuple[Any, ...]],
+    part_arguments: dict[int, tuple[Any, ...]],
     *lists: list[bytes],
 ) -> list[Any]:
     """Step: for each part, by number, merge its entries of all lists and call `finish` with them."""
@@ -166,13 +166,13 @@ def finish_parts(
     def finished(number: int, arguments: tuple[Any, ...]) -> Any:
         return call(*arguments, reduce(merge, (pickle.loads(each[number]) for each in lists)))
 
-    return map_on_threads(finished, list(own.items()), max(1, request.threads // _FINISHING))
+    return map_on_threads(finished, list(part_arguments.items()), max(1, request.threads // _FINISHING))
 
 
 def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple[Any, ...]) -> Callable[..., Any]:
-    def call(*own: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         _ACTIVITY.check(request.call)
-        return function(*shared, *own)
+        return function(*shared, *arguments)
 
     return call
 
@@ -249,10 +249,10 @@ def versions_here() -> dict[str, str]:
 
 def version_error(needed: dict[str, str], found: dict[str, str], where: str) -> ClusterError | None:
     """Return an error that names the first version that differs, or None."""
-    for name, wanted in needed.items():
-        if found.get(name) != wanted:
+    for name, required in needed.items():
+        if found.get(name) != required:
             return ClusterError(
-                f"{where} has {name} {found.get(name)} and the client has {wanted}; install the same everywhere"
+                f"{where} has {name} {found.get(name)} and the client has {required}; install the same everywhere"
             )
     return None
 

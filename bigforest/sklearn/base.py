@@ -49,9 +49,9 @@ _ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace":
 _ALONE |= {"stop_oob": None, "calibration": None, "keep_votes": False, "oob_score": False, "warm_start": False}
 
 
-def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
-    """Store the arguments of __init__ unchanged, as scikit-learn requires; `given` are the locals of __init__."""
-    for name, value in given.items():
+def keep_parameters(estimator: Any, parameters: Mapping[str, Any]) -> None:
+    """Store the arguments of __init__ unchanged, as scikit-learn requires; `parameters` are the locals of __init__."""
+    for name, value in parameters.items():
         if name not in ("self", "__class__"):
             setattr(estimator, name, value)
 
@@ -282,16 +282,18 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """
         leaves = self._leaves(X)
         nodes = [forest.nodes.select("tree", "node", "left", "right").collect() for forest in self.forests_]
-        sizes = np.stack([own.group_by("tree", maintain_order=True).len()["len"].to_numpy() for own in nodes], axis=1)
+        sizes = np.stack(
+            [table.group_by("tree", maintain_order=True).len()["len"].to_numpy() for table in nodes], axis=1
+        )
         first: NDArray[np.int64] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         roots = first[:-1].reshape(sizes.shape)
         parent = np.full(first[-1], -1)
-        for output, own in enumerate(nodes):
+        for output, table in enumerate(nodes):
             root = np.repeat(roots[:, output], sizes[:, output])
-            place = root + own["node"].to_numpy()
+            place = root + table["node"].to_numpy()
             for side in ("left", "right"):
-                inner = own[side].is_not_null().to_numpy()
-                parent[(root[inner] + own[side].drop_nulls().to_numpy()).astype(np.int64)] = place[inner]
+                inner = table[side].is_not_null().to_numpy()
+                parent[(root[inner] + table[side].drop_nulls().to_numpy()).astype(np.int64)] = place[inner]
         return path_matrix((leaves + roots).reshape(len(leaves), -1), parent), first
 
     def _leaves(self, X: Any) -> NDArray[np.int64]:
@@ -315,8 +317,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     def _alone(self) -> BaseBigForest:
         """Return an unfitted estimator of one tree on all rows, with the parameters of this one that apply."""
-        own = self._parameters()
-        forest: BaseBigForest = self._ours()(**own | {name: _ALONE[name] for name in _ALONE.keys() & own.keys()})
+        options = self._parameters()
+        forest: BaseBigForest = self._ours()(
+            **options | {name: _ALONE[name] for name in _ALONE.keys() & options.keys()}
+        )
         return forest
 
     def _fit(
@@ -337,13 +341,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
         target_name = free_name("target", names)
         columns, called = [], {"data: ": "X: "}
-        for option, parameter, given in (("weight", "sample_weight", sample_weight), ("group", "groups", groups)):
-            if given is not None:
+        for option, parameter, values in (("weight", "sample_weight", sample_weight), ("group", "groups", groups)):
+            if values is not None:
                 options[option] = free_name(option, [*names, target_name])
                 called |= {f"{parameter} {options[option]!r}": parameter, repr(options[option]): parameter}
-                values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
-                check_consistent_length(frame, values)
-                columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
+                checked = checked_sample_weight(values, frame) if option == "weight" else np.asarray(values)
+                check_consistent_length(frame, checked)
+                columns.append(pl.Series(options[option], checked.tolist() if checked.dtype.kind in "OU" else checked))
         outputs = ["y"] if len(targets) == 1 else [f"y[:, {number}]" for number in range(len(targets))]
         frames = [frame.with_columns([target.alias(target_name), *columns]) for target in targets]
         run: dict[str, Any] = {"memory": self.memory, "scratch": self.scratch, "threads": threads_of(self.n_jobs)}
@@ -368,9 +372,9 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 homes, seed = [], seed_of(self.random_state)
                 each = [{**chosen, "seed": seed} for chosen in each]
             grown = []
-            for own, chosen, output in zip(frames, each, outputs, strict=True):
+            for table, chosen, output in zip(frames, each, outputs, strict=True):
                 called |= {f"target {target_name!r}": output, repr(target_name): output}
-                grown.append(train(own, target_name, scheduler="threads", **chosen, **run))
+                grown.append(train(table, target_name, scheduler="threads", **chosen, **run))
             self.forests_ = [read_forest(home.path / "forest", holding=home) for home in homes] or grown
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
         return True
@@ -394,10 +398,9 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             )
         for option, parameter in (("weight", "sample_weight"), ("group", "groups")):
             if (option in options) != (option in self._options):
-                how = "with" if option in self._options else "without"
+                before = f"{'with' if option in self._options else 'without'} {parameter}"
                 raise ConfigError(
-                    f"warm_start adds trees to a forest grown {how} {parameter}; fit {how} {parameter} again, or "
-                    "set warm_start=False"
+                    f"warm_start adds trees to a forest grown {before}; fit {before} again, or set warm_start=False"
                 )
         changed = [name for name, value in options.items() if name != "trees" and self._options.get(name) != value]
         if changed:
@@ -465,10 +468,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         for forest in self.forests_:
             names = names_of(forest)
             report = forest.oob.rows.select("row", *names).collect()
-            own = np.full((rows, len(names)), np.nan)
-            own[report["row"].to_numpy()] = report.select(pl.col(names).cast(pl.Float64).fill_null(np.nan)).to_numpy()
-            found.append(own)
-        if any(np.isnan(own[:, 0]).any() for own in found):
+            predictions = np.full((rows, len(names)), np.nan)
+            predictions[report["row"].to_numpy()] = report.select(
+                pl.col(names).cast(pl.Float64).fill_null(np.nan)
+            ).to_numpy()
+            found.append(predictions)
+        if any(np.isnan(predictions[:, 0]).any() for predictions in found):
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
                 "reliable OOB estimates.",
@@ -488,11 +493,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 def described(estimator: _Estimator) -> _Estimator:
     """Add shared parameters and attributes, and the options, to the docstring of an estimator."""
     if estimator.__doc__ and BaseBigForest.__doc__:  # there are none with python -OO
-        own, shared = inspect.cleandoc(estimator.__doc__), inspect.cleandoc(BaseBigForest.__doc__)
-        entries = option_entries(words=_WORDS) | section(shared, "Parameters") | section(own, "Parameters")
+        doc, shared = inspect.cleandoc(estimator.__doc__), inspect.cleandoc(BaseBigForest.__doc__)
+        entries = option_entries(words=_WORDS) | section(shared, "Parameters") | section(doc, "Parameters")
         parameters = [entries[name] for name in inspect.signature(estimator).parameters]
-        attributes = section(own, "Attributes") | section(shared, "Attributes")
-        estimator.__doc__ = with_section(with_section(own, "Parameters", parameters), "Attributes", attributes.values())
+        attributes = section(doc, "Attributes") | section(shared, "Attributes")
+        estimator.__doc__ = with_section(with_section(doc, "Parameters", parameters), "Attributes", attributes.values())
     return estimator
 
 

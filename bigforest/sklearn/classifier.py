@@ -168,12 +168,12 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         for number, weight in enumerate(class_weights):
             if isinstance(weight, dict) and not all(weight.values()):
                 sample_weight = _without_classes(weight, labels[number], sample_weight)
-                class_weights[number] = {label: own for label, own in weight.items() if own}
+                class_weights[number] = {label: value for label, value in weight.items() if value}
         if self.oob_score and len(outputs) > 1:
-            _check_scored(joined([own.take(places) for own, places in zip(classes, codes, strict=True)]))
+            _check_scored(joined([labels.take(places) for labels, places in zip(classes, codes, strict=True)]))
         if self._fit(X, labels, sample_weight, groups, class_weights):
             self._classes, self.n_outputs_ = classes, len(classes)
-            self.classes_, self.n_classes_ = only(classes), only([len(own) for own in classes])
+            self.classes_, self.n_classes_ = only(classes), only([len(each) for each in classes])
         elif hasattr(self, "oob_score_"):
             return
         if self.oob_score:
@@ -243,7 +243,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
     def _of_largest(self, shares: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
         """Return the class with the largest share, by row and output."""
-        return joined([own.take(found.argmax(axis=1)) for own, found in zip(self._classes, shares, strict=True)])
+        return joined(
+            [classes.take(found.argmax(axis=1)) for classes, found in zip(self._classes, shares, strict=True)]
+        )
 
     def _shares(self, X: Any, trees: Sequence[int] | None = None) -> list[NDArray[np.float64]]:
         """Return the class shares of each output."""
@@ -259,23 +261,23 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         if classes.dtype.kind in "biuf" and shares.shape[1] == len(classes):
             return shares  # numbers have the same order in the forest
         place = {label: number for number, label in enumerate(labels_in_forest(classes).to_list())}
-        known = [place[label] for label in self.forests_[output].classes]
-        if known == list(range(len(classes))):
+        places = [place[label] for label in self.forests_[output].classes]
+        if places == list(range(len(classes))):
             return shares
         of_all = np.zeros((len(shares), len(classes)))
-        of_all[:, known] = shares
+        of_all[:, places] = shares
         return of_all
 
     def _set_oob_score_and_attributes(self, codes: Sequence[NDArray[np.intp]]) -> None:
         found = self._out_of_bag(len(codes[0]), lambda forest: [*proba_names(forest.spec.target)])
-        votes = [self._of_all_classes(number, own) for number, own in enumerate(found)]
-        for own in votes:
-            own[np.isnan(own).any(axis=1)] = np.nan  # also of classes that are not in the forest
-        alike = len(votes) > 1 and len({own.shape for own in votes}) == 1
+        votes = [self._of_all_classes(number, shares) for number, shares in enumerate(found)]
+        for shares in votes:
+            shares[np.isnan(shares).any(axis=1)] = np.nan  # also of classes that are not in the forest
+        alike = len(votes) > 1 and len({shares.shape for shares in votes}) == 1
         self.oob_decision_function_ = np.stack(votes, axis=2) if alike else only(votes)
-        truth = joined([own.take(places) for own, places in zip(self._classes, codes, strict=True)])
-        voted = np.logical_and.reduce([~np.isnan(own[:, 0]) for own in votes])
-        prediction = self._of_largest([np.where(voted[:, None], own, 0.0) for own in votes])
+        truth = joined([labels.take(places) for labels, places in zip(self._classes, codes, strict=True)])
+        voted = np.logical_and.reduce([~np.isnan(shares[:, 0]) for shares in votes])
+        prediction = self._of_largest([np.where(voted[:, None], shares, 0.0) for shares in votes])
         self.oob_score_ = self._scored(truth, prediction, voted, accuracy_score)
 
 
@@ -289,38 +291,38 @@ def _check_scored(truth: NDArray[Any]) -> None:
         )
 
 
-def _class_weights(given: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
+def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
     """Return the option class_weight for each output."""
-    if isinstance(given, list | tuple):
-        if len(given) != len(classes):
+    if isinstance(weights, list | tuple):
+        if len(weights) != len(classes):
             raise ConfigError(
-                f"class_weight is a list of {len(given)}, and y has {counted(len(classes), 'output')}; "
+                f"class_weight is a list of {len(weights)}, and y has {counted(len(classes), 'output')}; "
                 "give one for each"
             )
-        return [_class_weight(own, found) for own, found in zip(given, classes, strict=True)]
-    if isinstance(given, dict) and len(classes) > 1:
+        return [_class_weight(weight, found) for weight, found in zip(weights, classes, strict=True)]
+    if isinstance(weights, dict) and len(classes) > 1:
         raise ConfigError(
             f'class_weight is one dict, and y has {len(classes)} outputs; give a list with one for each, or "balanced"'
         )
-    return [_class_weight(given, found) for found in classes]
+    return [_class_weight(weights, found) for found in classes]
 
 
-def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
+def _class_weight(weights: Any, classes: NDArray[Any]) -> Any:
     """Return the option class_weight. Weights of classes without rows are dropped, as in scikit-learn."""
-    if given is None or (isinstance(given, str) and given in ("balanced", "balanced_subsample")):
-        return given
-    if type(given).__name__ == "Series" and hasattr(given, "to_dict"):  # of pandas: the classes are its index
-        given = given.to_dict()
-    if not isinstance(given, dict):
+    if weights is None or (isinstance(weights, str) and weights in ("balanced", "balanced_subsample")):
+        return weights
+    if type(weights).__name__ == "Series" and hasattr(weights, "to_dict"):  # of pandas: the classes are its index
+        weights = weights.to_dict()
+    if not isinstance(weights, dict):
         raise ConfigError(
-            f'class_weight must be a dict of classes, "balanced", "balanced_subsample" or None, not {given!r}'
+            f'class_weight must be a dict of classes, "balanced", "balanced_subsample" or None, not {weights!r}'
         )
-    known = classes.tolist()
-    plain = {label.item() if isinstance(label, np.generic) else label: weight for label, weight in given.items()}
-    unknown = [label for label in plain if label not in known]
-    if unknown and any(label not in plain for label in known):
-        raise ConfigError(f"class_weight names {unknown[0]!r}, which is not a class; the classes are {known[:20]}")
-    named = dict(zip(known, labels_in_forest(classes).to_list(), strict=True))
+    labels = classes.tolist()
+    plain = {label.item() if isinstance(label, np.generic) else label: weight for label, weight in weights.items()}
+    unknown = [label for label in plain if label not in labels]
+    if unknown and any(label not in plain for label in labels):
+        raise ConfigError(f"class_weight names {unknown[0]!r}, which is not a class; the classes are {labels[:20]}")
+    named = dict(zip(labels, labels_in_forest(classes).to_list(), strict=True))
     wrong = [
         weight
         for weight in plain.values()

@@ -31,55 +31,55 @@ NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance", "poi
 
 
 def training_options(
-    given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool, outputs: int
+    parameters: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool, outputs: int
 ) -> dict[str, Any]:
     """Return the options of training except for seed and class_weight.
 
-    given     parameters by name.
-    criteria  impurities by the names of criteria.
-    rows      rows of the table, of which fractions are taken.
-    weighted  whether they have weights.
-    outputs   number of targets, each with a forest of its own.
+    parameters  of the estimator, by name.
+    criteria    impurities by the names of criteria.
+    rows        rows of the table, of which fractions are taken.
+    weighted    whether they have weights.
+    outputs     number of targets, each with a forest of its own.
 
     Raises ConfigError for a parameter that cannot be used.
     """
-    if given["monotonic_cst"] is not None:
+    if parameters["monotonic_cst"] is not None:
         raise ConfigError(f"monotonic_cst is not supported, leave it at None: {ABSENT['monotonic_cst']}")
-    family = given["family"]
-    trees = given["n_estimators"]
+    family = parameters["family"]
+    trees = parameters["n_estimators"]
     if not _is_whole(trees) or trees < 1:
         raise ConfigError(f"n_estimators must be a whole number of at least 1, not {trees!r}")
     if family == "tree" and trees != 1:
         raise ConfigError(f"the family tree is a single tree, and n_estimators is {trees}; make it 1")
     if outputs > 1:
-        _check_shared(given, outputs)
-    criterion = given["criterion"]
+        _check_shared(parameters, outputs)
+    criterion = parameters["criterion"]
     if not isinstance(criterion, str) or criterion not in criteria:
         raise ConfigError(f"criterion must be one of {', '.join(criteria)}, not {criterion!r}")
-    share = given["min_weight_fraction_leaf"]
+    share = parameters["min_weight_fraction_leaf"]
     if not isinstance(share, int | float | np.floating) or not 0.0 <= share <= 0.5:
         raise ConfigError(f"min_weight_fraction_leaf must be from 0.0 to 0.5, not {share!r}")
-    options = {name: value for name, value in given.items() if name in OPTIONS and name not in _CONVERTED}
+    options = {name: value for name, value in parameters.items() if name in OPTIONS and name not in _CONVERTED}
     options |= {
         "trees": int(trees),
         "impurity": criteria[criterion],
-        "min_split": _rows_of("min_samples_split", given["min_samples_split"], rows, 2),
-        "sample_fraction": _share_of(given["max_samples"], given["bootstrap"], rows),
+        "min_split": _rows_of("min_samples_split", parameters["min_samples_split"], rows, 2),
+        "sample_fraction": _share_of(parameters["max_samples"], parameters["bootstrap"], rows),
     }
     # Weighted rows count as their mean weight after the first: one more row guarantees the share in a leaf.
     fewest = math.ceil(float(share) * rows) + (weighted and share > 0.0)
-    if given["min_samples_leaf"] != "auto":
-        fewest = max(fewest, _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1))
+    if parameters["min_samples_leaf"] != "auto":
+        fewest = max(fewest, _rows_of("min_samples_leaf", parameters["min_samples_leaf"], rows, 1))
     if fewest:
         options["min_leaf"] = fewest
     # "auto" is the default of the family.
-    if given["max_features"] != "auto":
-        options["mtry"] = _drawn(given["max_features"])
-    if given["bootstrap"] != "auto":
-        options["bootstrap"] = given["bootstrap"]
+    if parameters["max_features"] != "auto":
+        options["mtry"] = _drawn(parameters["max_features"])
+    if parameters["bootstrap"] != "auto":
+        options["bootstrap"] = parameters["bootstrap"]
     # Boosting has its own defaults, as it allows neither soft votes nor a lambda that is selected out of bag.
     for name, general in (("vote", "soft"), ("shrink", "auto")):
-        if given.get("sampling") in BOOSTED and options.get(name) == general:
+        if parameters.get("sampling") in BOOSTED and options.get(name) == general:
             del options[name]
     return options_of(options)
 
@@ -100,14 +100,14 @@ def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"class_weight": "balanced", "sampling": "stratified"}
 
 
-def _check_shared(given: Mapping[str, Any], outputs: int) -> None:
+def _check_shared(parameters: Mapping[str, Any], outputs: int) -> None:
     """Raise ConfigError for a parameter that would give the outputs different numbers of trees."""
-    if given.get("sampling") in BOOSTED:
+    if parameters.get("sampling") in BOOSTED:
         raise ConfigError(
-            f"sampling={given['sampling']!r} follows the errors of one output, and y has {outputs}; use "
+            f"sampling={parameters['sampling']!r} follows the errors of one output, and y has {outputs}; use "
             "sklearn.multioutput.MultiOutputClassifier, or another sampling"
         )
-    if given["stop_oob"] is not None:
+    if parameters["stop_oob"] is not None:
         raise ConfigError(
             f"stop_oob stops at another number of trees for each of the {outputs} outputs of y; leave it at None"
         )

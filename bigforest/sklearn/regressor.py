@@ -130,7 +130,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
         numbers = [numbers_of(output) for output in outputs]
-        if self._fit(X, [pl.Series(own) for own in numbers], sample_weight, groups, [None] * len(numbers)):
+        if self._fit(
+            X, [pl.Series(output_numbers) for output_numbers in numbers], sample_weight, groups, [None] * len(numbers)
+        ):
             self.n_outputs_ = len(numbers)
         elif hasattr(self, "oob_score_"):
             return
@@ -163,12 +165,12 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         self, X: Any, trees: Sequence[int] | None = None, quantiles: Sequence[float] = ()
     ) -> NDArray[np.float64]:
         found = self._answers(X, "predict", trees=trees, quantiles=quantiles)
-        return joined([_numbers(own, len(quantiles)) for own in found])
+        return joined([_numbers(answers, len(quantiles)) for answers in found])
 
     def _set_oob_score_and_attributes(self, numbers: Sequence[NDArray[np.float64]]) -> None:
         found = self._out_of_bag(len(numbers[0]), lambda _: ["prediction"])
-        self.oob_prediction_ = joined([own[:, 0] for own in found])
-        voted = np.logical_and.reduce([~np.isnan(own[:, 0]) for own in found])
+        self.oob_prediction_ = joined([prediction[:, 0] for prediction in found])
+        voted = np.logical_and.reduce([~np.isnan(prediction[:, 0]) for prediction in found])
         self.oob_score_ = self._scored(joined(numbers), self.oob_prediction_, voted, r2_score)
 
 

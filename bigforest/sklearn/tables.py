@@ -78,18 +78,20 @@ def named(X: NDArray[Any] | pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     return frame_from_numpy(X, names)
 
 
-def category_names(given: Any, names: Sequence[str]) -> list[str]:
+def category_names(categories: Any, names: Sequence[str]) -> list[str]:
     """Return the names of category columns, from names and column numbers. Raises ConfigError."""
-    if given is None:
+    if categories is None:
         return []
     found: list[str] = []
-    for one in [given] if isinstance(given, str) else np.asarray(given, dtype=object).ravel().tolist():
-        if isinstance(one, str) and one in names:
-            found.append(one)
-        elif is_integer(one, 0, len(names) - 1):
-            found.append(names[one])
+    for category in (
+        [categories] if isinstance(categories, str) else np.asarray(categories, dtype=object).ravel().tolist()
+    ):
+        if isinstance(category, str) and category in names:
+            found.append(category)
+        elif is_integer(category, 0, len(names) - 1):
+            found.append(names[category])
         else:
-            raise ConfigError(f"categories must be names or places of columns of X, not {one!r}")
+            raise ConfigError(f"categories must be names or places of columns of X, not {category!r}")
     return found
 
 

@@ -111,7 +111,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
     def _take(self, forest: Any, number: int) -> None:
         """Take the attributes of this tree of a fitted forest."""
         self._forest, self._number = forest, number
-        self._trees = [own[number] for own in forest.forests_]
+        self._trees = [trees[number] for trees in forest.forests_]
         self.__dict__.pop("tree_", None)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -179,15 +179,15 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
     def _importances(self, output: int, normalize: bool = True) -> NDArray[np.float64]:
         tree = self._trees[output]
         terms = pl.col("terms").list.eval(pl.element().struct.field("feature"))
-        one = pl.concat_list(pl.col("feature").cast(pl.String))
-        used = pl.when(pl.col("feature").is_null()).then(terms).otherwise(one)
+        single = pl.concat_list(pl.col("feature").cast(pl.String))
+        used = pl.when(pl.col("feature").is_null()).then(terms).otherwise(single)
         splits = tree.nodes.filter(pl.col("left").is_not_null()).with_columns(used=used)
         decrease = pl.col("gain") * pl.col("weight") / pl.col("used").list.len()
         found = splits.select("used", decrease=decrease).explode("used")
-        own = np.zeros((1, self._forest.n_features_in_))
+        decreases = np.zeros((1, self._forest.n_features_in_))
         place = self._forest._places(tree.forest)
-        np.add.at(own[0], [place[name] for name in found["used"]], found["decrease"].to_numpy())
-        return tree_shares(own)[0] if normalize else own[0] / tree.nodes["weight"][0]
+        np.add.at(decreases[0], [place[name] for name in found["used"]], found["decrease"].to_numpy())
+        return tree_shares(decreases)[0] if normalize else decreases[0] / tree.nodes["weight"][0]
 
     def get_depth(self) -> int:
         """Return the depth of the deepest leaf; the root has depth 0."""

@@ -45,18 +45,18 @@ ROW_BYTES = 16
 class RowScores(NamedTuple):
     """Scores that determine the loss of each row.
 
-    score  float64 [rows], its loss; for the area [rows, curves], the share of the votes for the second of two classes,
-           or for each of several. NaN if the row is out of no bag.
-    own    bool [rows, curves], whether the row is of that class, where the area is requested; None for other losses.
+    score     float64 [rows], its loss; for the area [rows, curves], the share of the votes for the second of two
+              classes, or for each of several. NaN if the row is out of no bag.
+    in_class  bool [rows, curves], whether the row is of that class, if the area is requested; None for other losses.
     """
 
     score: NDArray[np.float64]
-    own: NDArray[np.bool_] | None
+    in_class: NDArray[np.bool_] | None
 
     @property
     def used(self) -> NDArray[np.bool_]:
         """Rows with a score, bool [rows]."""
-        return np.isfinite(self.score if self.own is None else self.score[:, 0])
+        return np.isfinite(self.score if self.in_class is None else self.score[:, 0])
 
 
 class MeasuredLoss(NamedTuple):
@@ -138,12 +138,12 @@ def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
     """Return the loss of a forest and the influences of the rows. The loss is NaN if no row is out of bag."""
     used = scores.used
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
-    if scores.own is not None:
-        curves = zip(scores.score.T, scores.own.T, strict=True)
-        areas = [_area(np.where(used, score, 0.0), own, weight) for score, own in curves]
-        known = [area for area in areas if not math.isnan(area.loss)] or areas[:1]
-        losses, influences = zip(*known, strict=True)
-        return MeasuredLoss(sum(losses) / len(known), sum(influences) / len(known))
+    if scores.in_class is not None:
+        curves = zip(scores.score.T, scores.in_class.T, strict=True)
+        areas = [_area(np.where(used, score, 0.0), in_class, weight) for score, in_class in curves]
+        areas_known = [area for area in areas if not math.isnan(area.loss)] or areas[:1]
+        losses, influences = zip(*areas_known, strict=True)
+        return MeasuredLoss(sum(losses) / len(areas_known), sum(influences) / len(areas_known))
     scored = np.where(used, scores.score, 0.0)
     total = weight.sum()
     loss = float((weight * scored).sum() / total) if total else math.nan
@@ -295,12 +295,12 @@ def rounds(trees: int) -> list[int]:
 
 def standings(losses: Mapping[str, MeasuredLoss], rows: Rows) -> dict[str, Standing]:
     """Return the standing of each candidate. An unknown loss (NaN) is the largest."""
-    known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in losses.items()}
-    best = min(known, key=known.__getitem__)
+    value = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in losses.items()}
+    best = min(value, key=value.__getitem__)
     results = {}
     for name, each in losses.items():
         error = standard_error(each.influence - losses[best].influence, rows)
-        results[name] = Standing(each.loss, known[name] - known[best] if known[name] < math.inf else math.inf, error)
+        results[name] = Standing(each.loss, value[name] - value[best] if value[name] < math.inf else math.inf, error)
     return {name: Standing(s.loss, 0.0, 0.0) if name == best else s for name, s in results.items()}
 
 
@@ -328,12 +328,12 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
     for half in (second, ~second):
         of_half = {name: measure_loss(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
         chosen = winner(standings(of_half, rows.chosen(half)))
-        other = ~half
-        losses.append(measure_loss(_part(scores[chosen], other), rows.chosen(other)).loss)
-        used = scores[chosen].used[other]
-        weights.append(float(used.sum() if rows.weight is None else rows.weight[other][used].sum()))
+        rest = ~half
+        losses.append(measure_loss(_part(scores[chosen], rest), rows.chosen(rest)).loss)
+        used = scores[chosen].used[rest]
+        weights.append(float(used.sum() if rows.weight is None else rows.weight[rest][used].sum()))
     return float(np.dot(losses, weights) / sum(weights)) if sum(weights) else math.nan
 
 
 def _part(scores: RowScores, keep: NDArray[np.bool_]) -> RowScores:
-    return RowScores(scores.score[keep], None if scores.own is None else scores.own[keep])
+    return RowScores(scores.score[keep], None if scores.in_class is None else scores.in_class[keep])

@@ -125,8 +125,8 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
         np.add.at(sums, root + out.leaves, trial.truth[out.rows])
     inner, left, right = trial.splits
     for level in range(int(depth.max()) - 1, -1, -1):
-        here = depth[inner] == level
-        sums[inner[here]] = sums[left[here]] + sums[right[here]]
+        at_level = depth[inner] == level
+        sums[inner[at_level]] = sums[left[at_level]] + sums[right[at_level]]
     return sums
 
 
@@ -290,8 +290,8 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
 
 def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
     """Return True if trial trees choose `mtry` for a table of this size. The configuration has a task."""
-    given = config.mtry is not None or config.feature_fraction is not None
-    if given or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
+    is_set = config.mtry is not None or config.feature_fraction is not None
+    if is_set or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
         return False
     tried = row_count(rows, features, config)
     fewest = _FEWEST_OF_SOME if config.task == "regression" and tried < rows else _FEWEST
@@ -348,11 +348,11 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     first, size, trees, errors, timed = _effort(config, store.rows, features)
     trials = [trial_config(rule, trees=trees) for rule in rules]
 
-    def grown(some: list[TrainConfig], numbers: range, before: Sequence[Errors] = ()) -> list[Errors]:
-        return try_each(trial_errors, some, store, resources, listener, numbers, size, join=summed, before=before)
+    def grown(configs: list[TrainConfig], numbers: range, before: Sequence[Errors] = ()) -> list[Errors]:
+        return try_each(trial_errors, configs, store, resources, listener, numbers, size, join=summed, before=before)
 
-    def lead(place: int, over: int = 0) -> tuple[float, float]:
-        return _lead(trials[over], found[over], trials[place], found[place], features, weight, timed)
+    def lead(place: int, reference: int = 0) -> tuple[float, float]:
+        return _lead(trials[reference], found[reference], trials[place], found[place], features, weight, timed)
 
     found = grown(trials[:2], range(first))
     if lead(1)[0] <= 0.0:
@@ -369,7 +369,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
         elif timed:
             break
     if chosen:
-        listener(Notice(_told(rules[0], rules[chosen], features)))
+        listener(Notice(_notice_text(rules[0], rules[chosen], features)))
     return rules[chosen]
 
 
@@ -377,7 +377,7 @@ def _lead(
     usual: TrainConfig,
     plain: Errors,
     config: TrainConfig,
-    other: Errors,
+    errors: Errors,
     features: int,
     weight: NDArray[Any] | None,
     timed: bool,
@@ -386,22 +386,22 @@ def _lead(
 
     timed  compare at equal time, and never by more than for very many trees.
     """
-    mean, error = gain_of(other, plain, weight)
+    mean, error = gain_of(errors, plain, weight)
     if not timed:
         return mean, error
-    read = [own.split * one.drawn_features(features) for one, own in ((usual, plain), (config, other))]
+    read = [measured.split * rule.drawn_features(features) for rule, measured in ((usual, plain), (config, errors))]
     longer = read[1] / max(read[0], 1.0)
-    behind = (longer * spread_of(other, weight) - spread_of(plain, weight)) / _FOREST
+    behind = (longer * spread_of(errors, weight) - spread_of(plain, weight)) / _FOREST
     return mean - max(behind, 0.0), error
 
 
-def _told(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
+def _notice_text(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
     """Return the notice of a choice."""
     if chosen.task == "regression":
-        other = f"{usual.mtry} and {usual.min_leaf}"
+        usual_rule = f"{usual.mtry} and {usual.min_leaf}"
         return (
             f"{api('mtry')} is all and {api('min_leaf')} {chosen.min_leaf}: small forests have a lower out-of-bag "
-            f"error than with {other}"
+            f"error than with {usual_rule}"
         )
     drawn, few = (config.drawn_features(features) for config in (chosen, usual))
     return (

@@ -147,7 +147,7 @@ class Race:
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(state, self.listener)
-        with _how_to_go_on(out):
+        with _naming_next_step(out):
             for trees in rounds(state.run.config.trees)[len(state.rounds) :]:
                 late = self.budget is not None and time.monotonic() - begin > self.budget
                 if late and state.rounds:
@@ -178,36 +178,36 @@ class Race:
         """Return the store that all candidates share, and the state of the comparison."""
         run, out = Run.of(self.arguments), self.out
         kept = out / _STORE
-        known = ComparisonState.read(out) if has_begun(out) else None
-        if known is not None and run.location is not None and known.run.location not in (None, run.location):
+        begun = ComparisonState.read(out) if has_begun(out) else None
+        if begun is not None and run.location is not None and begun.run.location not in (None, run.location):
             raise OutputExistsError(
-                f"{out} compares candidates on {known.run.location}; choose another output, or {api('overwrite')} it"
+                f"{out} compares candidates on {begun.run.location}; choose another output, or {api('overwrite')} it"
             )
-        if known is not None and known.run.location is not None and is_store(kept):
+        if begun is not None and begun.run.location is not None and is_store(kept):
             store = Store.open(kept)
         else:
-            if known is None and kept.exists():
+            if begun is None and kept.exists():
                 remove(kept)
-            path = kept if known is None else out / f"again-{_STORE}"
+            path = kept if begun is None else out / f"again-{_STORE}"
             store = self._make_store(run, path)
-            if known is not None and path.exists():
-                same = store.fingerprint == known.run.fingerprint
+            if begun is not None and path.exists():
+                same = store.fingerprint == begun.run.fingerprint
                 remove(path)
                 store = Store.open(kept) if same and is_store(kept) else store
-        if known is not None and store.fingerprint != known.run.fingerprint:
+        if begun is not None and store.fingerprint != begun.run.fingerprint:
             raise DataError(
                 f"the table is not the one that {out} compares candidates on: columns or values differ; choose "
                 "another out"
             )
         state = self._settings(run, store)
-        if known is None:
+        if begun is None:
             state.write(out)
             return store, state
-        if known.settings != state.settings:
+        if begun.settings != state.settings:
             raise OutputExistsError(
                 f"{out} is a comparison of other candidates or options; choose another output, or {api('overwrite')} it"
             )
-        return store, known
+        return store, begun
 
     def _make_store(self, run: Run, path: Path) -> Store:
         """Return the store of a run, encoded at `path` unless its table is one. Raises errors of options and memory."""
@@ -224,8 +224,8 @@ class Race:
             candidates = default_candidates(task, self.candidates)
         else:
             candidates = given_candidates(self.candidates, base)
-        for name, own in candidates.items():
-            config = TrainConfig.of(**base | own)
+        for name, candidate in candidates.items():
+            config = TrainConfig.of(**base | candidate)
             if not config.bootstrap:
                 raise ConfigError(
                     f"the candidate {name} grows on all rows, so no row is out of bag to evaluate it; drop "
@@ -237,7 +237,7 @@ class Race:
                     f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
                 )
             if not isinstance(self.candidates, int | None):
-                self._check(name, base | own, store)
+                self._check(name, base | candidate, store)
         if options.get("stop_oob") is not None:
             raise ConfigError(
                 f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
@@ -391,13 +391,13 @@ def _discard(out: Path, name: str) -> None:
 
 
 @contextmanager
-def _how_to_go_on(out: Path) -> Iterator[None]:
+def _naming_next_step(out: Path) -> Iterator[None]:
     """Add to errors that interrupt a comparison how to continue it."""
     try:
         yield
     except DiskFullError as error:
-        what = str(error).partition("; make room")[0]
-        raise DiskFullError(f"{what}; make room and repeat the comparison into {out}, and it goes on") from error
+        problem = str(error).partition("; make room")[0]
+        raise DiskFullError(f"{problem}; make room and repeat the comparison into {out}, and it goes on") from error
     except BaseException as error:
         if not isinstance(error, BigForestError):
             # Instead of how the run of one candidate is resumed.
@@ -531,11 +531,11 @@ def compare(
     """
     if not isinstance(options, Mapping | None):
         raise ConfigError(f"{api('options')} must be a mapping of options of training to values, not {shown(options)}")
-    given = dict(options or {})
-    for name in given:
+    training_options = dict(options or {})
+    for name in training_options:
         if name not in OPTIONS:
             raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
-    arguments = column_arguments(data, target, exclude, given)
+    arguments = column_arguments(data, target, exclude, training_options)
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None

@@ -82,9 +82,9 @@ class ComparisonState:
     @property
     def settings(self) -> dict[str, Any]:
         """Settings that must be equal for one comparison to continue another."""
-        own = {"metric": self.metric, "options": self.options, "candidates": self.candidates}
+        compared = {"metric": self.metric, "options": self.options, "candidates": self.candidates}
         shared = {"target": self.run.target, "exclude": self.run.exclude, "trees": self.run.config.trees}
-        return json.loads(json.dumps(own | shared, default=str))
+        return json.loads(json.dumps(compared | shared, default=str))
 
     @property
     def retired(self) -> dict[str, str]:
@@ -123,10 +123,10 @@ def _round(raw: dict[str, Any]) -> Round:
 
 def _check(state: ComparisonState) -> None:
     """Raise ValueError for inconsistent entries: names become folders, so unknown names are refused."""
-    known = set(given_candidates(state.candidates, {}))
+    names_known = set(given_candidates(state.candidates, {}))
     tables: list[Mapping[str, Any]] = [state.retired, state.seconds, state.grown, state.size]
     for names in [*tables, *(each.losses for each in state.rounds)]:
-        if not set(names) <= known:
+        if not set(names) <= names_known:
             raise ValueError("an unknown candidate is named")
     if state.winner is not None and not any(state.winner in each.losses for each in state.rounds):
         raise ValueError("the winner has no loss")

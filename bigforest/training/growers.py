@@ -123,8 +123,8 @@ class BoostingGrower(Grower):
 
         def route(block: int) -> None:
             span = block_span(store.rows, block)
-            own = ends[span.start : span.stop] = leaves_of_rows(store, packed, packed.roots, span)[:, 0]
-            wrong[span.start : span.stop] = answers[own] != store.labels(span.start, span.stop)
+            block_leaves = ends[span.start : span.stop] = leaves_of_rows(store, packed, packed.roots, span)[:, 0]
+            wrong[span.start : span.stop] = answers[block_leaves] != store.labels(span.start, span.stop)
 
         blocks = range(block_count(store.rows))
         store.fetch(packed.used.tolist(), blocks)
@@ -162,12 +162,12 @@ class WeighingGrower(Grower):
             remove(self._job.directory)
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        wanted = missing_parts(self._weighed, parts, advance)
-        super().grow(wanted, lambda _: None)
+        missing = missing_parts(self._weighed, parts, advance)
+        super().grow(missing, lambda _: None)
         if self._job.resources.memory is not None:
             self.rest()
-        weigh_parts(self._weighed, self._job.directory, wanted, advance)
-        for part in wanted:
+        weigh_parts(self._weighed, self._job.directory, missing, advance)
+        for part in missing:
             part_path(self._job.directory, part.start).unlink()
 
 
@@ -278,11 +278,11 @@ def _grow(job: ForestJob, parts: Sequence[range], tolerance: float) -> int:
     write_levels(job.directory, job.header())
     grower = grower_of(job)
     with stage("grow", job.config.trees, "trees", job.listener) as progress, grower, OobMonitor(job) as monitor:
-        for some in _rounds(parts, max(STEP, grower.trees_per_call)):
-            grower.grow(some, progress.advance)
+        for round_parts in _rounds(parts, max(STEP, grower.trees_per_call)):
+            grower.grow(round_parts, progress.advance)
             if job.resources.memory is not None:
                 grower.rest()
-            converged = settled_at(monitor.add(some), tolerance)
+            converged = settled_at(monitor.add(round_parts), tolerance)
             if converged is not None:
                 return converged
     return job.config.trees
@@ -290,10 +290,10 @@ def _grow(job: ForestJob, parts: Sequence[range], tolerance: float) -> int:
 
 def _rounds(parts: Sequence[range], trees: int) -> Iterator[list[range]]:
     """Yield the parts that are grown and evaluated together: at first the minimum, then at least this many trees."""
-    wanted = 2 * WINDOW
+    end = 2 * WINDOW
     round_: list[range] = []
     for part in parts:
         round_.append(part)
-        if part.stop >= wanted or part is parts[-1]:
+        if part.stop >= end or part is parts[-1]:
             yield round_
-            round_, wanted = [], part.stop + trees
+            round_, end = [], part.stop + trees

@@ -395,8 +395,8 @@ def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
 
 def _is_ours(entry: Path) -> bool:
     """Return True if a run makes entries of this name in its folder."""
-    known = {_LOCK, _STATE, _REPLACED, "forest", "work"}
-    return entry.name in known or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
+    names = {_LOCK, _STATE, _REPLACED, "forest", "work"}
+    return entry.name in names or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
 
 
 def _locked(out: Path, path: Path) -> Lock | None:

@@ -562,9 +562,9 @@ def _lambdas(forest: Forest) -> tuple[float, ...]:
         raise ConfigError(
             f"the forest was {forest.revised or 'merged'}, so its out-of-bag rows are not known; {advice}"
         )
-    wanted = replace(forest.config, shrink="auto")
-    lambdas = lambdas_to_try(wanted, forest.spec.rows, forest.spec.target.answer_width)
+    config = replace(forest.config, shrink="auto")
+    lambdas = lambdas_to_try(config, forest.spec.rows, forest.spec.target.answer_width)
     if not lambdas:
-        what = "votes are hard" if forest.config.vote == "hard" else "the table has too many rows and classes"
-        raise ConfigError(f"lambda cannot be chosen where {what}; {advice}")
+        problem = "votes are hard" if forest.config.vote == "hard" else "the table has too many rows and classes"
+        raise ConfigError(f"lambda cannot be chosen where {problem}; {advice}")
     return lambdas

@@ -135,8 +135,8 @@ def try_each(
         waiting[index] = result
         place = index // len(parts)
         while following[place] // len(parts) == place and following[place] in waiting:
-            own = waiting.pop(following[place])
-            found[place] = [join(found[place][0], own) if found[place] else own]
+            part_result = waiting.pop(following[place])
+            found[place] = [join(found[place][0], part_result) if found[place] else part_result]
             following[place] += 1
         progress.advance(size)
 
@@ -179,18 +179,18 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
     """Grow trees on some rows of the store."""
-    some = _tables.get(_table_key(store, config), lambda: store.of_rows(trial_rows(store, config)))
+    table = _tables.get(_table_key(store, config), lambda: store.of_rows(trial_rows(store, config)))
     config = replace(config, calibration=None)
     if config.task == "classification":
-        truth = (some.target[:, None] == np.arange(len(store.spec.target.classes))).astype(np.float64)
+        truth = (table.target[:, None] == np.arange(len(store.spec.target.classes))).astype(np.float64)
     else:
-        truth = np.asarray(some.spec.target.values(some.target), np.float64)[:, None]
+        truth = np.asarray(table.spec.target.values(table.target), np.float64)[:, None]
     try:
-        for grown in grow_trees(some, config, trees):
+        for grown in grow_trees(table, config, trees):
             assert grown.left_out is not None
             yield TrialTrees(grown.trees, grown.left_out, truth)
     finally:
-        forget_shared(some, config)
+        forget_shared(table, config)
 
 
 # The rows that trial trees are grown on, shared by the tasks of this process.
@@ -216,7 +216,7 @@ def summed(errors: Errors, following: Errors) -> Errors:
     )
 
 
-def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
+def gain_of(errors: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
     """Return the mean decrease of the loss over the rows by the other trees, and its standard error.
 
     Both are 0 if fewer than two rows can be evaluated.
@@ -224,7 +224,7 @@ def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[
     evaluated = plain.trees > 1
     if np.count_nonzero(evaluated) < 2:
         return 0.0, 0.0
-    gain = _losses(plain, evaluated) - _losses(other, evaluated)
+    gain = _losses(plain, evaluated) - _losses(errors, evaluated)
     weights = np.ones(gain.size) if weight is None else weight[evaluated].astype(np.float64)
     weights /= weights.sum()
     mean = float(weights @ gain)
@@ -272,14 +272,14 @@ def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     return rows[~are_held_out(numbers.astype(np.uint64), config.calibration)]
 
 
-def sampled_rows(rows: int, wanted: int) -> NDArray[np.int64]:
+def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
     """Draw row numbers, ascending. The draw depends only on the two numbers."""
     random = np.random.Generator(np.random.Philox(key=rows))
     blocks = block_count(rows)
     if blocks <= _BLOCKS:
-        return np.sort(random.choice(rows, wanted, replace=False))
+        return np.sort(random.choice(rows, count, replace=False))
     chosen = np.sort(random.choice(blocks - 1, _BLOCKS, replace=False))  # the last may be short
-    share = wanted // _BLOCKS
+    share = count // _BLOCKS
     return np.concatenate(
         [block * BLOCK_ROWS + np.sort(random.choice(BLOCK_ROWS, share, replace=False)) for block in chosen]
     )
