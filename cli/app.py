@@ -67,8 +67,8 @@ for command in (
 app.command("warm-up", cls=GuardedCommand)(warm_up)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(f"bigforest {version('bigforest')}")

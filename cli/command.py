@@ -96,12 +96,12 @@ def command(
                     for name, choice in options.items()
                     if _given(context, name, value := values.pop(name))
                 }
-            given = [values, *(values[group] for group in groups)]
-            tables = [(own, name) for own in given for name in _TABLES if own.get(name) is not None]
+            read_values = [values, *(values[group] for group in groups)]
+            tables = [(each, name) for each in read_values for name in _TABLES if each.get(name) is not None]
             if separator is not None:
                 _separate(tables, separator)
-            for own, name in tables:
-                _check_place(own[name])
+            for each, name in tables:
+                _check_place(each[name])
             json, quiet = values["run"].pop("json", False), values["run"].pop("quiet", False)
             facts = (
                 _with_progress(context, function, values, quiet=quiet, json=json) if progress else function(**values)
@@ -191,8 +191,8 @@ class GuardedCommand(TyperCommand):
         panels["arguments"] = [(_metavar(argument), argument.help) for argument in self._arguments(ctx)]
         for parameter in self.get_params(ctx):
             if parameter.param_type_name != "argument" and (record := parameter.get_help_record(ctx)) is not None:
-                own = RUN if parameter.name == "help" else "options"
-                panels[getattr(parameter, "rich_help_panel", None) or own].append(record)
+                panel_name = RUN if parameter.name == "help" else "options"
+                panels[getattr(parameter, "rich_help_panel", None) or panel_name].append(record)
         for panel, records in panels.items():
             if records:
                 with formatter.section(panel.capitalize()):
@@ -201,7 +201,7 @@ class GuardedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; wrong ones show the usage."""
-        given = list(args)  # which are used up
+        arguments = list(args)  # which are used up
         try:
             left = super().parse_args(ctx, args)
             if ctx.params.get("out") == STREAM and self.name != "predict":
@@ -217,14 +217,14 @@ class GuardedCommand(TyperCommand):
             raise
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ctx.close()  # removes what standard input was copied to
-            if isinstance(error, OSError) and {"-h", "--help"} & {*given}:
+            if isinstance(error, OSError) and {"-h", "--help"} & {*arguments}:
                 raise  # the help could not be printed
             if not hasattr(error, "format_message"):  # standard input could not be read, or while it was
-                raise self._refused(ctx, error, wants_json="--json" in given) from error
-            _say_type(error, ctx, given)
+                raise self._refused(ctx, error, wants_json="--json" in arguments) from error
+            _say_type(error, ctx, arguments)
             _say_extra(error)
-            _say_own_name(error, ctx.command)
-            if "--json" in given:
+            _suggest_option(error, ctx.command)
+            if "--json" in arguments:
                 _print_object(error.format_message(), "UsageError")
             raise
 
@@ -291,15 +291,15 @@ def _say_extra(error: Any) -> None:
         error.message += "; name a folder, or put a glob in quotes, to give several files"
 
 
-def _say_own_name(error: Any, command: Any) -> None:
+def _suggest_option(error: Any, command: Any) -> None:
     """Suggest the option for a name from scikit-learn and other tools."""
     if not hasattr(error, "possibilities"):
         return
     from bigforest.options.signatures import OTHER_NAMES, SKLEARN_NAMES
 
-    own = (SKLEARN_NAMES | OTHER_NAMES).get(error.option_name.lstrip("-").replace("-", "_"), "")
-    if own and own in {parameter.name for parameter in command.params}:
-        error.message = f"{error.message}; did you mean --{own.replace('_', '-')}?"
+    option = (SKLEARN_NAMES | OTHER_NAMES).get(error.option_name.lstrip("-").replace("-", "_"), "")
+    if option and option in {parameter.name for parameter in command.params}:
+        error.message = f"{error.message}; did you mean --{option.replace('_', '-')}?"
         error.possibilities = None
 
 

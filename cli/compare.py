@@ -37,13 +37,13 @@ def draw_candidates(candidates: list[Facts]) -> None:
 def _draw(facts: Facts) -> None:
     draw_candidates(facts["candidates"])
     typer.echo()
-    what = facts["metric"].replace("_", " ")
+    metric = facts["metric"].replace("_", " ")
     won = next(row for row in facts["candidates"] if row["winner"])
     why = ", the first within a standard error of the lowest loss" if won["difference"] else ""
     crossed = "" if facts["cross_fitted"] is None else f", {number_cell(facts['cross_fitted'])} cross-fitted"
     lines(
         ("winner", f"{facts['winner']}, of {count(len(facts['candidates']), 'candidate')}{why}"),
-        (what, f"{number_cell(facts['loss'])} on the rows that chose it{crossed}"),
+        (metric, f"{number_cell(facts['loss'])} on the rows that chose it{crossed}"),
         *([("stopped", facts["stopped"])] if facts["stopped"] else []),
         ("time", duration(facts["seconds"])),
         ("forest", facts["forest"]),
@@ -78,10 +78,10 @@ COMPARE = {
     _draw,
     table=options.TABLE,
     config=CONFIG,
-    how=COMPARE,
+    settings=COMPARE,
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
-def compare(data: options.Data, *, table: Given, config: Given, how: Given, run: Given) -> Facts:
+def compare(data: options.Data, *, table: Given, config: Given, settings: Given, run: Given) -> Facts:
     """Compare sets of options out of bag and keep the best forest.
 
     All candidates grow on one table, 25 trees at a time; those that fall behind are retired. Training options given
@@ -93,9 +93,9 @@ def compare(data: options.Data, *, table: Given, config: Given, how: Given, run:
 
     from .running import default_output
 
-    if "out" not in how:
-        how["out"] = default_output(data, ".comparison")
-    comparison = bigforest.compare(data, options=config, **table, **how, **run)
+    if "out" not in settings:
+        settings["out"] = default_output(data, ".comparison")
+    comparison = bigforest.compare(data, options=config, **table, **settings, **run)
     return {
         "comparison": str(comparison.path),
         "winner": comparison.winner,

@@ -114,10 +114,10 @@ VALIDATE = {
 
 @command(
     _draw_curve,
-    how=VALIDATE,
+    settings=VALIDATE,
     run=options.run_options("overwrite", "threads", "scratch", "memory"),
 )
-def validate(forest: options.ForestFolder, data: options.Data, *, how: Given, run: Given) -> Facts:
+def validate(forest: options.ForestFolder, data: options.Data, *, settings: Given, run: Given) -> Facts:
     """Evaluate a forest on labelled rows, by number of trees.
 
     All rows have the same weight.
@@ -126,5 +126,5 @@ def validate(forest: options.ForestFolder, data: options.Data, *, how: Given, ru
     """
     import bigforest
 
-    curve = bigforest.validate_forest(forest, data, **how, **run)
-    return {"forest": forest, "curve": curve.to_dicts(), "out": how.get("out")}
+    curve = bigforest.validate_forest(forest, data, **settings, **run)
+    return {"forest": forest, "curve": curve.to_dicts(), "out": settings.get("out")}

@@ -32,14 +32,14 @@ def _group(text: str) -> tuple[str, str]:
     return name, columns
 
 
-def _columns(text: str, known: Collection[str]) -> tuple[str, ...]:
+def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
     """Return names between commas. A known name may have commas itself, and one in quotes is read as in CSV."""
     names, left = [], f"{text},"
     while left:
         quoted = _QUOTED.match(left)
         ends = [place for place, mark in enumerate(left) if mark == ","]
-        end = next((end for end in reversed(ends) if left[:end] in known), ends[0])
-        if quoted and left[:end] not in known:
+        end = next((end for end in reversed(ends) if left[:end] in features), ends[0])
+        if quoted and left[:end] not in features:
             names.append(quoted[1].replace('""', '"'))
             end = quoted.end() - 1
         else:
@@ -110,7 +110,7 @@ def _draw(facts: Facts) -> None:
 @command(
     _draw,
     parts=PARTS,
-    how=EXPLAIN,
+    settings=EXPLAIN,
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
 def explain(
@@ -124,7 +124,7 @@ def explain(
         ),
     ] = None,
     *,
-    how: Given,
+    settings: Given,
     parts: Given,
     run: Given,
 ) -> Facts:
@@ -139,18 +139,18 @@ def explain(
 
     import bigforest
 
-    how["parts"] = list(parts) or None
-    if "groups" in how or "features" in how:
-        known = frozenset(bigforest.read_forest(forest).spec.feature_names)
-        if "groups" in how:
-            how["groups"] = {name: _columns(text, known) for name, text in how["groups"].items()}
-        if "features" in how:
-            how["features"] = [_columns(text, known) for text in how["features"]]
-    out = how.pop("out", options.named_after(forest, ".explanation"))
-    if how.pop("plan", False):
+    settings["parts"] = list(parts) or None
+    if "groups" in settings or "features" in settings:
+        features = frozenset(bigforest.read_forest(forest).spec.feature_names)
+        if "groups" in settings:
+            settings["groups"] = {name: _columns(text, features) for name, text in settings["groups"].items()}
+        if "features" in settings:
+            settings["features"] = [_columns(text, features) for text in settings["features"]]
+    out = settings.pop("out", options.named_after(forest, ".explanation"))
+    if settings.pop("plan", False):
         limits = {name: run[name] for name in ("threads", "scratch", "memory") if name in run}
-        return plan_facts(bigforest.plan_explanation(forest, data, **how, **limits))
-    found = bigforest.explain_forest(forest, data, out, **how, **run)
+        return plan_facts(bigforest.plan_explanation(forest, data, **settings, **limits))
+    found = bigforest.explain_forest(forest, data, out, **settings, **run)
     rows = {name: int(found.scan(name).select(pl.len()).collect().item()) for name in found.tables}
     return {"forest": forest, "out": out, "tables": rows}
 

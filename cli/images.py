@@ -51,7 +51,7 @@ def _draw(facts: Facts) -> None:
     )
 
 
-@command(_draw, how=IMAGES, run=options.run_options("overwrite", "scratch"))
+@command(_draw, settings=IMAGES, run=options.run_options("overwrite", "scratch"))
 def images(
     source: Annotated[
         str,
@@ -64,7 +64,7 @@ def images(
     ],
     out: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The features, a Parquet file.")],
     *,
-    how: Given,
+    settings: Given,
     run: Given,
 ) -> Facts:
     """Convert images to a table of features for training.
@@ -73,4 +73,4 @@ def images(
     """
     import bigforest
 
-    return {"out": out, **asdict(bigforest.images_to_features(source, out, **how, **run))}
+    return {"out": out, **asdict(bigforest.images_to_features(source, out, **settings, **run))}

@@ -67,7 +67,7 @@ def _draw(facts: Facts) -> None:
         ("options", words(", ".join(f"{name} {value_text(value)}" for name, value in used.items()))),
         ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
         *([("grown on", origin["data"])] if origin["data"] else []),
-        *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
+        *([("merged from", "\n".join(map(_merged_forest, merged)))] if merged else []),
         ("forest", facts["forest"]),
     )
     if "tuning" in facts:
@@ -103,7 +103,7 @@ def _run_options(forest: Forest) -> dict[str, Any]:
     }
 
 
-def _piece(piece: Facts) -> str:
+def _merged_forest(piece: Facts) -> str:
     return (
         f"{piece['forest']} ({count(piece['trees'], 'tree')} from number {piece['first_tree']}, seed {piece['seed']})"
     )

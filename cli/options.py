@@ -60,9 +60,9 @@ def flag(text: str, *names: str, panel: str | None = None) -> Choice:
 
 def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choice]:
     """Return some options of a group, in its order."""
-    wanted = set(names)
-    assert wanted <= set(group), wanted - set(group)
-    return {name: choice for name, choice in group.items() if name in wanted}
+    requested = set(names)
+    assert requested <= set(group), requested - set(group)
+    return {name: choice for name, choice in group.items() if name in requested}
 
 
 def count_or_word(text: str) -> str | int:
@@ -131,8 +131,8 @@ VOTES = {
 
 def run_options(*names: str) -> dict[str, Choice]:
     """Return --json, --quiet and these run options; "scheduler" selects all options of a cluster."""
-    wanted = {"json", "quiet", *names} - {"scheduler"}
-    return chosen(_RUN_OPTIONS, wanted) | (SCHEDULER if "scheduler" in names else {})
+    requested = {"json", "quiet", *names} - {"scheduler"}
+    return chosen(_RUN_OPTIONS, requested) | (SCHEDULER if "scheduler" in names else {})
 
 
 def named_after(forest: str, suffix: str) -> str:
@@ -151,24 +151,24 @@ def _read(context: typer.Context, file: str | None) -> None:
     if path is None or context.resilient_parsing:
         return
     try:
-        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{path}: there is no such file; check the path") from error
     except OSError as error:
         raise typer.BadParameter(f"{path} cannot be read: {error.strerror}; give a TOML file") from error
     except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
-    known = {parameter.name: parameter for parameter in context.command.params}
+    parameters = {parameter.name: parameter for parameter in context.command.params}
     for name in ("config_file", "help", "data"):
-        known.pop(name, None)
+        parameters.pop(name, None)
     found = {}
-    for name, value in given.items():
+    for name, value in entries.items():
         option = name.replace("-", "_")
-        if option not in known:
-            near = difflib.get_close_matches(option, sorted(known), n=2)
+        if option not in parameters:
+            near = difflib.get_close_matches(option, sorted(parameters), n=2)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise typer.BadParameter(f"{path}: {context.command.name} has no option {name!r}{hint}")
-        found[option] = _value(known[option], value, f"{path}: {name}")
+        found[option] = _value(parameters[option], value, f"{path}: {name}")
     context.default_map = found
     context.meta[FROM_FILE] = path
 
@@ -202,7 +202,7 @@ def toml_of(options: Mapping[str, Any]) -> str:
 
 def _written(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(name)} = {_written(one)}" for name, one in value.items()) + " }"
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_written(entry)}" for name, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
     # JSON writes text, numbers and booleans as TOML does, except for DEL.

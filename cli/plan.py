@@ -46,7 +46,7 @@ def draw_parts(facts: Facts) -> None:
     lines(*needed(facts))
     typer.echo()
     stages = [_stage(stage) for stage in facts["stages"]]
-    print_table(["part", "memory", "at least", "scratch", "time"], [[own[0], *own[3:]] for own in stages])
+    print_table(["part", "memory", "at least", "scratch", "time"], [[cells[0], *cells[3:]] for cells in stages])
 
 
 def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
@@ -92,11 +92,11 @@ OUTPUT = {
     _draw,
     table=options.TABLE,
     config=CONFIG,
-    how=OUTPUT,
+    settings=OUTPUT,
     run={**options.run_options("threads", "scratch", "memory"), "scratch": options.SCRATCH_BESIDE},
     progress=False,
 )
-def plan(data: options.Data, *, table: Given, config: Given, how: Given, run: Given) -> Facts:
+def plan(data: options.Data, *, table: Given, config: Given, settings: Given, run: Given) -> Facts:
     """Estimate what training needs: disk, memory, passes, time.
 
     Exits with 1 if the run does not fit. Times are estimates, accurate within a factor of two or three.
@@ -105,4 +105,4 @@ def plan(data: options.Data, *, table: Given, config: Given, how: Given, run: Gi
     """
     import bigforest
 
-    return plan_facts(bigforest.plan_training(data, **table, **config, **how, **run))
+    return plan_facts(bigforest.plan_training(data, **table, **config, **settings, **run))

@@ -91,8 +91,8 @@ def _draw(facts: Facts) -> None:
     lines(*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"]))
 
 
-@command(_draw, how=PREDICT, run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"))
-def predict(forest: options.ForestFolder, data: options.Data, *, how: Given, run: Given) -> Facts:
+@command(_draw, settings=PREDICT, run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"))
+def predict(forest: options.ForestFolder, data: options.Data, *, settings: Given, run: Given) -> Facts:
     """Predict every row of a table, in order, to a file.
 
     If the table has the target, accuracy, log loss and other metrics are shown. They are weighted if it has the weight
@@ -104,7 +104,7 @@ def predict(forest: options.ForestFolder, data: options.Data, *, how: Given, run
 
     from .running import default_output
 
-    output = how.pop("out") if "out" in how else default_output(data, ".predictions.parquet")
+    output = settings.pop("out") if "out" in settings else default_output(data, ".predictions.parquet")
     with output_at(output, run.get("scratch")) as written:
-        scores = bigforest.predict_file(forest, data, written, **how, **run)
+        scores = bigforest.predict_file(forest, data, written, **settings, **run)
     return {"predictions": output, **asdict(scores)}

@@ -44,7 +44,7 @@ def _bayes(bayes: Facts | None) -> str:
     return f"{percent(bayes['error'])}{spread}, {bayes['how']}"
 
 
-@command(_draw, how=SIMULATE, run=options.run_options("overwrite"))
+@command(_draw, settings=SIMULATE, run=options.run_options("overwrite"))
 def simulate(
     kind: Annotated[
         str,
@@ -56,7 +56,7 @@ def simulate(
     ],
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
     *,
-    how: Given,
+    settings: Given,
     run: Given,
 ) -> Facts:
     """Draw a table of any size from a known distribution.
@@ -65,13 +65,15 @@ def simulate(
     """
     import bigforest
 
-    how.setdefault("out", f"{kind}.parquet")
-    table = bigforest.simulate(kind, rows=rows, **how, **run)
+    settings.setdefault("out", f"{kind}.parquet")
+    table = bigforest.simulate(kind, rows=rows, **settings, **run)
     columns = len(table.collect_schema())
-    bayes = bigforest.bayes_error(kind, **{name: how[name] for name in ("dims", "noise", "seed") if name in how})
+    bayes = bigforest.bayes_error(
+        kind, **{name: settings[name] for name in ("dims", "noise", "seed") if name in settings}
+    )
     return {
-        "out": how["out"],
-        "rows": rows + how.get("outliers", 0),
-        "dims": columns - 1 - how.get("truth", False),
+        "out": settings["out"],
+        "rows": rows + settings.get("outliers", 0),
+        "dims": columns - 1 - settings.get("truth", False),
         "bayes": None if bayes is None else asdict(bayes),
     }

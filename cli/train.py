@@ -49,7 +49,7 @@ TRAIN = {
     _draw,
     table=options.TABLE,
     config=CONFIG,
-    how=TRAIN,
+    settings=TRAIN,
     run={
         **options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
         "scratch": options.SCRATCH_BESIDE,
@@ -68,7 +68,7 @@ def train(
     *,
     table: Given,
     config: Given,
-    how: Given,
+    settings: Given,
     run: Given,
 ) -> Facts:
     """Train a forest on a table or a store.
@@ -83,9 +83,9 @@ def train(
     from .facts import training_facts
     from .running import default_output
 
-    if data is None and "resume" not in how:
+    if data is None and "resume" not in settings:
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
-    if data is not None and not {"resume", "out"} & set(how):
-        how["out"] = default_output(data, ".forest")
-    forest = bigforest.train(data, **table, **config, **how, **run)
+    if data is not None and not {"resume", "out"} & set(settings):
+        settings["out"] = default_output(data, ".forest")
+    forest = bigforest.train(data, **table, **config, **settings, **run)
     return training_facts(forest)

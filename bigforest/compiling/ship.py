@@ -164,13 +164,13 @@ _NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson
 
 def warm_rest(kind: str) -> None:
     """Compile the kernels of a kind that neither training nor prediction needs, or load them from the cache."""
-    categories, numbers, own = KINDS[kind]
+    categories, numbers, kind_options = KINDS[kind]
     table = small_table(categories, 0 if numbers else 3, _ROWS)
-    if "splitter" in own:  # finished forests are like those of the best splits
+    if "splitter" in kind_options:  # finished forests are like those of the best splits
         _vary(kind, table, _NUMBERS if numbers else [])
         return
     bagged = KINDS[kind].takes_weights
-    options = [] if categories else [*family_of(TrainConfig.of(**own)).variants]
+    options = [] if categories else [*family_of(TrainConfig.of(**kind_options)).variants]
     if bagged:
         options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
     with TemporaryFolder(None) as folder:
@@ -194,13 +194,13 @@ def warm_rest(kind: str) -> None:
 def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> None:
     """Grow a forest with each of these options, in memory and by passes."""
     with TemporaryFolder(None) as folder:
-        for one in options:
+        for option in options:
             try:
-                forest = _trained(kind, table, folder / "option", **one)
+                forest = _trained(kind, table, folder / "option", **option)
             except ConfigError:  # a variant or an impurity that is not for these trees
                 continue
             forest.predict(table)
-            if one.keys() & {"sampling", "group"} and not forest.config.boosts:
+            if option.keys() & {"sampling", "group"} and not forest.config.boosts:
                 _explain(forest, table)
             for classes in KINDS[kind].classes:
                 compile_for(KINDS[kind].traits(classes), forest.config, passes=True, scratch=None)
@@ -224,11 +224,11 @@ def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
 
 def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Forest:
     """Train a forest of a kind with further options."""
-    _, numbers, own = KINDS[kind]
+    _, numbers, kind_options = KINDS[kind]
     kept = {"keep_targets": True} if numbers else {}
     exclude = [name for name in ("weight", "group") if name not in options.values()]
     # With 60 trees, intervals use the spread of the trees.
-    options = {"trees": 60 if numbers else 4, **kept, **own, **options}
+    options = {"trees": 60 if numbers else 4, **kept, **kind_options, **options}
     return train(table, "y", exclude=exclude, scheduler="threads", listener=silent, out=out, overwrite=True, **options)
 
 
@@ -249,8 +249,8 @@ def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
     for opened in (forest, read_forest(forest.directory)):
         opened.predict(table, memory="100GB")
         opened.apply(table)
-        for one in options:
-            opened.predict(table, **one)
+        for option in options:
+            opened.predict(table, **option)
     opened.shrink(1.0).predict(table)
     if not forest.is_regression:
         opened.sharpen(2.0).predict_proba(table)
@@ -284,14 +284,14 @@ def main() -> int:
     parser.add_argument("--levels", default=",".join(levels_of_host()), help="default: %(default)s")
     parser.add_argument("--kinds", default=ALL, help=f"of {', '.join(KINDS)}; default: all")
     parser.add_argument("--cache", type=Path, help="folder that keeps kernels between builds")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        kinds = list(KINDS) if given.kinds == ALL else given.kinds.split(",")
+        kinds = list(KINDS) if arguments.kinds == ALL else arguments.kinds.split(",")
         if unknown := [kind for kind in kinds if kind not in KINDS]:
             raise ConfigError(f"there is no kind {unknown[0]!r}; kinds are {', '.join(KINDS)}")
-        if not given.levels:
+        if not arguments.levels:
             raise ConfigError("this processor has no level that kernels are shipped for")
-        print(ship(given.wheel, given.levels.split(","), kinds, given.cache))
+        print(ship(arguments.wheel, arguments.levels.split(","), kinds, arguments.cache))
     except BigForestError as error:
         print(error, file=sys.stderr)
         return 2

@@ -249,10 +249,10 @@ def _has_tables(folder: Path) -> bool:
     return any(kind_of_file(file) for file in folder.iterdir())
 
 
-def _refuse(options: dict[str, object], what: str) -> None:
+def _refuse(options: dict[str, object], kind: str) -> None:
     for name, value in options.items():
         if value is not None:
-            raise ConfigError(f"{api(name)} does not apply to {what}; drop it")
+            raise ConfigError(f"{api(name)} does not apply to {kind}; drop it")
 
 
 class _Conversion:

@@ -70,9 +70,9 @@ def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the box of the ink of each image, int64 [images, 4]: first row, row past the last, the same of columns."""
     boxes = np.zeros((len(ink), 4), dtype=np.int64)
     for axis, at in ((2, 0), (1, 2)):
-        some = np.asarray(ink.any(axis=axis))
-        boxes[:, at] = some.argmax(axis=1)
-        boxes[:, at + 1] = some.shape[1] - some[:, ::-1].argmax(axis=1)
+        inked = np.asarray(ink.any(axis=axis))
+        boxes[:, at] = inked.argmax(axis=1)
+        boxes[:, at + 1] = inked.shape[1] - inked[:, ::-1].argmax(axis=1)
     boxes[~ink.any(axis=(1, 2))] = 0
     return boxes
 

@@ -110,17 +110,17 @@ def _open(path: Path, dimensions: int) -> Iterator[Idx]:
 
 def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
     """Return the dimensions in the header of the file."""
-    what = _WHAT[dimensions]
+    kind = _WHAT[dimensions]
     start = Idx(path, stream, ())
     magic = _bytes(start, 4)
     if len(magic) < 4 or magic[:2] != b"\0\0":
-        raise DataError(f"{path} is not an IDX file of {what} (its first bytes are {magic.hex(' ') or 'missing'})")
+        raise DataError(f"{path} is not an IDX file of {kind} (its first bytes are {magic.hex(' ') or 'missing'})")
     if magic[2] != _UNSIGNED_BYTE:
         raise DataError(f"{path}: values of IDX type 0x{magic[2]:02x} cannot be read, only unsigned bytes (0x08)")
     if magic[3] != dimensions:
         hint = f"; these are {_WHAT[magic[3]]}" if magic[3] in _WHAT else ""
         raise DataError(
-            f"{path}: {what} have {dimensions} dimensions, not {magic[3]} as the values of this file{hint}; give the "
+            f"{path}: {kind} have {dimensions} dimensions, not {magic[3]} as the values of this file{hint}; give the "
             "other file"
         )
     header = _bytes(start, 4 * dimensions)
@@ -128,7 +128,7 @@ def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
         raise DataError(f"{path} ends within its header; the file is cut off")
     shape: tuple[int, ...] = struct.unpack(f">{dimensions}I", header)
     if not shape[0]:
-        raise DataError(f"{path} has no {what}; check that it is the right file")
+        raise DataError(f"{path} has no {kind}; check that it is the right file")
     return shape
 
 

@@ -74,19 +74,19 @@ def array_images(images: Any, labels: Any) -> ImageSet:
     return ImageSet(where, len(images), labels is not None, chunks)
 
 
-def _image_column(source: Source, wanted: str | None) -> str:
-    if wanted is not None:
-        check_column(wanted, source.schema, "column")
-        if not _is_image_type(source.schema[wanted]):
+def _image_column(source: Source, requested: str | None) -> str:
+    if requested is not None:
+        check_column(requested, source.schema, "column")
+        if not _is_image_type(source.schema[requested]):
             raise DataError(
-                f"{source.name}: column {wanted!r} has type {source.schema[wanted]}; images are binary, a struct with "
-                "a binary field bytes, or arrays or lists of whole numbers"
+                f"{source.name}: column {requested!r} has type {source.schema[requested]}; images are binary, a struct "
+                "with a binary field bytes, or arrays or lists of whole numbers"
             )
-        return wanted
+        return requested
     found = [name for name, dtype in source.schema.items() if _is_image_type(dtype)]
     if len(found) != 1:
-        what = f"has several columns that may be images ({', '.join(found)})" if found else "has no column of images"
-        raise DataError(f"{source.name}: the table {what}; name the right one as column")
+        problem = f"has several columns that may be images ({', '.join(found)})" if found else "has no column of images"
+        raise DataError(f"{source.name}: the table {problem}; name the right one as column")
     return found[0]
 
 

@@ -93,9 +93,9 @@ class Metrics:
         step = max(1, min(_CELLS // self._classes, 1 << 16))
         for start in range(0, len(truth), step):
             piece = slice(start, start + step)
-            own = None if weight is None else weight[piece]
+            piece_weight = None if weight is None else weight[piece]
             rows = np.ascontiguousarray(proba[piece].T)
-            self._add(truth[piece].astype(np.int64), prediction[piece].astype(np.int64), rows, own)
+            self._add(truth[piece].astype(np.int64), prediction[piece].astype(np.int64), rows, piece_weight)
         for code, scores in enumerate(self.scores, self._classes == 2):  # of two classes, the second
             scores.add(proba[:, code], truth == code, weight)
 
@@ -113,15 +113,15 @@ class Metrics:
         """Return the metrics of each class, then of all classes; an empty list without rows."""
         if not self.rows:
             return []
-        for scores in self.scores:
-            scores.merge()
-        return self.result_with([None if one.limit is not None else Area().add(one).value for one in self.scores])
+        for each in self.scores:
+            each.merge()
+        return self.result_with([None if each.limit is not None else Area().add(each).value for each in self.scores])
 
     def result_with(self, areas: Sequence[float | None]) -> list[ClassMetrics]:
         """Return `result` with the area under each of the curves (`curves_of`); there must be rows."""
         rows = self.rows
         areas = [*areas] * 2 if self._classes == 2 else areas or [None] * self._classes
-        known = [area for area in areas if area is not None]
+        areas_known = [area for area in areas if area is not None]
         weight = rows if self._total is None else int(self._weights[0].sum()) / self._total * _WHOLE
         each = [self._of_class(code, weight, areas[code]) for code in range(self._classes)]
         present = [metrics for metrics in each if metrics.rows or metrics.predicted]
@@ -130,12 +130,12 @@ class Metrics:
             code=None,
             rows=rows,
             predicted=int(self._counts[1].sum()),
-            precision=sum(one.precision for one in present) / len(present),
-            recall=sum(one.recall for one in present) / len(present),
-            f1=sum(one.f1 for one in present) / len(present),
+            precision=sum(entry.precision for entry in present) / len(present),
+            recall=sum(entry.recall for entry in present) / len(present),
+            f1=sum(entry.f1 for entry in present) / len(present),
             log_loss=_mean(self._loss, weight),
             brier=_mean(int(self._losses[1].sum()), weight * halves),
-            auc=sum(known) / len(known) if known else None,
+            auc=sum(areas_known) / len(areas_known) if areas_known else None,
         )
         return [*each, whole]
 
@@ -148,8 +148,8 @@ class Metrics:
     ) -> None:
         """Add some of the rows; `proba` is float64 [classes, rows]."""
         codes = np.arange(self._classes)[:, np.newaxis]
-        own, predicted = truth == codes, prediction == codes
-        groups = (own, predicted, own & predicted)
+        actual, predicted = truth == codes, prediction == codes
+        groups = (actual, predicted, actual & predicted)
         for count, rows in zip(self._counts, groups, strict=True):
             count += np.count_nonzero(rows, axis=1)
         steps: Any = _STEPS
@@ -157,22 +157,22 @@ class Metrics:
             steps = weight / self._total * _WHOLE * _STEPS
             for total, rows in zip(self._weights, groups, strict=True):
                 total += rows @ weight
-        given = np.where(own, proba, 1.0 - proba)  # the probability of the true answer, class by class
-        losses = (log_losses(given), np.square(1.0 - given))
+        of_truth = np.where(actual, proba, 1.0 - proba)  # the probability of the true answer, class by class
+        losses = (log_losses(of_truth), np.square(1.0 - of_truth))
         logs, squares = (np.rint(each * steps).astype(np.int64) for each in losses)
-        self._loss += int((logs * own).sum())
+        self._loss += int((logs * actual).sum())
         for total, whole in zip(self._losses, (logs, squares), strict=True):
             total += whole.sum(axis=1).astype(object)
 
     def _of_class(self, code: int, weight: float, auc: float | None) -> ClassMetrics:
-        own, predicted, right = (int(count) for count in self._weights[:, code])
+        actual, predicted, right = (int(count) for count in self._weights[:, code])
         return ClassMetrics(
             code,
             int(self._counts[0, code]),
             int(self._counts[1, code]),
             right / predicted if predicted else 0.0,
-            right / own if own else 0.0,
-            2 * right / (own + predicted) if own + predicted else 0.0,
+            right / actual if actual else 0.0,
+            2 * right / (actual + predicted) if actual + predicted else 0.0,
             _mean(self._losses[0, code], weight),
             _mean(self._losses[1, code], weight),
             auc,
@@ -204,10 +204,10 @@ class Scores:
         self, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None = None
     ) -> None:
         """Add rows: scores, membership of the second class, and weights."""
-        wanted = scores > self._above
+        counted = scores > self._above
         if self.limit is not None:
-            wanted &= scores < self.limit
-        self._waiting.append((scores[wanted], second[wanted], None if weight is None else weight[wanted]))
+            counted &= scores < self.limit
+        self._waiting.append((scores[counted], second[counted], None if weight is None else weight[counted]))
         self._size += self._waiting[-1][0].size
         self._merge_many()
 
@@ -229,11 +229,11 @@ class Scores:
         else:
             weights = [np.ones(part.size, np.int64) if weight is None else weight for part, _, weight in waiting]
             order = np.argsort(keys)
-            keys, own = keys[order], np.concatenate(weights)[order]
+            keys, total = keys[order], np.concatenate(weights)[order]
             first = _first_of_each(keys >> np.uint64(1))
-            both = np.add.reduceat(own, first) if keys.size else own
-            own[keys & np.uint64(1) == 0] = 0
-            second = np.add.reduceat(own, first) if keys.size else own
+            both = np.add.reduceat(total, first) if keys.size else total
+            total[keys & np.uint64(1) == 0] = 0
+            second = np.add.reduceat(total, first) if keys.size else total
         self._take((keys[first] >> np.uint64(1)).view(np.float64), [both - second, second])
 
     def join(self, other: Scores) -> None:
@@ -259,11 +259,11 @@ class Scores:
             order = np.argsort(values, kind="stable")  # merges sorted runs
             values, counts = (
                 values[order],
-                [np.concatenate(own)[order] for own in zip(self.counts, counts, strict=True)],
+                [np.concatenate(count)[order] for count in zip(self.counts, counts, strict=True)],
             )
             first = _first_of_each(values)
             if first.size < values.size:
-                values, counts = values[first], [np.add.reduceat(own, first) for own in counts]
+                values, counts = values[first], [np.add.reduceat(count, first) for count in counts]
         elif not values.size:
             values, counts = self.values, self.counts
         kept = values.size if self.limit is None else int(np.searchsorted(values, self.limit))
@@ -271,7 +271,7 @@ class Scores:
             kept = self._most // 2
             self.limit = float(values[kept])
         if kept < values.size:
-            values, counts = values[:kept].copy(), [own[:kept].copy() for own in counts]
+            values, counts = values[:kept].copy(), [count[:kept].copy() for count in counts]
         self.values, self.counts = values, counts
 
 

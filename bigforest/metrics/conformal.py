@@ -146,9 +146,9 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
     category = pooled_categories(np.bincount(truth, minlength=classes), coverage)
     of_row = category[truth]
     floors = np.empty(classes)
-    for own in np.unique(category):
-        found = -share[of_row == own]
-        floors[category == own] = -_smallest(found, rank_of(coverage, found.size))
+    for pool in np.unique(category):
+        found = -share[of_row == pool]
+        floors[category == pool] = -_smallest(found, rank_of(coverage, found.size))
     return ClassSets(tuple(floors.tolist()))
 
 
@@ -275,7 +275,7 @@ class ByCategory:
     @property
     def by_spread(self) -> bool:
         """True if some of the intervals follow the spread of the trees."""
-        return any(one.by_spread for one in self.calibrated)
+        return any(each.by_spread for each in self.calibrated)
 
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
         """Yield the rows of each category, ascending, and its intervals or sets.
@@ -284,9 +284,9 @@ class ByCategory:
         """
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
-        for one, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
+        for fitted, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
             if end > begin:
-                yield order[begin:end], one
+                yield order[begin:end], fitted
 
 
 def fit_by_category(
@@ -307,12 +307,12 @@ def fit_by_category(
     Raises ConfigError if all rows together are too few.
     """
     check_enough_rows(codes.size, coverage)
-    present, own = np.unique(codes, return_inverse=True)
-    category = pooled_categories(np.bincount(own), coverage)
+    present, place = np.unique(codes, return_inverse=True)
+    category = pooled_categories(np.bincount(place), coverage)
     found: dict[int, Intervals | ClassSets] = {}
-    for one in np.unique(category).tolist():
-        calibrated = fit(category[own] == one)
-        found |= dict.fromkeys(present[category == one].tolist(), calibrated)
+    for pool in np.unique(category).tolist():
+        calibrated = fit(category[place] == pool)
+        found |= dict.fromkeys(present[category == pool].tolist(), calibrated)
     rest = fit(np.ones(codes.size, np.bool_))
     return ByCategory(column, dtype, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))
 
@@ -356,10 +356,10 @@ class JackknifeIntervals:
         step = max(1, _CELLS // self.errors.size)
         share = unit / self.left.sum(axis=0)
         for start in range(0, len(values), step):
-            some = slice(start, start + step)
-            own = (values[some] @ self.left) * share
-            for column, bounds, sign in ((0, self.errors - own, -1), (1, self.errors + own, 1)):
-                found[some, column] = sign * np.partition(bounds, self.rank - 1, axis=1)[:, self.rank - 1]
+            span = slice(start, start + step)
+            means = (values[span] @ self.left) * share
+            for column, bounds, sign in ((0, self.errors - means, -1), (1, self.errors + means, 1)):
+                found[span, column] = sign * np.partition(bounds, self.rank - 1, axis=1)[:, self.rank - 1]
         return found
 
 

@@ -58,9 +58,9 @@ class ExactSum:
             # The two halves of each number are summed separately: float64 holds these sums exactly.
             for part, shift in ((whole >> 26, 26), (whole & (2**26 - 1), 0)):
                 sums = np.bincount(place, part, present.size).astype(np.int64)
-                for own, at in zip(sums.tolist(), present.tolist(), strict=True):
+                for amount, at in zip(sums.tolist(), present.tolist(), strict=True):
                     bits = at - 53 + shift + 1074
-                    self._total += own << bits if bits >= 0 else own >> -bits  # no bits are lost: they are zeros
+                    self._total += amount << bits if bits >= 0 else amount >> -bits  # no bits are lost: they are zeros
 
     def join(self, other: ExactSum) -> None:
         """Add the sum of `other`."""
@@ -111,8 +111,8 @@ class NumberSums:
         """Add the rows of `other`."""
         self.rows += other.rows
         self._weight.join(other._weight)
-        for own, theirs in zip(self._sums, other._sums, strict=True):
-            own.join(theirs)
+        for ours, theirs in zip(self._sums, other._sums, strict=True):
+            ours.join(theirs)
         if self._deviance is not None and other._deviance is not None:
             self._deviance.join(other._deviance)
         else:

@@ -113,10 +113,10 @@ class MemoryEstimate:
 
     def refusal(self, budget: int) -> ConfigError:
         """Return the error for a budget that is too small."""
-        given = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
+        allowed = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
         least = megabytes(self.smallest)
         return ConfigError(
-            f"the stage {self.stage} needs at least {least} of memory and may use {given}; raise {api('memory')} to "
+            f"the stage {self.stage} needs at least {least} of memory and may use {allowed}; raise {api('memory')} to "
             f"that{self.without and ', or '}{self.without}"
         )
 
@@ -224,12 +224,12 @@ class RunPlan:
         }
         rows = [
             [
-                one.stage,
-                f"{one.need.passes:,}",
-                megabytes(one.need.memory),
-                megabytes(one.need.scratch),
-                f"{one.seconds:,.1f}",
+                planned.stage,
+                f"{planned.need.passes:,}",
+                megabytes(planned.need.memory),
+                megabytes(planned.need.scratch),
+                f"{planned.seconds:,.1f}",
             ]
-            for one in self.stages
+            for planned in self.stages
         ]
         return facts_table(title, facts) + rows_table(["stage", "passes", "memory", "scratch", "seconds"], rows)

@@ -136,12 +136,12 @@ def picture(chart: Any, label: str, *, wide: bool = False) -> str:
 
 def inline_svg(svg: str, label: str) -> str:
     """Return SVG for a page: without background and namespaces, with ids of its own, and a label for screen readers."""
-    own = re.sub(r"\W", "", label)
+    prefix = re.sub(r"\W", "", label)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)
     svg = re.sub(r'<rect width="[^"]*" height="[^"]*" fill="white"/>', "", svg, count=1)
     svg = svg.replace(f'="{INK}"', '="currentColor"')
-    svg = re.sub(r'id="((?:clip|gradient)[\w-]*)"', rf'id="{own}-\1"', svg)
-    svg = re.sub(r"url\(#((?:clip|gradient)[\w-]*)\)", rf"url(#{own}-\1)", svg)
+    svg = re.sub(r'id="((?:clip|gradient)[\w-]*)"', rf'id="{prefix}-\1"', svg)
+    svg = re.sub(r"url\(#((?:clip|gradient)[\w-]*)\)", rf"url(#{prefix}-\1)", svg)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 

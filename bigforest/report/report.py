@@ -112,8 +112,8 @@ def _flags(name: str, value: Any) -> Iterator[str]:
     elif name == "class_weight" and isinstance(value, tuple):
         yield from (flag, json.dumps({str(label): weight for label, weight in value}, ensure_ascii=False))
     elif isinstance(value, tuple):
-        for one in value:
-            yield from (flag, str(one))
+        for entry in value:
+            yield from (flag, str(entry))
     else:
         yield from (flag, str(value))
 
@@ -158,11 +158,11 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
         columns = ["row", "truth", "prediction", "loss"]
     else:
         kind = label_type(forest.spec.target)
-        own = pl.coalesce(
+        share = pl.coalesce(
             pl.when(pl.col("truth") == pl.lit(label).cast(kind)).then(pl.col(name))
             for label, name in zip(forest.classes, proba_names(forest.spec.target), strict=True)
         )
-        found = voted.with_columns(p_truth=own).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
+        found = voted.with_columns(p_truth=share).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
         columns = ["row", "truth", "prediction", "p_truth", "loss"]
     return found.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
 
@@ -181,10 +181,10 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     found = []
     for name in _looked_at(forest, source):
         column = source.column(name).alias("").gather(rows)  # as in `cells`
-        for text, own in _parts(column):
-            size = int(own.sum())
+        for text, inside in _parts(column):
+            size = int(inside.sum())
             if LEAST_ROWS <= size < error.size:
-                part = error[own]
+                part = error[inside]
                 spread = max(float(part.std(ddof=1)), 1e-3 * deviation) / size**0.5
                 if part.mean() > mean and spread > 0:
                     high = float(part.mean())

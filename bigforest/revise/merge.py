@@ -72,11 +72,11 @@ def merge(
     >>> bf.merge(parts, "both.forest").trees
     10
     """
-    given = [] if isinstance(paths, str | Path) or not isinstance(paths, Iterable) else list(paths)
-    if len(given) < 2:
+    sources = [] if isinstance(paths, str | Path) or not isinstance(paths, Iterable) else list(paths)
+    if len(sources) < 2:
         raise ConfigError("merging needs at least two forests; give more paths")
     begin = time.perf_counter()
-    forests = list(map(opened_forest, given))
+    forests = list(map(opened_forest, sources))
     first = forests[0]
     if first.config.boosts:
         raise ConfigError(
@@ -103,11 +103,11 @@ def merge(
         write_levels(directory, merged)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), merged)
-        sources = [(forest.directory, forest.files.header) for forest in forests]
+        headers = [(forest.directory, forest.files.header) for forest in forests]
         if config.keep_targets:
-            copy_targets(sources, directory, merged)
+            copy_targets(headers, directory, merged)
         if config.keep_votes:
-            copy_votes(sources, directory, merged)
+            copy_votes(headers, directory, merged)
         seconds, choices = {"merge": time.perf_counter() - begin}, _merged_choices(forests)
         write_run(directory, seconds, 1, merged, origin, choices)
     return read_forest(out)
@@ -157,7 +157,7 @@ def _merged_choices(forests: Sequence[Forest]) -> Choices:
 def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:
     if len(set(amounts)) == 1:
         return amounts[0]
-    return math.fsum(amount * (own / sum(trees)) for amount, own in zip(amounts, trees, strict=True))
+    return math.fsum(amount * (count / sum(trees)) for amount, count in zip(amounts, trees, strict=True))
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:
@@ -169,15 +169,15 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
         if origin is None:
             raise ConfigError(f"{forest.directory} does not record its training table; train it again to merge it")
         alone = MergedForest(str(forest.directory.resolve()), forest.config.seed, 0, forest.trees, origin.fingerprint)
-        own = origin.merged or (alone,)
-        if sum(piece.trees for piece in own) != forest.trees:
+        merged = origin.merged or (alone,)
+        if sum(piece.trees for piece in merged) != forest.trees:
             raise damaged_forest(f"{forest.directory}: the origin does not cover all trees")
-        pieces += [replace(piece, first_tree=piece.first_tree + before) for piece in own]
-    for one, two in combinations(pieces, 2):
-        if (one.seed, one.fingerprint) == (two.seed, two.fingerprint):
+        pieces += [replace(piece, first_tree=piece.first_tree + before) for piece in merged]
+    for first, second in combinations(pieces, 2):
+        if (first.seed, first.fingerprint) == (second.seed, second.fingerprint):
             raise ConfigError(
-                f"{one.forest} and {two.forest} were grown with the same seed {one.seed} on the same table, so their "
-                f"first {min(one.trees, two.trees)} trees are the same; train one of them with another seed"
+                f"{first.forest} and {second.forest} were grown with the same seed {first.seed} on the same table, so "
+                f"their first {min(first.trees, second.trees)} trees are the same; train one of them with another seed"
             )
     if sum(piece.trees for piece in pieces) > MAX_TREES:
         raise ConfigError(f"together the forests have more than {MAX_TREES} trees; merge fewer")

@@ -115,10 +115,10 @@ def _write(
     spec, header = forest.spec, forest.files.header
     first = 0
     for path, part in zip(forest.part_files, parts, strict=True):
-        own = counts[first : first + part.feature.size]
+        part_counts = counts[first : first + part.feature.size]
         first += part.feature.size
         table = read_table(path, "trees", nodes_schema(spec), forest.identity)
-        write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, header)
+        write_nodes([revision.table(part, table, part_counts)], directory / "trees" / path.name, header)
     write_features(directory, header, importance(directory, spec))
     write_levels(directory, header)
     if forest.config.ranks:
@@ -143,7 +143,7 @@ def _counted(
     columns = list(dict.fromkeys([*found.columns(packed.used), target]))
     classes = len(spec.target.classes)
     counts = np.zeros((packed.nodes, classes), np.int64)
-    known = 0
+    labelled = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
@@ -151,14 +151,14 @@ def _counted(
             rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
-                some = rows.cut(first, min(first + step, rows.rows))
-                own = truth[first : first + some.rows]
-                leaves = packed.roots + find_leaves(packed, spec, some, resources.workers)[own >= 0]
-                place = leaves.astype(np.int64) * classes + own[own >= 0, None]
+                piece = rows.cut(first, min(first + step, rows.rows))
+                codes = truth[first : first + piece.rows]
+                leaves = packed.roots + find_leaves(packed, spec, piece, resources.workers)[codes >= 0]
+                place = leaves.astype(np.int64) * classes + codes[codes >= 0, None]
                 np.add.at(counts.reshape(-1), place.ravel(), 1)
-            known += int(np.count_nonzero(truth >= 0))
+            labelled += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
-    if not known:
+    if not labelled:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
     first = 0
     for part in parts:

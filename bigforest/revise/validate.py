@@ -130,7 +130,7 @@ def measure(
     passes = forest.loader.passes(rule, shape, resources, 0)
     tally = UnseenLevels()
     counts = np.zeros((2, forest.trees), np.int64)
-    known = 0
+    labelled = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:
         for begin in range(0, source.rows, max(1, passes.rows)):
             end = min(begin + passes.rows, source.rows)
@@ -138,24 +138,24 @@ def measure(
             tree = 0
             for entries in passes.groups:
                 predictor = passes.load(entries)
-                own, start = slice(tree, tree + predictor.packed.roots.size), begin
+                span, start = slice(tree, tree + predictor.packed.roots.size), begin
                 for batch in source.batches(columns(passes.used), passes.batch, begin, end):
                     truth = known_codes(cells(batch, spec.target.name), spec.target, _WHERE)
-                    known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
-                    here = votes[start - begin : start - begin + batch.height]
+                    labelled += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
+                    batch_votes = votes[start - begin : start - begin + batch.height]
                     with RowsNamed(start, batch.height):
                         rows = reader.frame(batch, found, passes.used, tally)
-                        counts[:, own] += _count_errors(predictor, rows, start, truth, here, resources.workers)
+                        counts[:, span] += _count_errors(predictor, rows, start, truth, batch_votes, resources.workers)
                     start += batch.height
                     progress.advance(batch.height * predictor.packed.roots.size)
-                tree = own.stop
+                tree = span.stop
                 del predictor  # before the next group is loaded
     tally.tell(listener)
     curve = {
         "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
-        "error": counts[0] / known,
+        "error": counts[0] / labelled,
         "rejected": counts[1].astype(np.uint64),
-        "rows": np.full(forest.trees, known, np.uint64),
+        "rows": np.full(forest.trees, labelled, np.uint64),
     }
     return arrow_table(curve, VALIDATION)
 
@@ -194,14 +194,14 @@ def _count_in_piece(
     packed = predictor.packed
     router = RowRouter(packed, predictor.spec)
     inputs = router.inputs(rows, piece.start, piece.stop)
-    own, known = votes[piece.start : piece.stop], truth[piece.start : piece.stop]
+    piece_votes, piece_truth = votes[piece.start : piece.stop], truth[piece.start : piece.stop]
     numbers = np.arange(first + piece.start, first + piece.stop, dtype=np.uint64)
     counts = np.zeros((2, packed.roots.size), np.int64)
     for tree in range(packed.roots.size):
-        router.vote(inputs, packed.roots[tree : tree + 1], predictor.leaf_votes, own)
-        codes = predictor.rule.decide(own, numbers)
-        counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
-        counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))
+        router.vote(inputs, packed.roots[tree : tree + 1], predictor.leaf_votes, piece_votes)
+        codes = predictor.rule.decide(piece_votes, numbers)
+        counts[0, tree] = np.count_nonzero((codes != piece_truth) & (piece_truth >= 0))
+        counts[1, tree] = np.count_nonzero((codes == REJECTED) & (piece_truth >= 0))
     return counts
 
 

@@ -85,7 +85,7 @@ class Sampler:
             )
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
-        return _make_again, (self.store, self.config)
+        return _sampler_again, (self.store, self.config)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
         """Draw the bag of a tree of a boosted forest by weights of the rows, int64 [rows], each above 0."""
@@ -114,14 +114,14 @@ class Sampler:
         random = _spreading(self.config, tree)
         rows = self._counts.sum(axis=0)
         draws = np.zeros_like(self._counts)
-        for of_class, wanted in enumerate(class_draws(rows, self.config).tolist()):
+        for of_class, count in enumerate(class_draws(rows, self.config).tolist()):
             sizes = self._counts[:, of_class]
             if not rows[of_class]:  # all are held out
                 continue
             if self.config.replace:
-                draws[:, of_class] = random.multinomial(wanted, sizes / rows[of_class])
+                draws[:, of_class] = random.multinomial(count, sizes / rows[of_class])
             else:
-                draws[:, of_class] = random.multivariate_hypergeometric(sizes, wanted)
+                draws[:, of_class] = random.multivariate_hypergeometric(sizes, count)
         return draws
 
     def _group_bag(self, groups: int, tree: int) -> NDArray[np.uint16]:
@@ -140,12 +140,12 @@ class Sampler:
     def _draws_once(self, tree: int) -> NDArray[Any] | None:
         """Return the draws of a tree, kept. A thread waits only for another thread that draws the same tree."""
         with self._lock:
-            known = self._recent_draws.pop(tree, None)
-            draws: Future[NDArray[Any] | None] = Future() if known is None else known
+            kept = self._recent_draws.pop(tree, None)
+            draws: Future[NDArray[Any] | None] = Future() if kept is None else kept
             self._recent_draws[tree] = draws  # moved to the end: dropped last
             if len(self._recent_draws) > self._most:
                 del self._recent_draws[next(iter(self._recent_draws))]
-        if known is None:
+        if kept is None:
             try:
                 draws.set_result(self.draws(tree))
             except BaseException as error:
@@ -248,7 +248,7 @@ def not_drawn_again(config: TrainConfig) -> ConfigError:
 _samplers: ProcessCache[Sampler] = ProcessCache(1)
 
 
-def _make_again(store: Store, config: TrainConfig) -> Sampler:
+def _sampler_again(store: Store, config: TrainConfig) -> Sampler:
     """Return the sampler that all tasks of a forest in this process share."""
     return _samplers.get((store, config), lambda: Sampler(store, config))
 
@@ -334,14 +334,14 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
     return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
 
 
-def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int) -> NDArray[np.uint16]:
-    """Draw how often each of `size` rows of a block is in the bag, if `here` draws fall into the block, uint16."""
+def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
+    """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
     counts = np.zeros(size, dtype=np.uint16)
     key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
     if config.replace:
-        draw_with_replacement(counts, here, key)
+        draw_with_replacement(counts, draws, key)
     else:
-        draw_without_replacement(counts, here, key)
+        draw_without_replacement(counts, draws, key)
     return counts
 
 
@@ -350,7 +350,7 @@ def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
     sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
     draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
     pairs = enumerate(zip(sizes, draws, strict=True))
-    return np.concatenate([drawn_rows(size, tree, block, config, here) for block, (size, here) in pairs])
+    return np.concatenate([drawn_rows(size, tree, block, config, draws) for block, (size, draws) in pairs])
 
 
 def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:

@@ -125,8 +125,8 @@ def _configured(
         noise = SHAPES_NOISE if kind == "shapes" else 0.0
     if affine:
         others.update(rotate=True, scale=True)
-    given = {"rows": rows, "dims": dims, "noise": noise, **others}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    values = {"rows": rows, "dims": dims, "noise": noise, **others}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     return SimulationConfig(kind=kind, **plain)
 
 
