@@ -222,7 +222,7 @@ def reduce_on_threads(
 
 
 def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
-    """Return `function(*own)` for each of the arguments, in order, from up to `workers` threads, this one among them.
+    """Return `function(*call)` for each call of `arguments`, in order, from up to `workers` threads with this one.
 
     The first exception is raised when the running tasks have ended; no further task starts then.
     """
