@@ -250,7 +250,7 @@ def _pack_pieces(
             found.counts.append(impure_counts[:0])
         else:
             value = None if piece.value is None else piece.value[piece.feature == LEAF]
-            found.counts.append(own if value is None else value if value.ndim == 2 else value[:, None])
+            found.counts.append(impure_counts if value is None else value if value.ndim == 2 else value[:, None])
         if piece.terms is not None:
             found.terms.append(list_of_nodes(piece.terms))
             found.used[piece.terms.feature] = True
