@@ -106,10 +106,13 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
             about = f"{name} {more} "
             grown = train(kind, columns, folder, **more)
             done(about + "train")
+            if more and name != "all":  # weights do not change how rows are routed
+                continue
             if "splitter" not in own:  # else the forest is used as one of the best splits
                 use(grown, columns, folder, name == "all", lambda part, about=about: done(about + part))
             if bagged:
-                refined(kind, columns, folder, name == "all", lambda part, about=about: done(about + part), **more)
+                explained = name == "all" and not more
+                refined(kind, columns, folder, explained, lambda part, about=about: done(about + part), **more)
             if name == "all":
                 by_passes(kind, columns, folder, **more)
                 done(about + "passes")

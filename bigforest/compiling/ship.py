@@ -234,7 +234,7 @@ def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Fores
 
 def _refined(kind: str, table: pl.DataFrame, out: Path) -> Forest:
     """Train a forest of a kind with a boosted stage, and predict by it."""
-    forest = _trained(kind, table, out, refine=1)
+    forest = _trained(kind, table, out, refine=1, trees=4)
     for opened in (forest, read_forest(out)):
         opened.predict(table)
         opened.predict(table, memory="100GB")
