@@ -266,6 +266,8 @@ def test_class_draws__share_or_equal() -> None:
     rows = np.array([100, 7, 1])
     assert class_draws(rows, options(sampling="stratified", sample_fraction=0.5)).tolist() == [50, 4, 1]
     assert class_draws(rows, options(sampling="balanced")).tolist() == [1, 1, 1]
+    # Rows of a class may all be held out.
+    assert class_draws(np.array([0, 40, 9]), options(sampling="balanced")).tolist()[1:] == [9, 9]
     assert class_draws(np.array([100, 40]), options(sampling="balanced", sample_fraction=0.25)).tolist() == [10, 10]
 
 

@@ -298,6 +298,16 @@ def test_auto__chooses_as_the_plain_rule(seed: int, levels: int, used: dict[str,
     assert chosen.cross_fitted == mean(row.reported[best[1 - row.bucket % 2]] for row in found)
 
 
+def test_refined__stage_sees_no_targets_of_held_out_rows() -> None:
+    data = table(600).select("x0", "x1", "two")
+    held = are_held_out(np.arange(600, dtype=np.uint64), 0.3)
+    target = data["two"].to_numpy().copy()
+    target[held] = target[held][::-1]
+    options: dict[str, Any] = {**OPTIONS, "calibration": 0.3, "refine": 2}
+    stages = [bf.train(one, "two", **options).refinement for one in (data, data.with_columns(two=pl.Series(target)))]
+    assert stages[0].equals(stages[1])
+
+
 def test_auto__tries_fewer_rounds_where_they_cost_more_than_the_forest() -> None:
     draw = np.random.default_rng(2)
     x = draw.normal(size=(600, 60))
