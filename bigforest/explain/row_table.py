@@ -137,7 +137,6 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
             with RowsNamed(begin, batch.height):
                 rows = reader.frame(batch, found, used)
-                rows = rows if forest.ranks is None else rows.ranked(forest.ranks, used)
                 values = np.zeros((1, batch.height, used.size + 1), np.float32 if table.narrow else np.float64)
                 if not rows.fill(values, by_rows=True) and spec.fills is not None:
                     rows.fill_missing(values, spec.fills[used], by_rows=True)
@@ -179,7 +178,6 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
         with RowsNamed(begin, batch.height):
             cells = reader.frame(batch, found, used)
         inside = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
-        cells = cells if forest.ranks is None else cells.ranked(forest.ranks, used)
         pieces.append(cells.columns()[0][inside].astype(np.float64))
         begin += batch.height
     return np.concatenate(pieces)

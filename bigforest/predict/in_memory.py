@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | N
 def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
     """Convert a table to the array that exported models read: see `Forest.to_matrix`."""
     features = loader.files.spec.features
-    reader, places = loader.reader(), np.arange(len(features))
+    reader, places = replace(loader.reader(), ranks=None), np.arange(len(features))
     rows = _all_rows(loader, reader, table_of_list(data), places)
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):

@@ -96,7 +96,7 @@ class TreeLoader:
         """Return the reader of rows for these trees; unseen: see VoteRule. Raises FormatError."""
         found = self._readers.get(unseen)
         if found is None:
-            found = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen)
+            found = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen, self.files.ranks)
         return found
 
     @cached_property
@@ -207,7 +207,6 @@ class TreeLoader:
             self.files.spec,
             routers=[],
             trees=None if trees is None else self.files.trees,
-            ranks=self.files.ranks,
             group_leaf_targets=targets,
             votes=total,
             grown=grown,

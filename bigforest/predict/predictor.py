@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
 from bigforest.forest.leaf_targets import FOLDER, LeafTargets
-from bigforest.forest.ranks import Ranks
 from bigforest.metrics.conformal import JackknifeIntervals
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.refine import BoostedStage, StageRows
@@ -132,7 +131,7 @@ def chunk_rows(rows: RowBatch) -> int:
 def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
     """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
 
-    rows  values, or ranks where trees split on these (`Predictor.as_split`)
+    rows  with the used features (packed.used)
     """
     from bigforest.execution.executor import on_each_thread
     from bigforest.kernels.predict.accumulate import Places, place_leaves
@@ -263,7 +262,6 @@ class Predictor(NamedTuple):
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
     routers  left by calls with few cells, for the next ones.
     trees  number of trees of the whole forest; None if `packed` has all of them.
-    ranks  of the training table, if the trees split on ranks; otherwise None.
     group_leaf_targets  for quantiles; None if the rule has none.
     grown  float64 [leaves], values of the leaves as grown, minus the offset of the target; None unless the rule needs
            the spread of the trees.
@@ -278,7 +276,6 @@ class Predictor(NamedTuple):
     spec: DataSpec
     routers: list[RowRouter]
     trees: int | None = None
-    ranks: Ranks | None = None
     group_leaf_targets: GroupLeafTargets | None = None
     votes: float | None = None
     grown: NDArray[np.float64] | None = None
@@ -336,7 +333,6 @@ class Predictor(NamedTuple):
         predictions: Predictions | None,
         workers: int,
     ) -> None:
-        rows = self.as_split(rows)
         count = rows.rows
         if count <= FEW and not self._notes_leaves:
             self._vote_chunks(rows, numbers, before, predictions, FEW, iter((0,) if count else ()))
@@ -359,11 +355,7 @@ class Predictor(NamedTuple):
 
         See `predict` for the other arguments and the error.
         """
-        return find_leaves(self.packed, self.spec, self.as_split(rows), workers)
-
-    def as_split(self, rows: RowBatch) -> RowBatch:
-        """Return the rows as the trees split them: values, or ranks of values."""
-        return rows if self.ranks is None else rows.ranked(self.ranks, self.packed.used)
+        return find_leaves(self.packed, self.spec, rows, workers)
 
     def _pieces(self, rows: int) -> int:
         """Return the number of chunks per thread for this many rows. Every chunk has to fetch the nodes of all trees.

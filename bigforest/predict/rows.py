@@ -251,11 +251,6 @@ class RowBatch:
             found |= zip(places[block.places].tolist(), block.array().T, strict=True)
         return [found[place] for place in range(self.features)]
 
-    def ranked(self, ranks: Ranks, used: Sequence[int] | NDArray[np.int64]) -> RowBatch:
-        """Return the ranks of the values in the training table. used: positions of the features in the dataspec."""
-        columns = zip(used, self.columns(), strict=True)
-        return RowBatch.of([ranks.of(int(feature), column.astype(np.float64)) for feature, column in columns])
-
 
 def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
     """Return the error for rows that must have all values; names: of their columns."""
@@ -459,6 +454,7 @@ class Reader:
 
     levels  of its categories.
     unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
+    ranks   of the training table: trees that split on ranks read these in place of values; None for other trees.
 
     The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
     never missing in training: no node lists it. Where trees split on the values of levels, these take the place of
@@ -468,6 +464,7 @@ class Reader:
     spec: DataSpec
     levels: Levels
     unseen: str
+    ranks: Ranks | None = None
 
     @cached_property
     def _categories(self) -> list[str]:
@@ -482,7 +479,7 @@ class Reader:
         return {place: self.levels.code_values(place, spec) for place, spec in features if spec.has_level_values}
 
     def frame(
-        self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int], tally: UnseenLevels | None = None
+        self, frame: pl.DataFrame, found: FeatureMap, used: NDArray[np.int64], tally: UnseenLevels | None = None
     ) -> RowBatch:
         """Read the features `used` (positions in the dataspec) of a frame, at the places `found`.
 
@@ -502,7 +499,14 @@ class Reader:
         if nested:
             inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
             blocks += self._blocks(inner, nested, tally)
-        return RowBatch(blocks)
+        return self._as_split(RowBatch(blocks), used)
+
+    def _as_split(self, rows: RowBatch, used: NDArray[np.int64]) -> RowBatch:
+        """Return the rows as the trees split them: values, or ranks of values."""
+        if self.ranks is None:
+            return rows
+        columns = zip(used.tolist(), rows.columns(), strict=True)
+        return RowBatch.of([self.ranks.of(feature, column.astype(np.float64)) for feature, column in columns])
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raise DataError for the shape of an array that does not have two dimensions and a column for each feature."""
@@ -524,7 +528,8 @@ class Reader:
         features = self.spec.features
         self.check_shape(matrix.shape)
         if matrix.dtype.kind == "O" or (matrix.dtype.kind == "U" and self._categories):
-            return RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
+            rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
+            return self._as_split(rows, used)
         if self._categories:
             raise DataError(
                 f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
@@ -533,16 +538,15 @@ class Reader:
         if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
             raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
         if used.size == len(features):
-            return RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))])
+            return self._as_split(RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))]), used)
         gaps = np.flatnonzero(np.diff(used) != 1) + 1
         ends = [0, *gaps.tolist(), used.size]
         # Runs of features are parts of the array, which is not copied.
-        return RowBatch(
-            [
-                FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
-                for begin, end in pairwise(ends)
-            ]
-        )
+        blocks = [
+            FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
+            for begin, end in pairwise(ends)
+        ]
+        return self._as_split(RowBatch(blocks), used)
 
     def _blocks(
         self, frame: pl.DataFrame, columns: Mapping[str, _Use], tally: UnseenLevels | None

@@ -148,7 +148,6 @@ def _counted(
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
             rows = forest.loader.reader().frame(batch, found, packed.used)
-            rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
                 piece = rows.cut(first, min(first + step, rows.rows))

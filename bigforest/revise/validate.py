@@ -173,7 +173,6 @@ def _count_errors(
     """
     from bigforest.kernels.predict.flat_tree import TILE
 
-    rows = predictor.as_split(rows)
     step = max(1, min(chunk_rows(rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE))
     tasks = [
         (predictor, rows, range(start, min(start + step, rows.rows)), first, truth, votes)
