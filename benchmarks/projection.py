@@ -96,7 +96,11 @@ COLUMNS = {
 }
 TEXT = """# A billion rows on a hundred workers: a projection
 
-Written by `benchmarks/projection.py`; nothing was run at this size. The task: {trees} trees of the axis
+How long would a billion rows take on a hundred workers, and what would client and network do?
+`python benchmarks/projection.py` measures the rates and writes this page; nothing was run at this size. If no stages
+overlapped, it would take **{hours} hours**; the client takes {share}% of the processor time of the workers.
+
+The task: {trees} trees of the axis
 family on {rows} rows of {features} features (float32, all values different) and {classes} classes. The
 cluster, assumed: {cluster.workers} workers of {cluster.threads} threads as fast as the one below, with {memory} GB of
 memory, a link of {link} GB/s and {disk} GB/s to disk each; the client has a link and a disk like them.
@@ -119,9 +123,6 @@ thread grows one at a time; {scratch} GB of rows on scratch at a time. Histogram
 score the trees.
 
 {table}
-
-If no stages overlapped, it would take {hours} hours. The client takes {share}% of the processor time of
-the workers.
 
 - Memory: the budget of {memory} GB per worker applies to training and is checked before.
 - Histograms are scored by a third of the threads of at most eight workers. Scoring is taken at the rate of the small
