@@ -8,41 +8,26 @@ import polars as pl
 
 PEERS = ("scikit-learn", "ydf", "ydf-oblique", "treeple")
 KEY = ["set", "rows", "features", "classes", "trees", "threads"]
-OPTIONAL = ("whole_seconds", "oob_seconds", "oob_error", "splits_per_tree", "depth", "visits")
+OPTIONAL = ("oob_error", "splits_per_tree")
 
 
 def summary(runs: pl.DataFrame) -> pl.DataFrame:
     """One row per set and contestant. Seconds are the best of the rounds, the rest are means.
 
-    fit_ratio     best fit of the faster peer / best fit of this contestant: how many times as fast it is.
-    predict_ratio the same for predicting, against scikit-learn.
-    visit_ns      thread-nanoseconds of fitting per visit (see peers._visits).
-    encode_share  prepare_seconds / the fit of 100 trees at the measured pace.
+    fit_ratio  best fit of the faster peer / best fit of this contestant: how many times as fast it is.
     """
     runs = runs.with_columns(pl.lit(None, pl.Float64).alias(name) for name in OPTIONAL if name not in runs.columns)
     best = runs.group_by([*KEY, "contestant"], maintain_order=True).agg(
         pl.col("fit_seconds").min(),
         pl.col("fit_seconds").median().alias("fit_median"),
-        pl.col("prepare_seconds", "predict_seconds", "whole_seconds", "oob_seconds").min(),
-        pl.col("accuracy", "oob_error", "splits_per_tree", "visits").cast(pl.Float64).mean(),
-        pl.col("depth").max(),
+        pl.col("predict_seconds").min(),
+        pl.col("accuracy", "oob_error", "splits_per_tree").cast(pl.Float64).mean(),
         pl.len().alias("rounds"),
     )
     peers = best.filter(pl.col("contestant").is_in(PEERS))
     faster = peers.group_by("set").agg(pl.col("fit_seconds").min().alias("peer_fit"))
-    sklearn = best.filter(pl.col("contestant") == "scikit-learn")
-    best = best.join(faster, on="set", how="left", maintain_order="left").join(
-        sklearn.select("set", pl.col("predict_seconds").alias("peer_predict")),
-        on="set",
-        how="left",
-        maintain_order="left",
-    )
-    return best.with_columns(
-        fit_ratio=pl.col("peer_fit") / pl.col("fit_seconds"),
-        predict_ratio=pl.col("peer_predict") / pl.col("predict_seconds"),
-        visit_ns=pl.col("fit_seconds") * pl.col("threads") / pl.col("visits") * 1e9,
-        encode_share=pl.col("prepare_seconds") / (pl.col("fit_seconds") * 100 / pl.col("trees")),
-    )
+    best = best.join(faster, on="set", how="left", maintain_order="left")
+    return best.with_columns(fit_ratio=pl.col("peer_fit") / pl.col("fit_seconds"))
 
 
 def markdown(table: pl.DataFrame, columns: dict[str, tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""The contestants of worker.py, for constants.py, oblique.py and one_tree.py, which grow the same kind of forest.
+"""The contestants of worker.py, for constants.py and oblique.py, which grow the same kind of forest.
 
 Alike for all: the number of trees, mtry = floor(sqrt(features)), trees grown until pure, bags of N draws with
 replacement, class shares averaged over the trees, the given number of threads, numeric features only. Nobody
@@ -93,29 +93,17 @@ def _fit_bigforest(options: Callable[[int], dict[str, Any]]) -> Callable[[Datase
     def fit(data: Dataset, settings: Settings) -> Fitted:
         import bigforest
 
-        forest, total = _timed(
-            lambda: bigforest.train(
-                data.train,
-                target=TARGET,
-                trees=settings.trees,
-                seed=settings.seed,
-                threads=settings.threads,
-                **options(len(data.features)),
-            )
+        forest = bigforest.train(
+            data.train,
+            target=TARGET,
+            trees=settings.trees,
+            seed=settings.seed,
+            threads=settings.threads,
+            **options(len(data.features)),
         )
         stages = dict(forest.run.select("stage", "seconds").iter_rows())
-        inner = forest.nodes.filter(pl.col("kind") != "leaf")
-        sizes = inner.select(pl.col("weight").sum(), pl.len().alias("splits")).collect()
-        splits, depth = sizes["splits"][0], forest.nodes.select(pl.col("depth").max()).collect().item()
-        facts = {
-            "whole_seconds": total,
-            "oob_seconds": stages["oob"],
-            "oob_error": forest.oob.error,
-            "splits_per_tree": splits / settings.trees,
-            "depth": depth,
-        }
-        if forest.config.family == "axis":
-            facts["visits"] = _visits(int(sizes["weight"][0]) * _distinct_share(data.train.height), data)
+        splits = forest.nodes.filter(pl.col("kind") != "leaf").select(pl.len()).collect().item()
+        facts = {"oob_error": forest.oob.error, "splits_per_tree": splits / settings.trees}
         return Fitted(stages["encode"], stages["grow"], _predictor(forest, settings.threads), facts)
 
     return fit
@@ -123,21 +111,6 @@ def _fit_bigforest(options: Callable[[int], dict[str, Any]]) -> Callable[[Datase
 
 def _predictor(forest: Any, threads: int) -> Callable[[pl.DataFrame], NDArray[np.int64]]:
     return lambda frame: forest.predict(frame, threads=threads)["prediction"].cast(pl.Int64).to_numpy()
-
-
-def _distinct_share(rows: int) -> float:
-    """Expected share of distinct rows among the N draws of a bag."""
-    return 1.0 - (1.0 - 1.0 / rows) ** rows
-
-
-def _visits(split_rows: float, data: Dataset) -> float:
-    """Rows looked at: one for each distinct row of a node that was split and each of its mtry features.
-
-    The forest table has the weight of a node (draws), not its distinct rows; they are taken to be the weight
-    times the share of distinct rows in the whole bag. Constant features that were looked at and found useless
-    are not counted, for nobody, so that "redraw" does more work than its visits say.
-    """
-    return split_rows * math.isqrt(len(data.features))
 
 
 def _fit_sklearn(data: Dataset, settings: Settings) -> Fitted:
@@ -148,14 +121,8 @@ def _fit_sklearn(data: Dataset, settings: Settings) -> Fitted:
         settings.trees, max_features="sqrt", n_jobs=settings.threads, random_state=settings.seed
     )
     model, seconds = _timed(lambda: learner.fit(values, target))
-    trees = [estimator.tree_ for estimator in model.estimators_]
-    inner = [tree.feature >= 0 for tree in trees]
-    facts = {
-        "splits_per_tree": sum(int(mask.sum()) for mask in inner) / settings.trees,
-        "depth": max(tree.max_depth for tree in trees),
-        "visits": _visits(sum(int(t.n_node_samples[mask].sum()) for t, mask in zip(trees, inner, strict=True)), data),
-    }
-    return Fitted(prepare, seconds, model.predict, facts)
+    splits = sum(int((one.tree_.feature >= 0).sum()) for one in model.estimators_)
+    return Fitted(prepare, seconds, model.predict, {"splits_per_tree": splits / settings.trees})
 
 
 def _ydf_oblique() -> dict[str, Any]:
