@@ -185,8 +185,8 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
         truth, start = truth / unit, start / unit
     kept = SequenceRows(
         columns,
-        np.array([own.kind for own in bins], np.uint8),
-        np.array([own.cuts.size for own in bins], np.int32),
+        np.array([each.kind for each in bins], np.uint8),
+        np.array([each.cuts.size for each in bins], np.int32),
         truth,
         unit_weights(store, rows),
         start,
@@ -206,10 +206,10 @@ def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np
     spec = store.spec.features[feature]
     codes = store.feature_codes(feature)[rows]
     if spec.splits_on_levels or spec.codes <= COUNTED * codes.size:
-        known, place, counts = np.arange(spec.codes), codes, np.bincount(codes, minlength=spec.codes)
+        present, place, counts = np.arange(spec.codes), codes, np.bincount(codes, minlength=spec.codes)
     else:  # all codes may be more than the memory
-        known, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    found = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, known, counts)
+        present, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    found = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, present, counts)
     column[:] = found.of[place]
     return found
 
@@ -246,15 +246,15 @@ def most_counts(features: int, outputs: int) -> int:
     return min(LEAVES * node, max(node, MAX_COUNTS))
 
 
-def _number_bins(store: Store, feature: int, known: NDArray[Any], counts: NDArray[np.int64]) -> Bins:
+def _number_bins(store: Store, feature: int, codes: NDArray[Any], counts: NDArray[np.int64]) -> Bins:
     """Return the bins of a feature with values.
 
-    known   codes, ascending; the others have no rows
-    counts  int64 [known], rows of each of them
+    codes   ascending; other codes have no rows
+    counts  int64 [codes], rows of each code
     """
-    spec, low, high = store.spec.features[feature], store.low(feature)[known], store.high(feature)[known]
+    spec, low, high = store.spec.features[feature], store.low(feature)[codes], store.high(feature)[codes]
     gaps = int(spec.has_gaps)
-    missing = known < gaps
+    missing = codes < gaps
     present = np.flatnonzero((counts > 0) & ~missing)
     if spec.fill is not None:  # the value of missing cells, and those of levels, are in any order
         present = present[np.argsort(low[present], kind="stable")]
@@ -279,18 +279,20 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
     """Return grown nodes with thresholds and levels in place of bins, and gains for errors in this unit."""
     feature, cut, size = nodes.feature, nodes.cut, nodes.feature.size
     threshold, levels = np.full(size, np.nan), None
-    kinds = np.array([own.kind for own in bins])
+    kinds = np.array([each.kind for each in bins])
     inner = feature != LEAF
     on_levels = inner & (kinds[feature] >= LEVELS)
-    for own in np.unique(feature[inner & ~on_levels]).tolist():
-        here = np.flatnonzero(feature == own)
-        threshold[here] = bins[own].cuts[cut[here]]
+    for column in np.unique(feature[inner & ~on_levels]).tolist():
+        splits = np.flatnonzero(feature == column)
+        threshold[splits] = bins[column].cuts[cut[splits]]
     if on_levels.any():
         places = np.flatnonzero(on_levels)
         bits = np.unpackbits(nodes.listed[places].view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
-        lists = [bins[own].codes[np.flatnonzero(listed)] for own, listed in zip(feature[places], bits, strict=True)]
+        lists = [
+            bins[column].codes[np.flatnonzero(listed)] for column, listed in zip(feature[places], bits, strict=True)
+        ]
         length = np.zeros(size + 1, np.int64)
-        length[places + 1] = [own.size for own in lists]
+        length[places + 1] = [codes.size for codes in lists]
         levels = LevelLists(np.cumsum(length), np.concatenate(lists))
     none = np.zeros(size, np.uint32)
     number = np.arange(size) - np.repeat(nodes.ends[:-1], np.diff(nodes.ends))

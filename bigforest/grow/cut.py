@@ -62,8 +62,8 @@ def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
 
 def compile_cut(rules: CutRules) -> None:
     """Compile the kernel on a tree of one node."""
-    one = np.zeros(1, np.uint32)
-    cut_trees(np.array([0, 1]), one, np.zeros(1), rules, one.copy(), np.zeros(1, np.bool_), np.zeros(1, np.int64))
+    node = np.zeros(1, np.uint32)
+    cut_trees(np.array([0, 1]), node, np.zeros(1), rules, node.copy(), np.zeros(1, np.bool_), np.zeros(1, np.int64))
 
 
 def heap_size(nodes: int, rules: CutRules) -> int:

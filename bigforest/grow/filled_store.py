@@ -104,8 +104,8 @@ def _sums(store: Store, config: TrainConfig, feature: int, group: NDArray[np.int
     counts = np.zeros((groups, classes), np.int64)
     for codes, labels in _rows(store, config, feature):
         counts += np.bincount(group[codes] * classes + labels, minlength=counts.size).reshape(counts.shape)
-    own = counts[counts.any(axis=1)]
-    direction = np.arange(classes) if classes <= 2 else principal_component(own)
+    present = counts[counts.any(axis=1)]
+    direction = np.arange(classes) if classes <= 2 else principal_component(present)
     return counts @ direction
 
 
@@ -150,8 +150,8 @@ def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Sto
     store.fetch(None, range(1))  # at once
     for place, feature in enumerate(features):
         if place in levels:
-            own = levels[place]
-            found[place] = float(own.by_code()[0]) if feature.missing else own.other
+            category_values = levels[place]
+            found[place] = float(category_values.by_code()[0]) if feature.missing else category_values.other
         elif place not in found:
             found[place] = usual_value(store, place)
     fills = tuple(found[place] for place in range(len(features)))
@@ -166,7 +166,7 @@ class PutFills:
     levels: tuple[tuple[int, LevelValues], ...]
 
     def __call__(self, store: Store) -> Store:
-        values = {place: (own.by_code(), own.other) for place, own in self.levels}
+        values = {place: (category_values.by_code(), category_values.other) for place, category_values in self.levels}
         return store.with_fills(self.fills, values, self)
 
 
@@ -209,15 +209,15 @@ def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
     values = store.low(feature)
     low, high = float(values[codes[0]]), float(values[codes[-1]])
     unit = 1.0 if high - low < np.inf else 0.5
-    low, span = low * unit, high * unit - low * unit
+    low, reach = low * unit, high * unit - low * unit
     total = count = 0
-    for block in range(block_count(rows) if span else 0):
-        here = block_span(rows, block)
-        own = store.feature_codes(feature, range(block, block + 1))[here.start : here.stop]
-        present = values[own[(own >= codes.start) & (own < codes.stop)]]
-        total += int(np.rint((present * unit - low) / span * _STEPS).sum())
+    for block in range(block_count(rows) if reach else 0):
+        span = block_span(rows, block)
+        block_codes = store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
+        present = values[block_codes[(block_codes >= codes.start) & (block_codes < codes.stop)]]
+        total += int(np.rint((present * unit - low) / reach * _STEPS).sum())
         count += present.size
-    return (low + total / (max(count, 1) * int(_STEPS)) * span) / unit
+    return (low + total / (max(count, 1) * int(_STEPS)) * reach) / unit
 
 
 def ordered_store(store: Store) -> Store:
@@ -236,11 +236,11 @@ def ordered_store(store: Store) -> Store:
     matrices = {matrix.itemsize: matrix.copy() if matrix.itemsize in widths else matrix for matrix in codes[:3]}
     ends = [low.copy()] if high is low else [low.copy(), high.copy()]
     for place in places:
-        own = slice(offsets[place], offsets[place + 1])
-        _, first, code = np.unique(low[own], return_index=True, return_inverse=True)
+        span = slice(offsets[place], offsets[place + 1])
+        _, first, code = np.unique(low[span], return_index=True, return_inverse=True)
         order = np.append(first, np.full(code.size - first.size, first[-1]))
         for values in ends:
-            values[own] = values[own][order]
+            values[span] = values[span][order]
         column = matrices[features[place].width][features[place].slot]
         np.take(code.astype(column.dtype), column, out=column, mode="clip")
     low, high = (read_only(ends[0]), read_only(ends[-1])) if len(ends) == 2 else [read_only(ends[0])] * 2

@@ -155,11 +155,11 @@ class Grower:
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, except for existing ones; `advance` is called with numbers of finished trees."""
-        wanted = missing_parts(self._job, parts, advance)
+        missing = missing_parts(self._job, parts, advance)
         if self._plan.limits is None:
-            self._grow_in_memory(wanted, advance)
+            self._grow_in_memory(missing, advance)
             return
-        for group in fitting(wanted, [len(part) for part in wanted], self._plan.group):
+        for group in fitting(missing, [len(part) for part in missing], self._plan.group):
             passes = Passes.of(self._passed_table(self._plan.limits), self._folder, self._executor)
             grow_by_passes(passes, group, self._job.directory, advance)
 
@@ -197,10 +197,10 @@ def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int
     if not any(part_path(job.directory, part.start).exists() for part in parts):
         return list(parts)
     header = job.header()
-    wanted = [part for part in parts if not is_finished(job.directory, part, header)]
-    if done := sum(map(len, parts)) - sum(map(len, wanted)):
+    missing = [part for part in parts if not is_finished(job.directory, part, header)]
+    if done := sum(map(len, parts)) - sum(map(len, missing)):
         advance(done)
-    return wanted
+    return missing
 
 
 def part_groups(rows: int, trees: int) -> list[range]:

@@ -77,8 +77,8 @@ def tree_arrays(
     """
     size = nodes.feature.size
     left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
-    given = pool.threshold if pool is not None else known
-    threshold = np.empty(size) if given is None else given.copy()
+    exact_thresholds = pool.threshold if pool is not None else known
+    threshold = np.empty(size) if exact_thresholds is None else exact_thresholds.copy()
     gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
     start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
@@ -171,8 +171,8 @@ def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
     none = np.zeros(trees.feature.size + 1, np.int64)
     lists, level = trees.levels or (none, np.empty(0, np.uint32))
     parts, term, weight = trees.terms or (none, np.empty(0, np.int32), np.empty(0))
-    given = ("feature", "right", "below", "above", "threshold", "default_left")
-    arrays = {name: getattr(trees, name) for name in given}
+    plain = ("feature", "right", "below", "above", "threshold", "default_left")
+    arrays = {name: getattr(trees, name) for name in plain}
     return arrays | {"lists": lists, "level": level, "parts": parts, "term": term, "weight": weight}
 
 

@@ -166,17 +166,17 @@ class ValueReader(MatrixReader):
         files = {}
         for width, kind in _TYPES.items():
             path = self._path.with_suffix(f".{width}")
-            here, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
-            files[width] = ColumnFile(here, kind, columns, rows, BLOCK_ROWS, again=True)
+            local, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
+            files[width] = ColumnFile(local, kind, columns, rows, BLOCK_ROWS, again=True)
         super().__init__(files, decoded.place, blocks, rows)
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
-        known, number = self._crc[feature], block - self._first
-        expected = known[number]  # read once: another thread may note that the column is verified
+        checksums, number = self._crc[feature], block - self._first
+        expected = checksums[number]  # read once: another thread may note that the column is verified
         if expected != _VERIFIED:
             if zlib.crc32(column.data) != expected:
                 raise damaged(self._path)
-            known[number] = _VERIFIED
+            checksums[number] = _VERIFIED
 
 
 def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
@@ -228,7 +228,7 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
 def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
     """Return whether all values are whole numbers of at most this size, reading them in chunks as they are mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
-    return all(((np.floor(some) == some) & (np.abs(some) <= most)).all() for some in chunks)
+    return all(((np.floor(chunk) == chunk) & (np.abs(chunk) <= most)).all() for chunk in chunks)
 
 
 def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:

@@ -317,8 +317,8 @@ def _rotate_pair(rest: NDArray[np.float64], vectors: NDArray[np.float64], p: int
     t = math.copysign(1.0, theta) / (abs(theta) + math.sqrt(theta * theta + 1.0)) if abs(theta) < 1e150 else 0.5 / theta
     c = 1.0 / math.sqrt(t * t + 1.0)
     s = t * c
-    for one, two in ((rest[:, p], rest[:, q]), (rest[p], rest[q]), (vectors[p], vectors[q])):
-        one[:], two[:] = c * one - s * two, s * one + c * two
+    for first, second in ((rest[:, p], rest[:, q]), (rest[p], rest[q]), (vectors[p], vectors[q])):
+        first[:], second[:] = c * first - s * second, s * first + c * second
 
 
 class TreeAxes(NamedTuple):
@@ -376,7 +376,7 @@ class RotationTable(ProjectionTable):
         probes = [Histogram.on(column, feature_direction(column), nowhere, 2) for column in range(self.columns)]
         requests = [root_request(tree, data, *probes) for tree, data in zip(trees, axes, strict=True)]
         lost = [response.mark & NOT_FINITE != 0 for response in passes.responses(RotationTable.answer, requests)]
-        return [data._replace(lost=here) for data, here in zip(axes, lost, strict=True)]
+        return [data._replace(lost=tree_lost) for data, tree_lost in zip(axes, lost, strict=True)]
 
     def constant(self, tree_data: TreeAxes) -> NDArray[np.bool_]:
         return tree_data.lost

@@ -170,7 +170,7 @@ def sparse_trees(
     values = values_of(offsets, low, wide)
     pairing = _PAIRINGS[config.mean_difference]
     ends = [store.ends(feature) for feature in range(features)]
-    steps = [step_of(*own, whole) for own, whole in zip(ends, values.whole.tolist(), strict=True)]
+    steps = [step_of(*span_ends, whole) for span_ends, whole in zip(ends, values.whole.tolist(), strict=True)]
     span, unit = np.array(steps).T.copy()
     sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
     draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit, span)
@@ -360,8 +360,8 @@ class SparseObliqueTable(ProjectionTable):
     def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[Any]:
         if not self.draws.of_tree:
             return [None] * len(trees)
-        every = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
-        asked = [root_request(tree, None, every) for tree in trees]
+        step_sums = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
+        asked = [root_request(tree, None, step_sums) for tree in trees]
         responses = zip(passes.responses(SparseObliqueTable.answer, asked), totals, strict=True)
         return [(response.sums, total[: self.context.stats.classes]) for response, total in responses]
 

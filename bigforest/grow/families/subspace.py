@@ -128,9 +128,9 @@ def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.i
     sizes = config.subspace_sizes(features)
     turn, place = divmod(tree, len(sizes))
     size = sizes[place]
-    known = math.comb(features, size)
+    count = math.comb(features, size)
     key = f"{config.seed}" if len(sizes) == 1 else f"{config.seed} of {size}"
-    return _combination(_permuted(turn, known, key), features, size, known)
+    return _combination(_permuted(turn, count, key), features, size, count)
 
 
 def _permuted(number: int, count: int, key: str) -> int:
@@ -152,20 +152,20 @@ def _permuted(number: int, count: int, key: str) -> int:
             return number
 
 
-def _combination(number: int, features: int, size: int, known: int) -> NDArray[np.int64]:
-    """Return combination `number`, in lexicographic order, of `size` out of `features`; known: number of all."""
+def _combination(number: int, features: int, size: int, count: int) -> NDArray[np.int64]:
+    """Return combination `number`, in lexicographic order, of `size` out of `features`; count: number of all."""
     chosen: list[int] = []
     for feature in range(features):
         if len(chosen) == size:
             break
         left = features - feature
-        with_it = known * (size - len(chosen)) // left  # combinations of those left that begin with this feature
+        with_it = count * (size - len(chosen)) // left  # combinations of those left that begin with this feature
         if number < with_it:
             chosen.append(feature)
-            known = with_it
+            count = with_it
         else:
             number -= with_it
-            known -= with_it
+            count -= with_it
     return np.array(chosen, np.int64)
 
 
@@ -191,8 +191,8 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumn
         whole = span <= STEPS and are_whole(store.low(feature))
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
         scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
-    every = np.arange(features, dtype=np.int32)
-    return _without_rows(seen_as_bits(store.shape, config, epochs), every, low, per_step, unit, scale)
+    all_features = np.arange(features, dtype=np.int32)
+    return _without_rows(seen_as_bits(store.shape, config, epochs), all_features, low, per_step, unit, scale)
 
 
 def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
@@ -309,43 +309,43 @@ class PerceptronTrainer:
     def end(self) -> bool:
         """End a pass; return whether training is over and `best` final. Rules as in perceptron.train_perceptron."""
         request, before = self._request, self._before
-        over = False
+        is_final = False
         if self._passes:
             errors = int(np.where(request.far, self._left, request.total - self._left).sum())
             if errors < self._least:
                 self._least = errors
                 weights = (before.whole if before.whole.size else before.weight)[: request.space.feature.size]
                 self.best = TrainedPerceptron(weights.astype(np.float64), self._cut_before, self._left.copy())
-            over = errors == 0 or self._passes == request.epochs
+            is_final = errors == 0 or self._passes == request.epochs
         before.weight[:], before.whole[:] = self._now.weight, self._now.whole
         self._cut_before = self._cut
         self._left[:] = 0
         self._passes += 1
-        return over
+        return is_final
 
 
 def train_by_passes(
-    wanted: dict[int, PerceptronRequest], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
+    requests: dict[int, PerceptronRequest], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
 ) -> dict[int, TrainedPerceptron]:
     """Train the requested perceptrons of some nodes.
 
     rows  yields the rows of some nodes, in order
     most  bytes of rows that may be held
     """
-    trainers = {entry: PerceptronTrainer(request) for entry, request in wanted.items()}
-    waiting = list(wanted)
+    trainers = {entry: PerceptronTrainer(request) for entry, request in requests.items()}
+    waiting = list(requests)
     while waiting:
         in_memory: dict[int, list[RowPiece]] = {}
         room = most
         for entry in waiting:
-            if wanted[entry].bytes <= room:
-                room -= wanted[entry].bytes
+            if requests[entry].bytes <= room:
+                room -= requests[entry].bytes
                 in_memory[entry] = []
-        streamed = [entry for entry in waiting if wanted[entry].bytes > most]
+        streamed = [entry for entry in waiting if requests[entry].bytes > most]
         for entry, piece in rows([*in_memory, *streamed]):
             take = in_memory[entry].append if entry in in_memory else trainers[entry].see
             take(piece)
-        over = {entry for entry in streamed if trainers[entry].end()} | set(in_memory)
+        ended_nodes = {entry for entry in streamed if trainers[entry].end()} | set(in_memory)
         while in_memory:
             entry, pieces = in_memory.popitem()
             ended = False
@@ -353,21 +353,21 @@ def train_by_passes(
                 for piece in pieces:
                     trainers[entry].see(piece)
                 ended = trainers[entry].end()
-        waiting = [entry for entry in waiting if entry not in over]
+        waiting = [entry for entry in waiting if entry not in ended_nodes]
     return {entry: trainer.best for entry, trainer in trainers.items()}
 
 
 def row_pieces(
-    cells: BlockValues, node_items: NodeItems, wanted: dict[int, PerceptronRequest]
+    cells: BlockValues, node_items: NodeItems, requests: dict[int, PerceptronRequest]
 ) -> Iterator[tuple[int, RowPiece]]:
-    """Yield the rows of a block that are in the wanted nodes; cells: as the tree sees them."""
+    """Yield the rows of a block that are in the requested nodes; cells: as the tree sees them."""
     items, begin, end = node_items
-    for entry, wish in wanted.items():
+    for entry, perceptron in requests.items():
         for first in range(int(begin[entry]), int(end[entry]), _ROWS):
-            here = items[first : min(first + _ROWS, int(end[entry]))]
-            row = (here >> SHIFT32).astype(np.int64)
-            columns = [column_of(cells, feature)[row] for feature in wish.space.feature.tolist()]
-            yield entry, (with_cells(wish.space, columns, row.size), numbered(here & BITS32))
+            node_rows = items[first : min(first + _ROWS, int(end[entry]))]
+            row = (node_rows >> SHIFT32).astype(np.int64)
+            columns = [column_of(cells, feature)[row] for feature in perceptron.space.feature.tolist()]
+            yield entry, (with_cells(perceptron.space, columns, row.size), numbered(node_rows & BITS32))
 
 
 class TreeSpace(NamedTuple):
@@ -427,15 +427,15 @@ class SubspaceSearch(NodeSearch):
         """Yield the requests one after the other; see kernels/subspace/split.py find_cut."""
         subspace = scratch()
         epochs = subspace.epochs
-        for wanted in sorted({int(subspace.drawn), subspace.column.size}):
+        for count in sorted({int(subspace.drawn), subspace.column.size}):
             subspace = scratch()
-            choose_columns(subspace, key, np.uint64(wanted))
-            column = subspace.column[:wanted].astype(np.int64)
+            choose_columns(subspace, key, np.uint64(count))
+            column = subspace.column[:count].astype(np.int64)
             space = some_columns(subspace.space, column)
             del subspace  # not to hold as many as there are nodes
             sums = yield StepSums(space.feature.astype(np.uint32))
             subspace = scratch()
-            differ, begin, end = aim_node(subspace, key, np.uint64(wanted), total, sums)
+            differ, begin, end = aim_node(subspace, key, np.uint64(count), total, sums)
             line, stop, far = _line(space.feature, subspace.weight[column]), subspace.stop, subspace.far
             del subspace
             if not differ:  # all means are equal
@@ -456,9 +456,9 @@ class SubspaceSearch(NodeSearch):
         return None
 
 
-def _search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
+def _search_again(arguments: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
     """Return a search that has received some answers."""
-    search = SubspaceSearch(*given)
+    search = SubspaceSearch(*arguments)
     for answer in received:
         search.receive([answer])
     return search
@@ -501,21 +501,21 @@ class SubspaceTable(ProjectionTable):
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """Train the requested perceptrons, a task for each tree, or several if there are few trees."""
-        wanted = []
+        work = []
         for top in tops:
             pending = [(entry, probe) for entry, search in top.searching() for probe in search.pending]
             if requests := [(entry, probe) for entry, probe in pending if isinstance(probe, PerceptronRequest)]:
-                wanted.append((top, requests))
-        shares = max(1, executor.size // max(len(wanted), 1))
+                work.append((top, requests))
+        shares = max(1, executor.size // max(len(work), 1))
         tasks = [
-            (request(top, {}, []), dict(some))
-            for top, requests in wanted
+            (request(top, {}, []), dict(share_requests))
+            for top, requests in work
             for share in range(shares)
-            if (some := requests[share::shares])
+            if (share_requests := requests[share::shares])
         ]
         trained: dict[tuple[int, int], TrainedPerceptron] = {}
         executor.run(train_perceptrons, tasks, lambda _, perceptrons: trained.update(perceptrons), (self,))
-        waiting = [(top, *node_search) for top, _ in wanted for node_search in top.searching()]
+        waiting = [(top, *node_search) for top, _ in work for node_search in top.searching()]
         for top, entry, search in waiting:
             if (top.tree, entry) in trained:
                 search.receive([trained[top.tree, entry]])
@@ -523,17 +523,17 @@ class SubspaceTable(ProjectionTable):
 
 
 def train_perceptrons(
-    table: SubspaceTable, asked: SplitRequest, wanted: dict[int, PerceptronRequest]
+    table: SubspaceTable, asked: SplitRequest, requests: dict[int, PerceptronRequest]
 ) -> dict[tuple[int, int], TrainedPerceptron]:
     """Task: train the perceptrons of nodes of a tree; return them by tree and node. asked: without probes."""
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
-        chosen = {entry: wanted[entry] for entry in entries}
+        chosen = {entry: requests[entry] for entry in entries}
         for blocks in table.decoded.runs:
             for _, cells, node_items, _ in table.route([asked], blocks, [asked.no_response(table.context)]):
                 yield from row_pieces(cells, node_items, chosen)
 
-    trained = train_by_passes(wanted, rows, table.context.limits.training)
+    trained = train_by_passes(requests, rows, table.context.limits.training)
     return {(asked.tree, entry): perceptron for entry, perceptron in trained.items()}
 
 

@@ -161,9 +161,9 @@ class SplitScorer:
         self.limit = max(self.limit, best - abs(best) * _NEAR)
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
-            here = left[place].copy()  # not a view: it is kept
-            score = self._criterion.exact(here[: self.stats.scored], self._scored, self._origin)
-            split = ScoredSplit(number, rank, codes[place].item(), here, score)
+            kept_left = left[place].copy()  # not a view: it is kept
+            score = self._criterion.exact(kept_left[: self.stats.scored], self._scored, self._origin)
+            split = ScoredSplit(number, rank, codes[place].item(), kept_left, score)
             if self.best is None or split.key > self.best.key:
                 self.best = split
 
@@ -300,10 +300,10 @@ class HistogramSearch(NodeSearch):
         for unopened, start, stop in zip(self._unopened, first[:-1], first[1:], strict=True):
             chosen = collected[start:stop]
             if chosen.any():
-                wanted = np.zeros(unopened.probe.buckets, np.bool_)
-                wanted[unopened.bucket[chosen]] = True
+                opened = np.zeros(unopened.probe.buckets, np.bool_)
+                opened[unopened.bucket[chosen]] = True
                 self.pending.append(
-                    Collect(unopened.probe, wanted, unopened.before[chosen], int(rows[start:stop][chosen].sum()))
+                    Collect(unopened.probe, opened, unopened.before[chosen], int(rows[start:stop][chosen].sum()))
                 )
             unopened.keep(~requested[start:stop])
 
@@ -353,8 +353,8 @@ class HistogramSearch(NodeSearch):
 def histogram_buckets(rows: int, slots: int, max_cells: int) -> int:
     """Return the buckets of the histogram of a column in a node of this many rows, each of `slots` counts; at least
     2."""
-    wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), MIN_BUCKETS), MAX_BUCKETS)
-    return max(min(wanted, max_cells // slots), 2)
+    buckets = min(max(int(rows**0.75 / ROWS_PER_BUCKET), MIN_BUCKETS), MAX_BUCKETS)
+    return max(min(buckets, max_cells // slots), 2)
 
 
 @dataclass(slots=True)

@@ -126,17 +126,17 @@ def write_left_out(
     """Write the leaves of out-of-bag rows in the trees of some parts."""
     table, ranges, folder, executor = passes
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
-    for some in fitting(parts, sizes, table.context.limits.routed):
-        trees = {tree: splits[tree] for part in some for tree in part}
+    for group in fitting(parts, sizes, table.context.limits.routed):
+        trees = {tree: splits[tree] for part in group for tree in part}
         if table.context.kind != PROJECTIONS:
             [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))
         # The same runs of blocks as in the passes: a worker has read its blocks before.
-        runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
+        runs = executor.reduce(send_blocks, ranges, or_, (table, group, trees, folder))
         read = {array.path for tree in trees for each in (splits, trees) for array in each[tree].arrays.values()}
         executor.discard(list(read))
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
-        executor.run(join_runs, [(part,) for part in some], lambda _, count: on_trees(count), shared, even=True)
-        executor.discard([_piece(run, part) for run in runs.values() for part in some])
+        executor.run(join_runs, [(part,) for part in group], lambda _, count: on_trees(count), shared, even=True)
+        executor.discard([_leaves_path(run, part) for run in runs.values() for part in group])
 
 
 def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFiles]:
@@ -154,17 +154,17 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
         words = mapped_array(folder, (sum(files.nodes for files in trees.values()), 2), np.uint64)
     firsts = np.cumsum([0, *(files.nodes for files in trees.values())]).tolist()
 
-    def stretches(files: SplitFiles, first: int, other: str) -> Iterator[tuple[NDArray[Any], ...]]:
+    def stretches(files: SplitFiles, first: int, name: str) -> Iterator[tuple[NDArray[Any], ...]]:
         """Yield some nodes at a time: words, thresholds, and another array."""
-        threshold, array = files.arrays["threshold"].load(), files.arrays[other].load()
+        threshold, array = files.arrays["threshold"].load(), files.arrays[name].load()
         for begin in range(0, files.nodes, _STRETCH):
-            some = slice(begin, begin + _STRETCH)
-            yield words[first : first + files.nodes][some], threshold[some], array[some]
+            span = slice(begin, begin + _STRETCH)
+            yield words[first : first + files.nodes][span], threshold[span], array[span]
 
     for files, first in zip(trees.values(), firsts, strict=False):
-        for here, threshold, feature in stretches(files, first, "feature"):
-            here[:, 0] = threshold.view(np.uint64)
-            here[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
+        for pairs, threshold, feature in stretches(files, first, "feature"):
+            pairs[:, 0] = threshold.view(np.uint64)
+            pairs[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
     links = words.reshape(-1)
     layout = NodeLayout(links.view(np.float64), links, _PLACE, np.uint64(0), np.uint64(0))
     replace_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
@@ -172,8 +172,8 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
     for (tree, files), first in zip(trees.items(), firsts, strict=False):
         folder = files.arrays["below"].path.parent
         with appending(folder, f"cut-{tree}", _CUTS) as (arrays, add):
-            for here, threshold, below in stretches(files, first, "below"):
-                codes = np.nan_to_num(here[:, 0].view(np.float64))
+            for pairs, threshold, below in stretches(files, first, "below"):
+                codes = np.nan_to_num(pairs[:, 0].view(np.float64))
                 cut = np.where(np.isnan(threshold), below, codes).astype(np.uint32)
                 add(below=cut, above=cut + np.uint32(1))
         exact[tree] = files._replace(arrays=files.arrays | arrays)
@@ -191,15 +191,15 @@ def send_blocks(
     of leaves, one for each part, begin with."""
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
-    every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
+    features_read, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
     features, levels = table.context.features, table.context.features.largest
     loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
-    given = (store.dictionaries, features)
-    kept = {tree: splits_of(each, *given, projected=projected, decoded=projected) for tree, each in loaded.items()}
+    shared = (store.dictionaries, features)
+    kept = {tree: splits_of(each, *shared, projected=projected, decoded=projected) for tree, each in loaded.items()}
     with ExitStack() as stack:
-        reader = stack.enter_context(table.reader(blocks, every, True))
-        files = [stack.enter_context(writing_arrays(_piece(run, part), LEAF_TYPES)) for part in parts]
-        for block, cells in reader.each(blocks, every):
+        reader = stack.enter_context(table.reader(blocks, features_read, True))
+        files = [stack.enter_context(writing_arrays(_leaves_path(run, part), LEAF_TYPES)) for part in parts]
+        for block, cells in reader.each(blocks, features_read):
             view = block_view(cells, reader.size(block))
             for part, add in zip(parts, files, strict=True):
                 left_out = [
@@ -215,13 +215,13 @@ def send_blocks(
 
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
     """Task: write the leaves of a part that were found in some runs of blocks; return its number of trees."""
-    chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), LEAF_TYPES).each())
+    chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_leaves_path(run, part), LEAF_TYPES).each())
     classes = store.spec.target.answer_width
     write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)
     return len(part)
 
 
-def _piece(run: Path, part: range) -> Path:
+def _leaves_path(run: Path, part: range) -> Path:
     return run.with_name(f"{run.name}-{part.start}.bin")
 
 

@@ -200,7 +200,7 @@ def _grow_small(passes: Passes, tops: Sequence[UpperTree], spilled: Sequence[Spl
     for top, response in zip(tops, spilled, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]
         work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
-    work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
+    work.sort(key=lambda task: -task[0].stats.rows(task[0].nodes[task[1]].total))
     costs = [int(top.stats.rows(top.nodes[entry].total)) for top, entry, _ in work]
     tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
     shared = (passes.table, {top.tree: top.tree_data for top in tops}, (BufferPool(), BufferPool()))

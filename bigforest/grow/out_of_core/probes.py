@@ -301,12 +301,12 @@ def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[
     step = max(1, _CELLS // stats.slots)
     carried = np.zeros(stats.slots, np.int64)
     for begin in range(0, starts.size - 1, step):
-        here = starts[begin : begin + step + 1]
-        piece = slice(int(here[0]), int(here[-1]))
-        run_counts = _counts(tag[piece], number[piece], here - here[0], stats)
+        run_starts = starts[begin : begin + step + 1]
+        piece = slice(int(run_starts[0]), int(run_starts[-1]))
+        run_counts = _counts(tag[piece], number[piece], run_starts - run_starts[0], stats)
         upto = carried + np.cumsum(run_counts, axis=0)
         carried = upto[-1]
-        yield value[here[:-1]], upto
+        yield value[run_starts[:-1]], upto
 
 
 def _counts(

@@ -97,8 +97,8 @@ def row_nodes(
     with ExitStack() as files:
         blocks = None
         if kept is not None:
-            [here] = files.enter_context(downloads([kept]))
-            blocks = files.enter_context(closing(ArrayFile.of(here, _TYPES).each()))
+            [local] = files.enter_context(downloads([kept]))
+            blocks = files.enter_context(closing(ArrayFile.of(local, _TYPES).each()))
         sink = None if out is None else files.enter_context(writing_arrays(out, _TYPES))
 
         def take(
@@ -114,17 +114,17 @@ def row_nodes(
             begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
             if kept is None or blocks is None:
                 bag = sampler.weighed_block(tree, block)
-                here = items[: np.count_nonzero(bag)]
-                pack_rows(target, bag, here)
-                end[0] = here.size
-                return here, begin, end
+                row_items = items[: np.count_nonzero(bag)]
+                pack_rows(target, bag, row_items)
+                end[0] = row_items.size
+                return row_items, begin, end
             starts, ends, places = next(blocks, _NOTHING)
-            known, here = starts.size, items[: places.size]
-            sound = places.size <= rows and 0 < known == ends.size <= nodes
-            if not sound or not unpack_places(places, rows, target, here):
+            written, row_items = starts.size, items[: places.size]
+            sound = places.size <= rows and 0 < written == ends.size <= nodes
+            if not sound or not unpack_places(places, rows, target, row_items):
                 raise damaged(kept)
-            begin[:known], end[:known] = starts, ends
-            return here, begin, end
+            begin[:written], end[:written] = starts, ends
+            return row_items, begin, end
 
         def keep(items: NDArray[np.uint64], begin: NDArray[np.uint64], end: NDArray[np.uint64]) -> None:
             """Write the rows of the block that was read last, if there is a file to write."""
@@ -149,11 +149,11 @@ def rows_of(files: Sequence[Path], number: int) -> NodeRows:
     Files are fetched whole from an object store, so there each node has a file of its own.
     """
     if any(map(is_remote, files)):
-        return NodeRows([_own_file(path, number) for path in files], 0)
+        return NodeRows([_node_file(path, number) for path in files], 0)
     return NodeRows(list(files), number)
 
 
-def _own_file(path: Path, number: int) -> Path:
+def _node_file(path: Path, number: int) -> Path:
     return path.with_name(f"{path.stem}-{number}.bin")
 
 
@@ -164,8 +164,8 @@ def writing_rows(
     """Write the rows of the nodes `entries` of a tree; yield a function that takes the cells and rows of a block."""
     kinds: list[Matrix] = []
     with uploads(path.parent) as folder:
-        here = folder / path.name
-        with _writing(here, room) as add:
+        local = folder / path.name
+        with _writing(local, room) as add:
 
             def take(matrices: Sequence[NDArray[Any]], node_items: NodeItems) -> None:
                 kinds[:] = [_TAGS, *((matrix.dtype, len(matrix)) for matrix in matrices)]
@@ -174,13 +174,13 @@ def writing_rows(
 
             yield take
         if is_remote(path):
-            with here.open("rb", buffering=0) as whole:
+            with local.open("rb", buffering=0) as whole:
                 chunk = BufferPool()
                 for number in range(len(entries)):
-                    with _writing(_own_file(here, number), room) as add:
+                    with _writing(_node_file(local, number), room) as add:
                         for words, rows in _chunks(whole, _index(whole, number), kinds, chunk):
                             add(kinds, np.array([rows], _WORD), partial(np.copyto, src=words))
-            here.unlink()
+            local.unlink()
 
 
 @contextmanager
@@ -248,9 +248,9 @@ def load_rows(
         at = 0
         for file, index in zip(files, indexes, strict=True):
             sizes = _sizes(kinds, index[:, 1]).T.tolist()  # of all chunks at once: there may be a thousand of a node
-            for (words, count), own in zip(_chunks(file, index, kinds, chunk), sizes, strict=True):
+            for (words, count), chunk_sizes in zip(_chunks(file, index, kinds, chunk), sizes, strict=True):
                 begin = 0
-                for matrix, size in zip(matrices, own, strict=True):
+                for matrix, size in zip(matrices, chunk_sizes, strict=True):
                     piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
                     matrix[:, at : at + count] = piece.reshape(len(matrix), count)
                     begin += size

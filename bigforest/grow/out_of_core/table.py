@@ -191,9 +191,9 @@ class TableView(ABC):
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
         columns = [asked.features() for asked in requests]
-        some = [features for features in columns if features is not None]
-        every = range(len(store.spec.features))
-        needed = sorted(self.needed(set().union(*some))) if len(some) == len(columns) else every
+        features_of = [features for features in columns if features is not None]
+        all_features = range(len(store.spec.features))
+        needed = sorted(self.needed(set().union(*features_of))) if len(features_of) == len(columns) else all_features
         again = any(asked.row_nodes for asked in requests)
         with ExitStack() as stack:
             reader = stack.enter_context(self.reader(blocks, needed, again))
@@ -209,11 +209,11 @@ class TableView(ABC):
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
                     take, keep = rows[at]
                     node_items = take(block, target.size, None if regression else target, asked.nodes, items)
-                    here, begin, end = node_items
+                    node_rows, begin, end = node_items
                     seen = self.view(asked.tree_data, cells, target.size, columns[at])
                     if asked.splits.node.size:
                         ends = (begin, end, response.below, response.above)
-                        route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
+                        route_rows(seen, asked.ways, node_rows, spare, read, asked.splits, *ends)
                         keep(*node_items)
                     yield at, seen, node_items, target if regression else None
 

@@ -256,8 +256,8 @@ def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras
     """Write a grown subtree to a file (storage/array_file.py); return its number of nodes."""
     subsets = extras[:-1] if isinstance(extras, Subsets) else [None] * 3
     directions = extras[:-1] if isinstance(extras, DirectionExtras) else [None] * 4
-    given = (*nodes, *subsets, *directions)
-    write_arrays(path, _TYPES, *(np.empty(0) if array is None else array for array in given))
+    arrays = (*nodes, *subsets, *directions)
+    write_arrays(path, _TYPES, *(np.empty(0) if array is None else array for array in arrays))
     return nodes.feature.size
 
 
@@ -287,14 +287,14 @@ def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
     order = np.argsort(place)
     ends = place.view(np.float64)  # each where its place was
     for first in range(0, order.size, _LOOKED_UP):
-        some = order[first : first + _LOOKED_UP]
-        below = some < order.size // 2
-        for values, nodes in ((dictionaries.high, some[below]), (dictionaries.low, some[~below])):
+        portion = order[first : first + _LOOKED_UP]
+        below = portion < order.size // 2
+        for values, nodes in ((dictionaries.high, portion[below]), (dictionaries.low, portion[~below])):
             ends[nodes] = values[place[nodes]]
     stops = np.cumsum([np.count_nonzero(splits) for splits in inner])[:-1]
-    for path, splits, here in zip(paths, inner, np.split(ends.reshape(2, -1), stops, axis=1), strict=True):
+    for path, splits, tree_ends in zip(paths, inner, np.split(ends.reshape(2, -1), stops, axis=1), strict=True):
         whole = np.full((2, splits.size), np.nan)
-        whole[:, splits] = here
+        whole[:, splits] = tree_ends
         write_arrays(path.with_suffix(_ENDS), _END_TYPES, *whole)
     release_freed()
 
