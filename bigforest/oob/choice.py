@@ -94,11 +94,11 @@ def losses_by_lambda(
     held  which of the rows are held out of all bags, and do not count; None for none
     """
 
-    def losses(start: int, some: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
-        means = some.votes.take(used, axis=0) / some.voters[used, None]
+    def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
+        means = block.votes.take(used, axis=0) / block.voters[used, None]
         if not store.spec.target.is_regression:
             return log_losses(means)
-        return loss.of(store.numbers(start, start + some.voters.size)[used, None], means)
+        return loss.of(store.numbers(start, start + block.voters.size)[used, None], means)
 
     return _added_up(store, first, votes, held, workers, losses, votes.votes.shape[1])
 
@@ -116,10 +116,10 @@ def losses_by_power(
 
     quarters = np.array([round(4 * power) for power in powers], np.int64)
 
-    def losses(start: int, some: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
+    def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
         found = np.empty((used.size, quarters.size))
-        truth = store.labels(start, start + some.voters.size)
-        true_probabilities(some.votes, used, truth, quarters, found)
+        truth = store.labels(start, start + block.voters.size)
+        true_probabilities(block.votes, used, truth, quarters, found)
         return log_losses(found)
 
     return _added_up(store, first, votes, held, workers, losses, quarters.size)
@@ -145,8 +145,8 @@ def sum_losses(
     sums, squares = np.empty((2, whole.shape[1]), np.int64), np.empty((2, whole.shape[1], 3, 2), np.int64)
     for half, rows in enumerate(halves):
         whole.take(rows, axis=0).sum(axis=0, out=sums[half])
-        for place, (one, two) in enumerate(((high, high), (high, low), (low, low))):
-            square = one.take(rows, axis=0) * two.take(rows, axis=0)
+        for place, (left, right) in enumerate(((high, high), (high, low), (low, low))):
+            square = left.take(rows, axis=0) * right.take(rows, axis=0)
             squares[half, :, place, 0] = (square >> 32).sum(axis=0)
             squares[half, :, place, 1] = (square & (2**32 - 1)).sum(axis=0)
     return sums, squares
@@ -167,16 +167,16 @@ def _added_up(
     """
 
     def of_rows(start: int) -> ChoiceLosses:
-        some, begin = votes.rows(start, start + LOSS_ROWS), first + start
-        left_out = some.voters > 0 if held is None else (some.voters > 0) & ~held[start : start + LOSS_ROWS]
+        block, begin = votes.rows(start, start + LOSS_ROWS), first + start
+        left_out = block.voters > 0 if held is None else (block.voters > 0) & ~held[start : start + LOSS_ROWS]
         used = np.flatnonzero(left_out)
-        weight = row_weights(store, begin, begin + some.voters.size)
-        own = np.ones(used.size, np.int64) if weight is None else weight[used]
+        weight = row_weights(store, begin, begin + block.voters.size)
+        row_weight = np.ones(used.size, np.int64) if weight is None else weight[used]
         spec = store.spec
-        factor = own * (spec.weight_unit if spec.target.is_regression else _STEPS / spec.total_weight)
-        second = in_second_half(np.arange(begin, begin + some.voters.size, dtype=np.uint64)[used])
-        sums, squares = sum_losses(losses(begin, some, used), factor, second)
-        weights = np.array([own[~second].sum(), own[second].sum()], np.int64)
+        factor = row_weight * (spec.weight_unit if spec.target.is_regression else _STEPS / spec.total_weight)
+        second = in_second_half(np.arange(begin, begin + block.voters.size, dtype=np.uint64)[used])
+        sums, squares = sum_losses(losses(begin, block, used), factor, second)
+        weights = np.array([row_weight[~second].sum(), row_weight[second].sum()], np.int64)
         return ChoiceLosses(sums, (squares.astype(object) * SQUARES).sum(axis=(2, 3)), weights)
 
     starts = [(start,) for start in range(0, votes.voters.size, LOSS_ROWS)]
@@ -208,11 +208,11 @@ def _choice(
     weight = int(found.weights.sum())
     if not weight:
         return kind(tried[0], tried)
-    one, two = found.losses
-    of_one, of_two = found.squares
-    crossed = int(one[_chosen(two, of_two, errors)]) + int(two[_chosen(one, of_one, errors)])
-    losses = tuple(mean(int(loss), weight) for loss in one + two)
-    amount = tried[_chosen(one + two, of_one + of_two, errors)]
+    first, second = found.losses
+    first_squares, second_squares = found.squares
+    crossed = int(first[_chosen(second, second_squares, errors)]) + int(second[_chosen(first, first_squares, errors)])
+    losses = tuple(mean(int(loss), weight) for loss in first + second)
+    amount = tried[_chosen(first + second, first_squares + second_squares, errors)]
     return kind(amount, tried, losses, mean(crossed, weight))
 
 

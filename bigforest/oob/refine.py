@@ -256,7 +256,7 @@ def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
 
 def _boosted(grown: Sequence[GrownSequence], rounds: int) -> TreeArrays:
     """Return the first rounds of all sequences."""
-    return join_trees([one.trees.rows(0, int(one.trees.starts[rounds])) for one in grown])
+    return join_trees([sequence.trees.rows(0, int(sequence.trees.starts[rounds])) for sequence in grown])
 
 
 def bucket_losses(
@@ -282,21 +282,21 @@ def bucket_losses(
     boosted = BoostedStage(link, trees, spec, trees.used)
     truth, loss = row_truth(store, rows), number_loss(store, config)
 
-    def losses(some: NDArray[np.float64]) -> NDArray[np.float64]:
+    def losses(predicted: NDArray[np.float64]) -> NDArray[np.float64]:
         if spec.target.is_regression:
-            return loss.of(truth, some[:, 0])
-        return log_losses(some[np.arange(truth.size), truth.astype(np.int64)])
+            return loss.of(truth, predicted[:, 0])
+        return log_losses(predicted[np.arange(truth.size), truth.astype(np.int64)])
 
     alone = np.zeros((len(tried), LEFT_OUT, rows.size, link.outputs))
     seen = np.zeros(rows.size, np.int64)  # sequences so far that do not use the row
     tiles = row_tiles(store, rows, trees.used)
     for sequence, in_bag in enumerate(in_bags(store, config, rows)):
-        here = np.flatnonzero(~in_bag)
-        own, total = tiles.some(here), np.zeros((here.size, link.outputs))
+        left_out = np.flatnonzero(~in_bag)
+        rows_left_out, total = tiles.some(left_out), np.zeros((left_out.size, link.outputs))
         for place, (before, number) in enumerate(pairwise(tried), start=1):
-            boosted.add(own, total, range(sequence, sequence + 1), range(before, number))
-            alone[place, seen[here], here] = total
-        seen[here] += 1
+            boosted.add(rows_left_out, total, range(sequence, sequence + 1), range(before, number))
+            alone[place, seen[left_out], left_out] = total
+        seen[left_out] += 1
     factor = spec.weight_unit if spec.target.is_regression else _LOG_STEPS / spec.total_weight
     weight = unit_weights(store, rows) / spec.weight_unit * factor
     most = 2.0**61 / spec.rows if spec.target.is_regression else np.inf
@@ -312,8 +312,8 @@ def bucket_losses(
             found[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
             found[1, :, place] = both
         whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
-        for one, buckets in zip(by_scale, whole, strict=True):
-            np.add.at(one, bucket.astype(np.int64), buckets)
+        for scale_sums, buckets in zip(by_scale, whole, strict=True):
+            np.add.at(scale_sums, bucket.astype(np.int64), buckets)
     return sums
 
 
@@ -360,11 +360,11 @@ def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit:
         found = max(0.0, whole / weight / store.spec.total_weight)
         return found / unit / unit if numbers else found
 
-    def best(some: NDArray[np.int64]) -> int:
-        return len(tried) - 1 if fixed else _best(some)
+    def best(sums: NDArray[np.int64]) -> int:
+        return len(tried) - 1 if fixed else _best(sums)
 
-    one, two = losses[:, ::2], losses[:, 1::2]
-    crossed = int(one[1, :, best(two)].sum()) + int(two[1, :, best(one)].sum())
+    first, second = losses[:, ::2], losses[:, 1::2]
+    crossed = int(first[1, :, best(second)].sum()) + int(second[1, :, best(first)].sum())
     of_report = losses[1].sum(axis=0).tolist()
     return Rounds(float(tried[best(losses)]), tuple(map(float, tried)), tuple(map(mean, of_report)), mean(crossed))
 

@@ -56,9 +56,9 @@ class BoostedStage:
         first, last = sequences.start * self._rounds, sequences.stop * self._rounds
         if rounds is not None:
             first, last = first + rounds.start, first + rounds.stop
-        own = self._trees
-        way = RouteInputs(rows.tiles, rows.rows, rows.by_level, own.layout, None, own.sets, rows.missing)
-        vote(*way[:3], *way.layout, *way[4:], own.roots[first:last], own.counts, sums, *new_scratch(way))
+        trees = self._trees
+        way = RouteInputs(rows.tiles, rows.rows, rows.by_level, trees.layout, None, trees.sets, rows.missing)
+        vote(*way[:3], *way.layout, *way[4:], trees.roots[first:last], trees.counts, sums, *new_scratch(way))
 
     def correct(self, predictions: NDArray[np.float64], rows: StageRows) -> None:
         """Correct predictions of the forest, float64 [rows, classes] or [rows, 1], in place."""
@@ -74,9 +74,9 @@ class BoostedStage:
         """
         total = np.zeros((len(predictions), self._link.outputs))
         for sequence, used in enumerate(in_bag):
-            here = np.flatnonzero(~used)
-            own = total[here]
-            self.add(rows.some(here), own, range(sequence, sequence + 1))
-            total[here] = own
+            left_out = np.flatnonzero(~used)
+            sums = total[left_out]
+            self.add(rows.some(left_out), sums, range(sequence, sequence + 1))
+            total[left_out] = sums
         mean = total / (SEQUENCES - in_bag.sum(axis=0))[:, None]
         predictions[:] = self._link.corrected(predictions, mean)

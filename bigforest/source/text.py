@@ -156,8 +156,8 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
         of_forms.setdefault(FORMS["CSV"] if name in rules.numbers else forms, []).append(name)
     found: dict[str, Form] = {}
     try:
-        for own, names in of_forms.items():
-            found |= _find_forms(rows, names, own, rules.numbers)
+        for accepted, names in of_forms.items():
+            found |= _find_forms(rows, names, accepted, rules.numbers)
     except (*POLARS_FAULTS, OSError):
         return list(scans)  # reading the table says what is wrong with it
     parsed = [form.parsed(names) for form, names in _by_form({name: [form] for name, form in found.items()}).items()]
