@@ -18,6 +18,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+try:
+    import resource
+except ImportError:  # not POSIX: no such limits
+    resource = None  # type: ignore[assignment]
+
 from .options import COLUMNS, FROM_FILE, PANELS, RUN, SCHEDULER, Choice
 from .running import STANDARD_INPUT, STREAM
 from .show import Facts, plain, show
@@ -27,6 +32,8 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 # Parameters of commands that are tables.
 _TABLES = ("data", "validate")
+# Address space of a process with a few threads, in bytes: with less, libraries end the process.
+_ADDRESSES = 3_000_000_000
 # A tab is hard to type.
 _MARKS = {"tab": "\t", "\\t": "\t"}
 # Hyphen without line breaks while help is laid out; replaced before printing, so that text can be copied.
@@ -90,6 +97,7 @@ def command(
 
         @wraps(function)
         def work(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
+            _check_address_space()
             for group, options in groups.items():
                 values[group] = {
                     name: choice.read(value) if choice.read else value
@@ -130,6 +138,18 @@ def _with_progress(
         facts = function(**values)
     seconds = perf_counter() - begin
     return {**facts, "seconds": facts.get("seconds", seconds), **ledger.facts}
+
+
+def _check_address_space() -> None:
+    """Raise ConfigError if a limit would end the process in an abort: libraries reserve more than they use."""
+    if resource is None or not 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < _ADDRESSES:
+        return
+    from bigforest.errors import ConfigError
+
+    raise ConfigError(
+        f"the address space of processes is limited to {limit / 1e9:.1f} GB (ulimit -v), and libraries reserve up to "
+        f"{_ADDRESSES / 1e9:.0f} GB of it, most of which they do not use; raise the limit"
+    )
 
 
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
@@ -333,6 +353,8 @@ def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
         return f"{error.strerror or error}{where and f': {where}'}", EXIT_BAD_INPUT
     if isinstance(error, MemoryError):
         return "not enough memory; use fewer --threads or cap the codes with --max-bins 256", EXIT_BAD_INPUT
+    if str(error) == "can't start new thread":
+        return "the system starts no more threads; use fewer --threads or raise its limit (ulimit -u)", EXIT_BAD_INPUT
     detail = f"{type(error).__name__}: {error}".splitlines()[0]
     return (
         f"unexpected {detail}; run `bigforest --debug ...` again for the traceback and report it",

@@ -281,6 +281,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (OSError(28, "No space left on device", "x.forest"), 2, "error: No space left on device: x.forest\n"),
         (PermissionError(13, "Permission denied"), 2, "error: Permission denied\n"),
         (MemoryError(), 2, "error: not enough memory; use fewer --threads or cap the codes with --max-bins 256\n"),
+        (
+            RuntimeError("can't start new thread"),
+            2,
+            "error: the system starts no more threads; use fewer --threads or raise its limit (ulimit -u)\n",
+        ),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,14 @@ def test_stdout__full(folder: Path, words: str) -> None:
         command = [sys.executable, "-m", "bigforest", *words.split()]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, check=False)
     assert (ended.returncode, ended.stderr) == (2, "error: No space left on device: standard output\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of address space")
+def test_limited_address_space__is_an_error_before_libraries_abort(folder: Path) -> None:
+    command = f"ulimit -v 1500000 && exec {sys.executable} -m bigforest train things.parquet"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=folder, check=False)
+    assert ended.returncode == 2
+    assert re.fullmatch(r"error: the address space of processes is limited to 1\.5 GB \(ulimit -v\).*\n", ended.stderr)
 
 
 def test_predictions__to_a_closed_stdout(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
