@@ -23,10 +23,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def script(page: Path) -> str:
-    """The commands of a page, one after the other; before them those of its lines `% sh: ...`, which are not shown."""
-    before = re.findall(r"^% sh: (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return "\n".join([*before, *blocks(page, "sh")])
+def script(page: Path, *, shown: bool) -> str:
+    """The commands of a page, one after the other; before them those of its lines `% sh: ...`, which are not shown.
+
+    shown  leave out the blocks that are followed by their output
+    """
+    text = page.read_text(encoding="utf-8")
+    before = re.findall(r"^% sh: (.*)$", text, re.MULTILINE)
+    output = r"(?!\n\n```text$)" if shown else ""
+    return "\n".join([*before, *re.findall(rf"^```sh\n((?:(?!```).*\n)*)```${output}", text, re.MULTILINE)])
 
 
 def local_links(page: Path) -> list[str]:
