@@ -118,7 +118,7 @@ def main() -> None:
         app(prog_name="bigforest")
     except SystemExit as end:
         gc.freeze()  # or the interpreter looks through all that was imported, for a tenth of a second
-        if not isinstance(end.__context__, BrokenPipeError) and _flushed():
+        if not isinstance(end.__context__, BrokenPipeError) and _flush():
             raise
     except OSError as error:  # the help or the version could not be printed
         _drop_output()
@@ -135,7 +135,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _flushed() -> bool:
+def _flush() -> bool:
     """Return False if the reader has closed the pipe before everything was printed."""
     if sys.stdout is None:  # closed from the start
         return True

@@ -177,13 +177,13 @@ def warm_rest(kind: str) -> None:
         for weight in ({}, {"weight": "weight"}) if bagged else ({},):
             tables = list(product(_TRAVEL if bagged else ("bits", *_TRAVEL), _GAPS if categories else _GAPS[2:]))
             for name, gaps in tables:
-                typed = _typed(table, name, gaps)
-                forest = _trained(kind, typed, folder / name, **weight)
+                typed = _with_type(table, name, gaps)
+                forest = _train_kind(kind, typed, folder / name, **weight)
                 if not weight or (name, gaps) == tables[-1]:  # weights do not change routing
                     _route(forest, typed, folder)
                     _revise(forest, typed, folder)
                 if bagged and not weight:
-                    _explain(_refined(kind, typed, folder / name), typed)
+                    _explain(_train_refined(kind, typed, folder / name), typed)
             _explain(forest, typed)
     _vary(kind, table, options)
     compile_presort()
@@ -196,7 +196,7 @@ def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> 
     with TemporaryFolder(None) as folder:
         for option in options:
             try:
-                forest = _trained(kind, table, folder / "option", **option)
+                forest = _train_kind(kind, table, folder / "option", **option)
             except ConfigError:  # a variant or an impurity that is not for these trees
                 continue
             forest.predict(table)
@@ -206,7 +206,7 @@ def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> 
                 compile_for(KINDS[kind].traits(classes), forest.config, passes=True, scratch=None)
 
 
-def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
+def _with_type(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
     """Return the table with numbers of a type.
 
     All types but bytes have enough values that their codes take two bytes, and regression targets with all digits.
@@ -222,7 +222,7 @@ def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
     return table.drop("level") if gaps == "number" else table
 
 
-def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Forest:
+def _train_kind(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Forest:
     """Train a forest of a kind with further options."""
     _, numbers, kind_options = KINDS[kind]
     kept = {"keep_targets": True} if numbers else {}
@@ -232,9 +232,9 @@ def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Fores
     return train(table, "y", exclude=exclude, scheduler="threads", listener=silent, out=out, overwrite=True, **options)
 
 
-def _refined(kind: str, table: pl.DataFrame, out: Path) -> Forest:
+def _train_refined(kind: str, table: pl.DataFrame, out: Path) -> Forest:
     """Train a forest of a kind with a boosted stage, and predict by it."""
-    forest = _trained(kind, table, out, refine=1, trees=4)
+    forest = _train_kind(kind, table, out, refine=1, trees=4)
     for opened in (forest, read_forest(out)):
         opened.predict(table)
         opened.predict(table, memory="100GB")

@@ -101,7 +101,7 @@ def encode(
         ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        separator, source = source.separator, _flattened(source, columns, [*kinds, name, *others], scratch)
+        separator, source = source.separator, _unnest(source, columns, [*kinds, name, *others], scratch)
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
@@ -151,7 +151,7 @@ def _target_notices(
         )
 
 
-def _flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path) -> Source:
+def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path) -> Source:
     """Return the source with its nested columns unnested; it has the leaves `names` as columns.
 
     A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every

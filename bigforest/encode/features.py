@@ -190,8 +190,8 @@ def _merge_keys(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: 
     scale, bins = dictionary.scale, dictionary.bins
     binned = bool(len(bins.last))
     size = runs[-1].end
-    every_key = _mapped(files / "keys", maker.key_type, size)
-    every_count = _mapped(files / "counts", _RANK, size if binned else 0)
+    every_key = _map_file(files / "keys", maker.key_type, size)
+    every_count = _map_file(files / "counts", _RANK, size if binned else 0)
     max_keys = max(run.rows for run in runs) // (_COUNTED if binned else 1)
     rows = 0
     with (files / "merged").open("wb", buffering=0) as merged:
@@ -239,8 +239,8 @@ def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[lis
 
 def _codes_of_runs(files: Path, runs: Sequence[_Run], dictionary: DictionaryWriter) -> Iterator[Keys]:
     """Yield the codes of all rows, in chunks."""
-    ranks = _mapped(files / "ranks", _RANK, sum(run.rows for run in runs))
-    merged = _mapped(files / "merged", _RANK, runs[-1].end)
+    ranks = _map_file(files / "ranks", _RANK, sum(run.rows for run in runs))
+    merged = _map_file(files / "merged", _RANK, runs[-1].end)
     first = 0
     for run in runs:
         [codes] = dictionary.codes(iter([(merged[run.begin : run.end].copy(), None)]))
@@ -256,7 +256,7 @@ def _append(file: Path, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
             write_whole(out, chunk.astype(dtype, copy=False))
 
 
-def _mapped(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
+def _map_file(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
     """Return the first entries of a file, mapped."""
     if not size:
         return np.empty(0, dtype)

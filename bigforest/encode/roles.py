@@ -170,7 +170,7 @@ def find_target(columns: Collection[str], requested: str | None) -> str:
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
         f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set {api('target')} to the column to "
-        f"predict, such as {' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
+        f"predict, such as {' or '.join(map(repr, likely))}: the columns are {listed(names)}{_header_advice(names)}"
     )
 
 
@@ -181,10 +181,10 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
         if all(part.strip() in columns for part in name.split(",")):
             hint = "give each of these columns by itself"
-        raise DataError(f"there is no column {name!r} for {api(role)}; {hint}{_undivided(columns)}")
+        raise DataError(f"there is no column {name!r} for {api(role)}; {hint}{_header_advice(columns)}")
 
 
-def _undivided(columns: Collection[str]) -> str:
+def _header_advice(columns: Collection[str]) -> str:
     """Return advice for a table whose only column seems to be an undivided header, else an empty text."""
     if len(columns) > 1 or all(map(str.isidentifier, columns)):
         return ""
@@ -207,7 +207,7 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     ConfigError for options of another task.
     """
     found, name, task, _, kinds, *_ = roles
-    bounds = _statistics(data) if table.files else _counted(table, found)
+    bounds = _statistics(data) if table.files else _count_values(table, found)
     most = []
     for feature, kind in kinds.items():
         values = _max_values(table.rows, found[feature].dtype, bounds.get(feature, UNKNOWN))
@@ -240,8 +240,8 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
 
 
-class Known(NamedTuple):
-    """Knowledge about a column.
+class ColumnBounds(NamedTuple):
+    """Bounds of a column from metadata.
 
     span   number of integers from the smallest to the largest value; None if unknown.
     whole  True if no value is missing; None if unknown.
@@ -251,10 +251,10 @@ class Known(NamedTuple):
     whole: bool | None
 
 
-UNKNOWN = Known(None, None)
+UNKNOWN = ColumnBounds(None, None)
 
 
-def _statistics(data: Any) -> dict[str, Known]:
+def _statistics(data: Any) -> dict[str, ColumnBounds]:
     """Return bounds from the statistics of Parquet files."""
     if not isinstance(data, str | Path):
         return {}
@@ -276,14 +276,14 @@ def _statistics(data: Any) -> dict[str, Known]:
                 for position, chunk in enumerate(group):
                     entries = found.setdefault(chunk.name, [])
                     entries.append((chunk.nulls, _integers(stored[position], chunk)))
-    return {name: _known(*zip(*chunks, strict=True)) for name, chunks in found.items()}
+    return {name: _join_bounds(*zip(*chunks, strict=True)) for name, chunks in found.items()}
 
 
-def _known(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> Known:
-    """Return the knowledge about a column from that about its chunks."""
+def _join_bounds(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> ColumnBounds:
+    """Return the bounds of a column from the bounds of its chunks."""
     whole = False if any(nulls) else None if None in nulls else True
     bounds = [bound for span in spans if span is not None for bound in span]
-    return Known(None if None in spans else max(bounds) - min(bounds) + 1, whole)
+    return ColumnBounds(None if None in spans else max(bounds) - min(bounds) + 1, whole)
 
 
 class StoredIntegers(NamedTuple):
@@ -312,22 +312,22 @@ def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, i
     return (low, high) if low <= high else None
 
 
-def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
+def _count_values(source: Source, columns: Mapping[str, Leaf]) -> dict[str, ColumnBounds]:
     """Return, for columns of a table in memory with few possible values, if all cells have a value."""
     bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
     if not bounded or source.frame is None:
         return {}
     nulls = source.frame.select(expr.null_count().alias(name) for name, expr in bounded.items()).collect().row(0)
-    return {name: Known(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
+    return {name: ColumnBounds(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
 
 
-def _max_values(rows: int, dtype: pl.DataType, bounds: Known) -> int:
+def _max_values(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
     """Return the maximal number of codes, including that of missing values."""
     bound = min(_VALUES.get(type(dtype), rows), rows if bounds.span is None else bounds.span)
     return min(rows, bound + (bounds.whole is not True))
 
 
-def _max_classes(source: Source, target: Leaf, bounds: Known) -> int:
+def _max_classes(source: Source, target: Leaf, bounds: ColumnBounds) -> int:
     """Return the maximal number of classes; they are counted, up to the allowed number, if metadata say little."""
     dtype = target.dtype
     if dtype.is_float():

@@ -209,7 +209,7 @@ def notice_repeats(store: Store) -> str | None:
     possible = sum(math.log2(feature.codes) for feature in store.spec.features)
     if possible < math.log2(store.rows / (2 * _REPEATED)):  # as many equal another by chance, if all were as frequent
         return None
-    rows, repeated = _repeated(store)
+    rows, repeated = _count_repeats(store)
     if repeated <= _REPEATED * rows:
         return None
     sampled = "" if rows == store.rows else " that were looked at"
@@ -219,7 +219,7 @@ def notice_repeats(store: Store) -> str | None:
     )
 
 
-def _repeated(store: Store) -> tuple[int, int]:
+def _count_repeats(store: Store) -> tuple[int, int]:
     """Return the number of rows that were compared, and of rows equal to an earlier row, by hashes of 64 bits."""
     count = block_count(store.rows)
     blocks = range(0, count, -(-count // _BLOCKS))
@@ -232,7 +232,7 @@ def _repeated(store: Store) -> tuple[int, int]:
     for number, place in enumerate(order, 1):
         for block in blocks:
             store.fetch([place], range(block, block + 1))
-        hashed = _mixed(hashed, store.feature_codes(place, range(1))[rows])
+        hashed = _mix_hashes(hashed, store.feature_codes(place, range(1))[rows])
         # Most rows differ in the first columns; counting takes longer than a column.
         if number & (number - 1) == 0 or number == len(order):
             _, group, sizes = np.unique(hashed, return_inverse=True, return_counts=True)
@@ -244,7 +244,7 @@ def _repeated(store: Store) -> tuple[int, int]:
     return looked.size, repeated
 
 
-def _mixed(hashed: NDArray[np.uint64], codes: NDArray[np.generic]) -> NDArray[np.uint64]:
+def _mix_hashes(hashed: NDArray[np.uint64], codes: NDArray[np.generic]) -> NDArray[np.uint64]:
     """Return the hashes of rows with another column."""
     with np.errstate(over="ignore"):
         mixed = (hashed ^ codes.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)

@@ -164,7 +164,7 @@ def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> Di
     for frame in source.batches([target.column], _SLICE_ROWS):
         values = present_values(frame.select(target.expr).to_series().alias(""))
         kept += len(values)
-        found = _merged(found, values)
+        found = _merge_values(found, values)
         if len(found) > most:
             break
     assert found is not None  # a source has rows
@@ -199,7 +199,7 @@ def find_classes(
     for series in slices if distinct is None else ():
         values = present_values(series)
         kept += len(values)
-        found = _merged(found, values)
+        found = _merge_values(found, values)
         _check_number(name, dtype, len(found))
     if found is None or not len(found):
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
@@ -243,7 +243,7 @@ def present_values(series: pl.Series) -> pl.Series:
     return level_text(series) if is_text_type(series.dtype) else physical(series)
 
 
-def _merged(found: pl.Series | None, values: pl.Series) -> pl.Series:
+def _merge_values(found: pl.Series | None, values: pl.Series) -> pl.Series:
     """Return the distinct values, ascending, of what was found before and of a further slice."""
     distinct = values.unique()
     return (distinct if found is None else pl.concat([found, distinct]).unique()).sort()

@@ -111,11 +111,11 @@ class Scale:
         if not self.is_float:
             return nearest_floats(pl.Series(self.integers(offsets)), self.divisor)
         whole = self.integers(offsets).view(np.int64)
-        raw = _mirrored(whole, self.size).astype(f"i{self.size}")
+        raw = _ordered_bits(whole, self.size).astype(f"i{self.size}")
         return raw.view(f"f{self.size}").astype(np.float64, copy=False)
 
 
-def _mirrored(raw: NDArray[np.integer[Any]], size: int) -> NDArray[np.integer[Any]]:
+def _ordered_bits(raw: NDArray[np.integer[Any]], size: int) -> NDArray[np.integer[Any]]:
     """Return the bits of floats of `size` bytes, as integers in the order of the floats, or the bits of these integers.
 
     The bits of positive floats are in the order of the floats, and of negative ones the other way round. With the
@@ -154,7 +154,7 @@ class KeyMaker:
         for start in range(0, len(raw), _SLICE_ROWS):
             piece = raw[start : start + _SLICE_ROWS]
             out = keys[begin + start : begin + start + len(piece)]
-            signed = _mirrored(piece, self.size) if self.dtype.is_float() else piece
+            signed = _ordered_bits(piece, self.size) if self.dtype.is_float() else piece
             np.subtract(signed.view(out.dtype), out.dtype.type(self._least % 2 ** (8 * self.size)), out=out)
             self._note(out)
 

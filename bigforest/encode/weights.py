@@ -105,7 +105,7 @@ def class_weights(target: TargetSpec, requested: ClassWeight, counts: NDArray[np
     if isinstance(requested, str):
         rows, classes = int(counts.sum()), len(counts)
         return tuple(rows / (classes * count) for count in counts.tolist())
-    return tuple(_by_class(target, requested).values())
+    return tuple(_class_weights(target, requested).values())
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
@@ -126,7 +126,7 @@ def for_all_classes(target: TargetSpec, requested: ClassWeight) -> ClassWeight:
     """Return the weights completed for every class. Raises ConfigError for a name that is not a class."""
     if requested is None or isinstance(requested, str):
         return requested
-    return tuple(sorted(_by_class(target, requested).items()))
+    return tuple(sorted(_class_weights(target, requested).items()))
 
 
 class Encoded(NamedTuple):
@@ -228,7 +228,7 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
     return _Measured(largest, divisor * _FINEST if whole else 0.0, total * _FINEST)
 
 
-def _by_class(target: TargetSpec, requested: tuple[tuple[str, float], ...]) -> dict[str, float]:
+def _class_weights(target: TargetSpec, requested: tuple[tuple[str, float], ...]) -> dict[str, float]:
     """Return the weight of each class, in the order of the classes; 1 for classes that are not given."""
     weight = dict.fromkeys(label_texts(target), 1.0)
     codes = class_places(pl.Series([label for label, _ in requested], dtype=pl.String), target)

@@ -76,7 +76,7 @@ class CurveSums(NamedTuple):
 def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `dependence` or `effects`, for the most values that each feature may have."""
     local = name == EFFECTS
-    stock, chosen, classes = job.voting, _chosen(job, local), _answer_width(job)
+    stock, chosen, classes = job.voting, _requested_features(job, local), _answer_width(job)
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
     points = [math.prod(_most_values(job, feature, rows) for feature in features) for features in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
@@ -110,7 +110,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     `effects` of single features and `effects-pairs` of two."""
     local = name == EFFECTS
     rules = ContributionRules(False, chosen_classes(job))
-    chosen, table = _chosen(job, local), job.table
+    chosen, table = _requested_features(job, local), job.table
     options = job.options
     settings = repr((rules, chosen, options.grid, options.sample, options.seed, options.individual))
     names = [name] if any(len(features) == 1 for features in chosen) else []
@@ -138,7 +138,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
         job.folder.write("individual", pl.concat(pieces), settings)
 
 
-def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
+def _requested_features(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
     """Return the features and pairs requested, or the most important features. Raises ConfigError."""
     spec = job.forest.spec
     numeric = {feature.name for feature in spec.features if feature.kind == "numeric"}
@@ -242,7 +242,7 @@ def vary_rows(
         ]
     kept = max(0, min(end, individual) - begin)
     return [
-        _summed(curve, curve_points, found, kept)
+        _sum_rows(curve, curve_points, found, kept)
         for curve, curve_points, found in zip(curves, points, out, strict=True)
     ]
 
@@ -291,7 +291,7 @@ def _vary(
     vary(tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out)
 
 
-def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:
+def _sum_rows(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:
     individual = found[:kept].copy()
     if not curve.local:
         return CurveSums(found.sum(axis=0), np.full(found.shape[1], len(found)), individual)
@@ -369,12 +369,12 @@ def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series |
     effect = change.reshape(*sizes, -1)
     for axis in range(len(sizes)):
         effect = np.cumsum(effect, axis=axis)
-    effect = _centred(effect, rows) if len(sizes) == 1 else _without_main(effect, rows)
+    effect = _centre(effect, rows) if len(sizes) == 1 else _subtract_main(effect, rows)
     counts = np.repeat(sums.rows[:, None], effect.shape[-1], axis=1)
     return _table(curve, job, labels, effect=effect.reshape(len(sums.rows), -1), rows=counts)
 
 
-def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _centre(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Centre effects to mean 0 over the rows. Each row counts at the middle of its interval."""
     if effect.shape[0] < 2 or not rows.sum():
         return np.zeros(effect.shape)
@@ -382,7 +382,7 @@ def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np
     return effect - (rows[1:, None] * middle).sum(axis=0) / rows.sum()
 
 
-def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def _subtract_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Subtract the main effects of the two features, and centre to mean 0 over the rows."""
     inner = rows[1:, 1:, None]
     if not inner.size or not inner.sum():

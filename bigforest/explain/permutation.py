@@ -325,12 +325,12 @@ def _permute_chosen(
     found = np.zeros((len(rules.groups), chosen.size))
     if chosen.size:
         kernel = permute.permute_number_rows if rules.loss == "mse" else permute.permute_class_rows
-        for numbers, sums in _permuted(tree, rules, kernel, (left_out, chosen), None, chosen.size):
+        for numbers, sums in _permute_groups(tree, rules, kernel, (left_out, chosen), None, chosen.size):
             found[numbers] = sums.change
     return found.T
 
 
-def _permuted(
+def _permute_groups(
     tree: LoadedTree,
     rules: PermutationRules,
     kernel: Any,
@@ -350,7 +350,7 @@ def _permuted(
     for numbers in permuted_together(
         rules.groups, table.used, max(1, DRAWN_BYTES // (values.itemsize * left_out.size))
     ):
-        replaced = _drawn(rules, values, left_out, numbers, tree.number)
+        replaced = _shuffle_groups(rules, values, left_out, numbers, tree.number)
         if at is not None:
             replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
         count = len(numbers)
@@ -391,7 +391,7 @@ def _permute_tree(
     change, loss_sum, weight = np.zeros((len(rules.groups), width)), np.zeros(width), np.zeros(width)
     if rows.size:
         kernel = permute.permute_numbers if rules.loss == "mse" else permute.permute_classes
-        for numbers, sums in _permuted(tree, rules, kernel, (rows, rows), table.weight(), width):
+        for numbers, sums in _permute_groups(tree, rules, kernel, (rows, rows), table.weight(), width):
             change[numbers], loss_sum, weight = sums  # the loss without permutation is the same each time
     return change, loss_sum, weight
 
@@ -417,7 +417,7 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
     ]
 
 
-def _drawn(
+def _shuffle_groups(
     rules: PermutationRules, values: NDArray[Any], rows: NDArray[np.uint32], numbers: list[int], tree: int
 ) -> Any:
     """Return the rows with the values of each of these groups in random order."""
@@ -541,7 +541,7 @@ def _piece_shape(job: ExplainJob) -> tuple[int, int]:
 
 def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> LossSums:
     """Return the sums over all rows with a target."""
-    found = _over_rows("permutation", job, plan, rules, sum_losses, range(rules.oob.table.labelled_rows().size))
+    found = _run_over_rows("permutation", job, plan, rules, sum_losses, range(rules.oob.table.labelled_rows().size))
     return LossSums._make(sum(arrays) for arrays in zip(*found, strict=True))
 
 
@@ -549,11 +549,11 @@ def changed_losses_of(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, places: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
     """Return `changed_losses` of rows at these places among those with a target."""
-    found = _over_rows("local importance", job, plan, rules, changed_losses, places)
+    found = _run_over_rows("local importance", job, plan, rules, changed_losses, places)
     return np.hstack([change for change, _ in found]), np.concatenate([voters for _, voters in found])
 
 
-def _over_rows(
+def _run_over_rows(
     name: str,
     job: ExplainJob,
     plan: SectionPlan,
@@ -609,7 +609,7 @@ def changed_losses(
         out = np.ones(rows.size) if bags is None else (bags.bag(tree.number)[places] == 0).astype(np.float64)
         _add_changes(tree, answer, out, drawn, total, 0)
         voters += out
-    in_bag = _in_sequences(rules.oob, places)
+    in_bag = _rows_in_sequences(rules.oob, places)
     for tree in sweep.stage_trees():
         _add_changes(tree, tree.answer, (~in_bag[tree.number]).astype(np.float64), drawn, total, shares)
     sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
@@ -681,7 +681,7 @@ def _add_changes(
             permute_class_rows(tree.walked, together.replaced, rows, labels, parted, sums)
 
 
-def _in_sequences(oob: OutOfBagRows, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _rows_in_sequences(oob: OutOfBagRows, places: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which sequences of the stage used each of some rows, bool [SEQUENCES, rows]."""
     if oob.bags is None or not places.size:
         return np.zeros((SEQUENCES, places.size), np.bool_)

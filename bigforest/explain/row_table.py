@@ -60,20 +60,20 @@ class RowTable(NamedTuple):
 
     def values(self) -> NDArray[Any]:
         """Return float32 or float64 [rows, used features + 1]; categories are codes, and missing values NaN."""
-        found = _mapped(self.folder / "values", "f4" if self.narrow else "f8")
+        found = _map_array(self.folder / "values", "f4" if self.narrow else "f8")
         return found.reshape(self.rows, len(self.used) + 1)
 
     def target(self) -> NDArray[Any]:
         """Return uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
-        return _mapped(self.folder / "target", _TARGETS[self.classes])
+        return _map_array(self.folder / "target", _TARGETS[self.classes])
 
     def weight(self) -> NDArray[np.float64] | None:
         """Return float64 [rows]; None if all weights are 1."""
-        return _mapped(self.folder / "weight", "f8") if self.weighted else None
+        return _map_array(self.folder / "weight", "f8") if self.weighted else None
 
     def labelled_rows(self) -> NDArray[np.uint32]:
         """Return the numbers of the rows with a target and a weight above 0, ascending, uint32."""
-        return _mapped(self.folder / "kept", "u4")
+        return _map_array(self.folder / "kept", "u4")
 
     @property
     def file_bytes(self) -> int:
@@ -85,7 +85,7 @@ class RowTable(NamedTuple):
 _maps: ProcessCache[NDArray[Any]] = ProcessCache(16)
 
 
-def _mapped(path: Path, kind: str) -> NDArray[Any]:
+def _map_array(path: Path, kind: str) -> NDArray[Any]:
     def made() -> NDArray[Any]:
         return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
 

@@ -56,8 +56,8 @@ class ExplanationFolder:
             raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
         check_apart(self.path.resolve())
         self._check_ours()
-        if self._of_other_forests() and not overwrite:
-            raise self._taken(self._of_other_forests()[0])
+        if self._tables_of_other_forests() and not overwrite:
+            raise self._taken_error(self._tables_of_other_forests()[0])
         if (is_remote(self.path) or self.path.exists()) and not can_write(self.path):
             raise ConfigError(f"cannot write to {path}; choose another output")
 
@@ -76,7 +76,7 @@ class ExplanationFolder:
         problem = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
         raise OutputExistsError(f"{self.path} {problem}, which is no table of an explanation; choose another output")
 
-    def _of_other_forests(self) -> list[Path]:
+    def _tables_of_other_forests(self) -> list[Path]:
         """Return the tables in the folder that were not made from this forest."""
         files = [*self.path.glob("*.parquet"), *self.path.glob("*/part-*.parquet")]
         marks = {file: file_mark(file) for file in files if file_kind(file) == KIND}
@@ -84,10 +84,10 @@ class ExplanationFolder:
 
     def remove_other_forests(self) -> None:
         """Remove the tables that were made from another forest, after all refusals and if they may be overwritten."""
-        for file in self._of_other_forests():
+        for file in self._tables_of_other_forests():
             file.unlink(missing_ok=True)
 
-    def _taken(self, path: Path) -> OutputExistsError:
+    def _taken_error(self, path: Path) -> OutputExistsError:
         return OutputExistsError(
             f"{path} already exists, for another forest, table or options; choose another output, or replace it with "
             f"{api('overwrite')}"
@@ -102,7 +102,7 @@ class ExplanationFolder:
             return True
         if self._overwrite:
             return False
-        raise self._taken(path)
+        raise self._taken_error(path)
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
         """Return whether all of these exist; each is checked. Raises OutputExistsError."""
@@ -117,7 +117,7 @@ class ExplanationFolder:
         files = [self.file(kept_name) for kept_name in kept]
         for file in sorted(set((self.path / name).glob("part-*.parquet")).difference(files)):
             if not self._overwrite:
-                raise self._taken(file)
+                raise self._taken_error(file)
             file.unlink()
 
     def write(self, name: str, table: pl.DataFrame, options: str = "") -> None:

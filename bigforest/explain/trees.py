@@ -78,7 +78,7 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
 
     def collect(trees: range, shape: TreeShapes) -> None:
         nonlocal splits, pairs
-        splits, pairs = splits + shape.splits, _joined([pairs, shape.pairs])
+        splits, pairs = splits + shape.splits, _add_counts([pairs, shape.pairs])
         found[trees.start] = shape._replace(splits=shape.splits[:0], pairs=shape.pairs[:0])
 
     shared = (job.stock.trees, job.options.rules, job.resources.limits.explain_pairs)
@@ -182,11 +182,11 @@ def _pairs(splits: _SplitFeatures, parent: NDArray[np.int64], features: int, mos
         first = np.repeat(splits.start[above[span]] - ends[begin:end], number[span]) + np.arange(ends[begin], ends[end])
         second = np.repeat(splits.feature[child[span]], number[span])
         keys = splits.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
-        found = _joined([found, pl.DataFrame({"key": keys, "nodes": np.ones(keys.size, np.int64)})])
+        found = _add_counts([found, pl.DataFrame({"key": keys, "nodes": np.ones(keys.size, np.int64)})])
     return found
 
 
-def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
+def _add_counts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """Count the pairs of all tables together."""
     return pl.concat(parts).group_by("key").agg(pl.sum("nodes"))
 
@@ -247,7 +247,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
             continue
         feature = header.spec.features[place]
         if feature.splits_on_levels:
-            texts["node", at] = _listed(nodes, at, left, place, header)
+            texts["node", at] = _terms_or_levels(nodes, at, left, place, header)
             continue
         bound = float(nodes.threshold[at])
         if left:
@@ -256,7 +256,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
             low[place] = max(low.get(place, -np.inf), bound)
         if feature.has_level_values:
             assert header.levels is not None
-            texts[place] = _in_levels(
+            texts[place] = _levels_text(
                 feature.name, header.levels.between(place, feature, low.get(place, -np.inf), high.get(place, np.inf))
             )
             continue
@@ -266,7 +266,7 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
     return " and ".join(texts.values()) or "all rows"
 
 
-def _in_levels(name: str, levels: list[str | None]) -> str:
+def _levels_text(name: str, levels: list[str | None]) -> str:
     return f"{name} in {{{listed(['missing' if level is None else level for level in levels], _NAMED)}}}"
 
 
@@ -281,7 +281,7 @@ def _interval(name: str, low: float | None, high: float | None, missing: bool) -
     return f"({text} or missing)" if missing else text
 
 
-def _listed(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) -> str:
+def _terms_or_levels(nodes: TreeArrays, at: int, left: bool, place: int, header: Header) -> str:
     lists, levels, feature = nodes.levels, header.levels, header.spec.features[place]
     assert lists is not None and levels is not None
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]

@@ -49,9 +49,9 @@ def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
     make = _number if files.is_regression else _class
     nodes, outputs = make(onnx, attributes, files)
     if files.is_refined:
-        nodes += _corrected(onnx, _ensemble(stage_trees(files), dtype), files)
+        nodes += _correction_nodes(onnx, _ensemble(stage_trees(files), dtype), files)
     if not files.is_regression:
-        nodes += _labelled(onnx, files)
+        nodes += _label_nodes(onnx, files)
     rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(files.spec.features)])
     graph = onnx.helper.make_graph(nodes, "bigforest", [rows], outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
@@ -169,7 +169,7 @@ def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[l
     ]
 
 
-def _labelled(onnx: Any, files: ForestFiles) -> list[Any]:
+def _label_nodes(onnx: Any, files: ForestFiles) -> list[Any]:
     """Return nodes for the label with the largest sum of votes or, with a boosted stage, probability; the first among
     ties. Raises ConfigError for labels that ONNX does not have."""
     classes = files.classes
@@ -194,7 +194,7 @@ def _labelled(onnx: Any, files: ForestFiles) -> list[Any]:
     ]
 
 
-def _corrected(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> list[Any]:
+def _correction_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> list[Any]:
     """Return nodes that correct predictions by the boosted stage, from _PLAIN on: predict/refine.py."""
     make, link = onnx.helper.make_node, Link(files.spec, files.config)
     result = _PREDICTION if files.is_regression else _SHARES

@@ -233,7 +233,7 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
     if stage:
         if shares != votes:
             query.select([*kept, *zip(shares, votes, strict=True), *zip(scores, scores, strict=True)])
-        for step in _corrected(votes, scores, Link(files.spec, files.config)):
+        for step in _correction_selects(votes, scores, Link(files.spec, files.config)):
             query.select([*kept, *step])
         shares = votes
     if not files.is_regression:
@@ -329,7 +329,7 @@ def _to_power(votes: Sequence[str], power: float) -> list[str]:
     return [f"{vote} / ({' + '.join(raised)})" for vote in raised]
 
 
-def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list[tuple[str, str]]]:
+def _correction_selects(votes: list[str], scores: list[str], link: Link) -> Iterator[list[tuple[str, str]]]:
     """Yield the columns of each SELECT that corrects predictions by the boosted stage: predict/refine.py.
 
     votes   columns of the predictions; scores: columns of the sums of the stage.
@@ -345,7 +345,7 @@ def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list
     if link.loss == SOFTMAX:
         yield [*zip(scores, scores, strict=True), (_choice(scores, scores), "most")]
         yield [(f"{score} - most", score) for score in scores]
-    yield [(_bounded(score), score) for score in scores]
+    yield [(_clip_score(score), score) for score in scores]
     if link.loss == POISSON:
         yield [(f"EXP({scores[0]})", votes[0])]
     elif link.loss == LOGISTIC:
@@ -355,7 +355,7 @@ def _corrected(votes: list[str], scores: list[str], link: Link) -> Iterator[list
         yield [(f"{vote} / ({' + '.join(votes)})", vote) for vote in votes]
 
 
-def _bounded(score: str) -> str:
+def _clip_score(score: str) -> str:
     """Return an expression for a number within limits between which it has an exponential."""
     most = _number(_MOST)
     return f"CASE WHEN {score} > {most} THEN {most} WHEN {score} < -{most} THEN -{most} ELSE {score} END"

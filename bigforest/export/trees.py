@@ -99,7 +99,7 @@ def stage_trees(files: ForestFiles) -> list[ExportedTree]:
     place = {feature.name: number for number, feature in enumerate(files.spec.features)}
     trees = files.refinement.partition_by("sequence", "round", maintain_order=True)
     return [
-        _exported(nodes, place, np.array(nodes["values"].to_list()) / SEQUENCES, np.zeros(nodes.height))
+        _export_tree(nodes, place, np.array(nodes["values"].to_list()) / SEQUENCES, np.zeros(nodes.height))
         for nodes in trees
     ]
 
@@ -110,10 +110,10 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> Exp
         largest = votes.argmax(axis=1)
         votes = np.zeros(votes.shape)
         votes[np.arange(len(votes)), largest] = 1.0
-    return _exported(nodes, place, votes, node_impurities(nodes, files))
+    return _export_tree(nodes, place, votes, node_impurities(nodes, files))
 
 
-def _exported(
+def _export_tree(
     nodes: pl.DataFrame, place: dict[str, int], votes: NDArray[np.float64], impurity: NDArray[np.float64]
 ) -> ExportedTree:
     """Return the arrays of a tree; place: position of each feature."""

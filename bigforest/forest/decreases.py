@@ -64,7 +64,7 @@ def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> N
 def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
     """Task: return the decreases of the trees with a split of one file. Only used features are kept: a table may have
     many more features than a tree has nodes."""
-    return [_used(decrease) for _, decrease in tree_decreases([path], spec)]
+    return [_drop_zeros(decrease) for _, decrease in tree_decreases([path], spec)]
 
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
@@ -79,10 +79,12 @@ def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
     decrease = _decrease(trees.gain[node], trees.weight[node], shares, spec)
     ends = np.append(0, np.cumsum(shares))[node.searchsorted(trees.starts)].tolist()
     cuts = [slice(begin, end) for begin, end in pairwise(ends) if begin < end]
-    return [_used(np.bincount(feature[tree], decrease[tree], len(spec.features)).astype(np.float64)) for tree in cuts]
+    return [
+        _drop_zeros(np.bincount(feature[tree], decrease[tree], len(spec.features)).astype(np.float64)) for tree in cuts
+    ]
 
 
-def _used(decrease: NDArray[np.float64]) -> TreeDecreases:
+def _drop_zeros(decrease: NDArray[np.float64]) -> TreeDecreases:
     return (used := np.flatnonzero(decrease)), decrease[used]
 
 

@@ -216,12 +216,12 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged
         places = np.searchsorted(union, targets).astype(np.uint32)
         for path in parts_in(source, FOLDER):
             first = first_tree(path) + offset
-            tables = _moved(path, header, offset, places)
+            tables = _renumber(path, header, offset, places)
             write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, merged)
         offset += header.config.trees
 
 
-def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) -> Iterator[pa.Table]:
+def _renumber(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) -> Iterator[pa.Table]:
     """Yield the leaves in a file with tree numbers raised by `offset` and code c replaced by places[c]."""
     for batch in _batches(path, header):
         _, ends, codes, weights = _leaves(batch, path)

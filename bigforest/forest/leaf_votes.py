@@ -326,7 +326,7 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: 
             check_file(path, VOTES_KIND, VOTES, header.identity)
             check_bytes(path)
             to = directory / VOTES_FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
-            write_tables(VOTES, _moved(path, offset, header.config.trees), to, VOTES_KIND, merged)
+            write_tables(VOTES, _renumber(path, offset, header.config.trees), to, VOTES_KIND, merged)
         offset += header.config.trees
 
 
@@ -350,7 +350,7 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> It
                 rows, leaves = [], []
 
 
-def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
+def _renumber(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
     """Yield the leaves in a file with tree numbers raised by `offset`."""
     for batch in row_batches(path):
         tree = batch.column("tree")

@@ -310,13 +310,13 @@ def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], h
     """
     groups = cut_row_groups((nodes, nodes.entries) for nodes in pieces)
     joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
-    tables = (nodes_table(*numbered, header) for numbered in _numbered(first_tree, joined))
+    tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, joined))
     path = part_path(directory, first_tree)
     write_tables(nodes_schema(header.spec), tables, path, "trees", header)
     return path
 
 
-def _numbered(
+def _number_nodes(
     first_tree: int, groups: Iterable[TreeArrays]
 ) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
     """Yield consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
@@ -388,8 +388,8 @@ def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.
         "left": where("left", nodes.left),
         "right": where("right", nodes.right),
         "depth": arrow_array(nodes.depth),
-        "kind": _named(arrow_array(kind), KINDS),
-        "feature": _named(where("feature", nodes.feature), names),
+        "kind": _dictionary_column(arrow_array(kind), KINDS),
+        "feature": _dictionary_column(where("feature", nodes.feature), names),
         "threshold": where("threshold", nodes.threshold),
         "default_left": pa.Array.from_buffers(pa.bool_(), size, [valid("default_left"), bitmap(nodes.default_left)]),
         "levels": levels_column(nodes.levels, valid("levels"), nodes.feature, header, NODES.field("levels").type),
@@ -402,7 +402,7 @@ def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.
     return arrow_table(columns, schema)
 
 
-def _named(places: pa.Array, names: Sequence[str]) -> Any:
+def _dictionary_column(places: pa.Array, names: Sequence[str]) -> Any:
     """Return a dictionary column from positions in `names`."""
     return pa.DictionaryArray.from_arrays(places, arrow_array(names, pa.string()), safe=False)
 

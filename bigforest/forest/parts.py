@@ -289,7 +289,7 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
         done += batch.num_rows
         room = int(state[pack.OPEN]) + batch.num_rows
         if len(waiting) < room:
-            waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
+            waiting, rest = _reserve(waiting, room), _reserve(rest, room + 1)
         yield check_batch(batch, header, span.path, state, waiting, rest)
     if done == 0:
         raise damaged_forest(f"{span.path}: no nodes")
@@ -301,7 +301,7 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
         raise damaged_forest(f"{span.path} ends with tree {state[pack.TREE]}, not {span.trees[-1]}")
 
 
-def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
+def _reserve(array: NDArray[Any], rows: int) -> NDArray[Any]:
     """Return the array with space for at least this many rows, or twice its rows."""
     longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
     longer[: len(array)] = array
@@ -371,7 +371,7 @@ def recut(
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return
-    nodes = _Nodes(_stored(source, 0, parts))
+    nodes = _Nodes(_read_checked(source, 0, parts))
     for group in groups:
         write_nodes(nodes.until(group.stop), part_path(directory, group.start), header)
 
@@ -381,7 +381,7 @@ def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> No
 
     The files keep their trees. Raises FormatError.
     """
-    nodes = _Nodes(_stored(source, offset))
+    nodes = _Nodes(_read_checked(source, offset))
     for span in check_parts(source)[1]:
         write_nodes(nodes.until(offset + span.trees.stop), part_path(directory, offset + span.trees.start), merged)
 
@@ -413,7 +413,7 @@ class _Nodes:
                 return
 
 
-def _stored(directory: Path, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
+def _read_checked(directory: Path, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
     """Yield the checked nodes of a forest, or of some of its files, in order, with tree numbers raised by `offset`.
 
     Raises FormatError.

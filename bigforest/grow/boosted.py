@@ -194,7 +194,7 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
     )
     key = stream_key(config.seed, PURPOSE_REFINE, 2, sequence)
     rules = StageRules(sample.loss, RATE, LEAVES, LEAST_ROWS, PENALTY, SMOOTH)
-    nodes = grow_rounds(kept, rules, _drawn(features, outputs), key, rounds)
+    nodes = grow_rounds(kept, rules, _features_per_tree(features, outputs), key, rounds)
     nodes = nodes._replace(value=nodes.value * unit)
     with np.errstate(over="ignore"):
         trees = _with_values(nodes, bins, min(unit, 2.0**500))
@@ -226,7 +226,7 @@ def _level_bins(spec: FeatureSpec, counts: NDArray[np.int64]) -> Bins:
     return Bins(kind, of.astype(np.uint8), np.full(codes.size, np.inf), codes.astype(np.uint32))
 
 
-def _drawn(features: int, outputs: int) -> int:
+def _features_per_tree(features: int, outputs: int) -> int:
     """Return the number of features that a tree draws."""
     return features if outputs == 1 else max(1, round(_SHARE_OF_SEVERAL * features))
 
@@ -237,12 +237,12 @@ def _most_bins(rows: int) -> int:
 
 def node_counts(rows: int, features: int, outputs: int) -> int:
     """Return the size of the counts and sums of a node by bin, for this many rows of all sequences together."""
-    return _drawn(features, outputs) * (_most_bins(rows) + 1) * (1 + outputs)
+    return _features_per_tree(features, outputs) * (_most_bins(rows) + 1) * (1 + outputs)
 
 
 def most_counts(features: int, outputs: int) -> int:
     """Return the most counts and sums that growing a tree keeps: of all leaves, or of a node if these are too many."""
-    node = _drawn(features, outputs) * BINS * (1 + outputs)
+    node = _features_per_tree(features, outputs) * BINS * (1 + outputs)
     return min(LEAVES * node, max(node, MAX_COUNTS))
 
 

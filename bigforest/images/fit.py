@@ -27,12 +27,12 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
     heights, widths = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
     small = (heights <= size[0]) & (widths <= size[1])
     place = np.flatnonzero(~small)
-    canvas = _placed(images, boxes, size)
+    canvas = _place_boxes(images, boxes, size)
     for number in place:
         top, bottom, left, right = boxes[number]
         shrunk = shrink_image(images[number, top:bottom, left:right], size)
         box = np.array([[0, shrunk.shape[0], 0, shrunk.shape[1]]])
-        canvas[number] = _placed(shrunk[None], box, size)[0]
+        canvas[number] = _place_boxes(shrunk[None], box, size)[0]
     return canvas, len(place)
 
 
@@ -77,7 +77,7 @@ def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
     return boxes
 
 
-def _placed(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
+def _place_boxes(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Place the box of each image in the middle of a canvas; a box that does not fit is cut."""
     taken, inside = [], []
     for axis, length in enumerate(size):

@@ -100,7 +100,7 @@ def losses_by_lambda(
             return log_losses(means)
         return loss.of(store.numbers(start, start + block.voters.size)[used, None], means)
 
-    return _added_up(store, first, votes, held, workers, losses, votes.votes.shape[1])
+    return _add_losses(store, first, votes, held, workers, losses, votes.votes.shape[1])
 
 
 def losses_by_power(
@@ -122,7 +122,7 @@ def losses_by_power(
         true_probabilities(block.votes, used, truth, quarters, found)
         return log_losses(found)
 
-    return _added_up(store, first, votes, held, workers, losses, quarters.size)
+    return _add_losses(store, first, votes, held, workers, losses, quarters.size)
 
 
 def sum_losses(
@@ -152,7 +152,7 @@ def sum_losses(
     return sums, squares
 
 
-def _added_up(
+def _add_losses(
     store: Store,
     first: int,
     votes: OobAccumulator,
@@ -210,13 +210,13 @@ def _choice(
         return kind(tried[0], tried)
     first, second = found.losses
     first_squares, second_squares = found.squares
-    crossed = int(first[_chosen(second, second_squares, errors)]) + int(second[_chosen(first, first_squares, errors)])
+    crossed = int(first[_choose(second, second_squares, errors)]) + int(second[_choose(first, first_squares, errors)])
     losses = tuple(mean(int(loss), weight) for loss in first + second)
-    amount = tried[_chosen(first + second, first_squares + second_squares, errors)]
+    amount = tried[_choose(first + second, first_squares + second_squares, errors)]
     return kind(amount, tried, losses, mean(crossed, weight))
 
 
-def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int) -> int:
+def _choose(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int) -> int:
     """Return the place of the least loss, the first among ties, if it is lower than the first by `errors` standard
     errors; else 0.
 

@@ -159,7 +159,7 @@ def _groups(values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
         yield values[start : start + _GROUP]
 
 
-def _numbered(store: Store, values: NDArray[np.float64], room: _Room) -> NDArray[np.uint32]:
+def _target_places(store: Store, values: NDArray[np.float64], room: _Room) -> NDArray[np.uint32]:
     """Return the place of each row's target among the different ones, uint32 [rows].
 
     For some values at a time, so that a mapped array of values is read in order.
@@ -185,7 +185,7 @@ def write_leaf_targets(
         packed, numbers = load_trees(store, trees, entries, 1, room.made), trees.numbers(entries)
         store.fetch(packed.used.tolist(), range(block_count(store.rows)))
         path = leaf_targets_path(directory, numbers.start)
-        codes = _numbered(store, _different_targets(store, room), room)
+        codes = _target_places(store, _different_targets(store, room), room)
         tables = (
             table
             for entry, tree in enumerate(numbers)
@@ -218,7 +218,7 @@ def _leaves(key: NDArray[np.uint64], weight: NDArray[np.uint64]) -> LeavesOfTree
     leaf = key >> np.uint64(32)
     start = np.flatnonzero(np.append(True, leaf[1:] != leaf[:-1]))
     ends = np.append(start, key.size)
-    return LeavesOfTree(leaf[start].astype(np.uint32), ends, key.astype(np.uint32), _in_proportion(weight, ends))
+    return LeavesOfTree(leaf[start].astype(np.uint32), ends, key.astype(np.uint32), _scale_weights(weight, ends))
 
 
 def _keys(
@@ -257,13 +257,13 @@ def _windows(
             inside = np.flatnonzero((keys >= low) & (keys < high)) if high < 2**64 else np.flatnonzero(keys >= low)
             held.append((keys[inside], weights[inside]))
             if sum(part.size for part, _ in held) > window:
-                held = [_added(held)]
-        found = _added(held)
+                held = [_add_weights(held)]
+        found = _add_weights(held)
         if found[0].size:
             yield found
 
 
-def _added(
+def _add_weights(
     parts: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the different keys of some parts, ascending, and the sums of their weights."""
@@ -274,7 +274,7 @@ def _added(
     return key[first], np.add.reduceat(weight[order], first) if key.size else weight
 
 
-def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
+def _scale_weights(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Scale the weights of the targets of a leaf down if their sum reaches 2**32; a share is then off by about 2**-32.
 
     start  where the weights of each leaf begin, and the last ones end

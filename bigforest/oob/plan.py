@@ -92,10 +92,10 @@ def oob_estimate(
     )
     plan = choose_oob(shape, config, sizes, resources, tried)
     mapped = int(sizes.max()) if sizes.max() > plan.group_bytes else 0
-    return _with_votes(plan, shape, config, files + mapped)
+    return _add_scratch(plan, shape, config, files + mapped)
 
 
-def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
+def _add_scratch(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
     """Add the scratch to the estimate: leaves, their ballots in files and mapped (bytes), scores, votes.
 
     With stop_oob (training/growers.py) the votes on all rows are on disk, twice while they are replaced; else the votes

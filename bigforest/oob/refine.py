@@ -221,13 +221,13 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         sequences = [(number,) for number in range(SEQUENCES)]
         shared = (store, config, sample, rounds)
         grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)
-        evaluated = (store, config, used, with_code_thresholds(store, _boosted(grown, rounds)), tried)
+        evaluated = (store, config, used, with_code_thresholds(store, _first_rounds(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
     scale = 0 if fixed else int(losses[:, 0].sum(axis=1).min(axis=1).argmin())
     chosen = _choose(tried, losses[scale], store, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
         return None, chosen
-    boosted = _boosted(grown, int(chosen.amount))
+    boosted = _first_rounds(grown, int(chosen.amount))
     assert boosted.value is not None
     boosted = boosted._replace(value=_SCALES[scale] * boosted.value)
     write_refinement(directory, boosted, job.header())
@@ -254,7 +254,7 @@ def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
     return [(first, min(first + step, size)) for first in range(0, size, step)]
 
 
-def _boosted(grown: Sequence[GrownSequence], rounds: int) -> TreeArrays:
+def _first_rounds(grown: Sequence[GrownSequence], rounds: int) -> TreeArrays:
     """Return the first rounds of all sequences."""
     return join_trees([sequence.trees.rows(0, int(sequence.trees.starts[rounds])) for sequence in grown])
 

@@ -381,7 +381,7 @@ class ClassReport:
         weight = None if weight is None else weight[used]
         prediction = predictions.argmax(axis=1).astype(np.uint16) if self._refined else accumulator.prediction
         true, predicted, voted_shares = truth[used], prediction[used], np.compress(used, shares, axis=1)
-        self._pairs = _added(self._pairs, _pairs_of(true, predicted, weight, len(shares)))
+        self._pairs = _add_pairs(self._pairs, _pairs_of(true, predicted, weight, len(shares)))
         self._metrics.add(true, predicted, voted_shares.T, weight)
         if not self._metrics.scores:
             for curve, files in enumerate(self._files):
@@ -398,7 +398,7 @@ class ClassReport:
         for files, others in zip(self._files, other._files, strict=True):
             files += others
         self._cells += other._cells
-        self._pairs = _added(self._pairs, other._pairs)
+        self._pairs = _add_pairs(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
 
     def tables(
@@ -436,7 +436,7 @@ def _pairs_of(
     return np.stack([found, rows, sums])[:, rows > 0]
 
 
-def _added(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+def _add_pairs(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Add up counts of `_pairs_of`."""
     joined = np.concatenate(pairs, axis=1)
     found, places = np.unique(joined[0], return_inverse=True)

@@ -322,9 +322,9 @@ def _add_piece(
             for first in range(start, stop, step):
                 found = file.chunk(opened, first // step)
                 if ballots.window is not None:
-                    found = _in_window(found, ballots.trees.start - file.trees.start, ballots.window)
+                    found = _rows_in_window(found, ballots.trees.start - file.trees.start, ballots.window)
                 if not piece.add(ballots, found, slice(first - start, min(first + step, stop) - start), trees):
-                    raise _torn(file)
+                    raise _mismatch(file)
 
 
 def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> FoundLeaves:
@@ -333,7 +333,7 @@ def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> FoundLeaves:
     return FoundLeaves(found.rows, found.leaves, ends, ballots.first, ballots.ballot)
 
 
-def _in_window(found: LeafChunk, tree: int, nodes: range) -> LeafChunk:
+def _rows_in_window(found: LeafChunk, tree: int, nodes: range) -> LeafChunk:
     """Return the rows of a chunk whose leaves in one of its trees are among these nodes, which are numbered from 0."""
     begin = int(found.counts[:tree].sum(dtype=np.int64))
     tree_span = slice(begin, begin + int(found.counts[tree]))
@@ -393,7 +393,7 @@ def _cast(
         return _Cast.of(grown), ()
     shrunk = shrunk_leaves(grown, np.array(work.amounts) / work.store.spec.weight_unit, made)
     if shrunk is None:
-        raise _torn(file)
+        raise _mismatch(file)
     return _Cast(shrunk.ballot, shrunk.value), np.diff(shrunk.begins).tolist()
 
 
@@ -411,6 +411,6 @@ def _voting(work: TallyInputs, ballots: _LeafBallots, leaves: Sequence[int], gro
     return ballots._replace(mixed=votes, unshrunk=unshrunk)
 
 
-def _torn(file: LeafFile) -> FormatError:
+def _mismatch(file: LeafFile) -> FormatError:
     """Return the error of leaves and ballots that do not match."""
     return FormatError(f"{file.path}: leaves and ballots do not match; remove both and resume the run")

@@ -240,7 +240,7 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
     return pl.DataFrame(found, schema=dict.fromkeys(names, pl.Float64), orient="row")
 
 
-def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
+def _spaced_labels(marks: pl.DataFrame, top: float) -> pl.Series:
     """Return the limits as texts, empty where they would touch the one to the left, or the axis."""
     texts, last = [], (-1.0, -1.0)
     for limit, predicted, error in marks.select("reject_above", "predicted", "error").iter_rows():
@@ -261,7 +261,7 @@ def rejection_chart(forest: Forest) -> Any:
     y = alt.Y("error:Q", title="error of these rows", scale=alt.Scale(domainMax=top, nice=True))
     line = chart_of(thinned(table, _REJECTION_POINTS)).mark_line(clip=True).encode(x=x, y=y)
     marks = limits_table(forest).filter(pl.col("error").is_not_null())
-    base = chart_of(marks.with_columns(text=_apart(marks, top))).encode(x=x, y=y)
+    base = chart_of(marks.with_columns(text=_spaced_labels(marks, top))).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=50, clip=True)
     names = base.mark_text(align="right", dx=-6, dy=-12, color=INK).encode(text=alt.Text("text:N"))
     caption = ["out-of-bag rows, unweighted, most certain first; points: limits of reject_above"]
@@ -345,7 +345,7 @@ def area_of(ranking: pl.DataFrame) -> float | None:
 def reliability_chart(forest: Forest, label: Any = None) -> Any:
     """Draw the share of hits against the mean probability, bin by bin, with the diagonal."""
     alt, shown = altair(), shown_classes(forest, label)
-    table = _by_class(forest, shown, reliability_table).with_columns(
+    table = _tables_by_class(forest, shown, reliability_table).with_columns(
         lower=(pl.col("share") - 2 * pl.col("standard_error")).clip(0.0),
         upper=(pl.col("share") + 2 * pl.col("standard_error")).clip(0.0, 1.0),
     )
@@ -364,7 +364,7 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
     rankings = {code: ranking_table(forest, code) for code in shown}
     areas = {code: area_of(ranking) for code, ranking in rankings.items()}
     texts = {code: "unknown" if area is None else f"{area:.4f}" for code, area in areas.items()}
-    table = _by_class(
+    table = _tables_by_class(
         forest, shown, lambda _, code: pl.concat([start, thinned(rankings[code], _CURVE_POINTS)], how="diagonal"), texts
     )
     color = _color(forest, shown, texts)
@@ -376,13 +376,13 @@ def roc_chart(forest: Forest, label: Any = None) -> Any:
 def precision_recall_chart(forest: Forest, label: Any = None) -> Any:
     """Draw precision against the share of the class that is found."""
     shown = shown_classes(forest, label)
-    table = _by_class(forest, shown, lambda forest, code: thinned(ranking_table(forest, code), _CURVE_POINTS))
+    table = _tables_by_class(forest, shown, lambda forest, code: thinned(ranking_table(forest, code), _CURVE_POINTS))
     line = _curve(table, "found", "recall", "precision", "precision", _color(forest, shown))
     caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest, shown)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
 
 
-def _by_class(
+def _tables_by_class(
     forest: Forest,
     shown: Sequence[int],
     table: Callable[[Forest, int], pl.DataFrame],

@@ -94,7 +94,7 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     pieces = []
     for name, text in zip(ranked, texts, strict=True):
         change = found[name].to_numpy()
-        offset = _beside(np.round(change / largest * _BINS / 2).astype(np.int64))
+        offset = _offsets(np.round(change / largest * _BINS / 2).astype(np.int64))
         values = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
         level = pl.Series([None] * change.size, dtype=pl.Float64)
         if values is not None and (values.dtype.is_numeric() or values.dtype.is_temporal()):
@@ -106,7 +106,7 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(pieces)
 
 
-def _beside(bins: Any) -> Any:
+def _offsets(bins: Any) -> Any:
     """Return offsets of the points of one bin: 0, 1, -1, 2, -2, ..., pressed together where there are many: from -1 to
     1."""
     offset = np.zeros(bins.size)

@@ -37,14 +37,14 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
     if table["value"].null_count():
         if table["level"].n_unique() > MOST_LEVELS:
-            first = table.filter(pl.col("class") == pl.lit(_by_variation(table)[0]))
+            first = table.filter(pl.col("class") == pl.lit(_classes_by_variation(table)[0]))
             predictions = dict(zip(first["level"].to_list(), first["prediction"].to_list(), strict=True))
             table = table.filter(pl.col("level").is_in(most_different(predictions, MOST_LEVELS), nulls_equal=True))
         levels = texts_of(table["level"])
     return table.select("value", levels, "prediction", texts_of(table["class"]))
 
 
-def _by_variation(found: pl.DataFrame) -> list[Any]:
+def _classes_by_variation(found: pl.DataFrame) -> list[Any]:
     """Return the classes, first the class whose predictions vary most with some feature."""
     spread = found.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
     largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
@@ -56,7 +56,7 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
     alt = altair()
     if "class" not in found.columns:
         found = found.with_columns(pl.lit("").alias("class"))
-    kept = _by_variation(found)[:_CLASSES]
+    kept = _classes_by_variation(found)[:_CLASSES]
     found = found.filter(pl.any_horizontal(pl.col("class") == pl.lit(label) for label in kept))
     features = found["feature"].unique(maintain_order=True).to_list()
     low, high = float(found["prediction"].min()), float(found["prediction"].max())  # type: ignore[arg-type]

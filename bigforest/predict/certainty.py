@@ -193,9 +193,9 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
         held.append(read)
         size += read.draw.size
         if size > 2 * most:
-            held = [_thinned(_joined(held), classes, most)]
+            held = [_thin(_join_rows(held), classes, most)]
             size = held[0].draw.size
-    return _thinned(_joined(held), classes, most)
+    return _thin(_join_rows(held), classes, most)
 
 
 def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
@@ -219,7 +219,9 @@ def _key(seed: int) -> np.uint64:
     return stream_key(seed, PURPOSE_TIE, 0, 1)
 
 
-def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+def _row_draws(
+    batch: pa.RecordBatch, key: np.uint64
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return place, number and draw of each row."""
     from bigforest.kernels.common.rng import draw_rows
 
@@ -241,7 +243,7 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
         if not (np.isfinite(spread[valid]).all() and (spread[valid] >= 0.0).all()):
             raise ValueError("a spread is negative or not finite")
     none = np.empty(0)
-    return CalibrationRows(*_drawn(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
+    return CalibrationRows(*_row_draws(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
 
 
 def _shares(batch: pa.RecordBatch, key: np.uint64, labels: pa.Array) -> CalibrationRows:
@@ -259,14 +261,14 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, labels: pa.Array) -> Calibrat
         np.copyto(share, class_shares, where=codes == k)
         np.maximum(confidence, class_shares, out=confidence)
     none = np.empty(0)
-    return CalibrationRows(*_drawn(batch, key), codes, predictions, share, confidence, none, none.astype(np.int64))
+    return CalibrationRows(*_row_draws(batch, key), codes, predictions, share, confidence, none, none.astype(np.int64))
 
 
-def _joined(held: list[CalibrationRows]) -> CalibrationRows:
+def _join_rows(held: list[CalibrationRows]) -> CalibrationRows:
     return CalibrationRows._make(np.concatenate(arrays) for arrays in zip(*held, strict=True))
 
 
-def _thinned(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
+def _thin(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
     """Return the rows with the `most` lowest draws, and as many in total with the lowest draws of each class."""
     if rows.draw.size <= most:
         return rows

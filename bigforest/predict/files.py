@@ -227,7 +227,7 @@ def write_predictions(
         source.unchanged(),
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        tables = _counted(_everywhere(job, score, tally, resources), progress)
+        tables = _count_written(_everywhere(job, score, tally, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
             _write_text(tables, predictions)
         else:
@@ -270,7 +270,7 @@ def _is_text_prediction(path: Path) -> bool:
     return False
 
 
-def _counted(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
+def _count_written(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
     """Yield the tables, and advance `progress` by the rows of each once it is written."""
     for table in tables:
         yield table

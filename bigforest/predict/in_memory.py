@@ -137,7 +137,7 @@ def _predict_matrix(
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
-    found = _in_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
+    found = _predict_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
     if tally is not None:
         tally.tell()
     made = [prediction_array(predictions, spec, rule, proba) for _, predictions in found]
@@ -162,14 +162,14 @@ def _predict_frame(
         return prediction_shape(frame.schema, found.columns(used), frame.height, spec)
 
     held, count = int(frame.estimated_size()), frame.height
-    pieces = _in_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
+    pieces = _predict_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)
     if tally is not None:
         tally.tell()
     made = pl.concat([prediction_table(predictions, spec, rule, proba, piece) for piece, predictions in pieces])
     return frame[keep].hstack(made) if keep else made
 
 
-def _in_batches(
+def _predict_batches(
     loader: TreeLoader,
     rule: VoteRule,
     count: int,

@@ -1,8 +1,8 @@
 """Pruning and calibrating a forest with labelled rows. The whole forest is in memory.
 
-Both count the rows of each class that reach each node (`_counted`). Calibration replaces the class probabilities of the
-leaves by those of the rows (Ho 1995, section 5). Pruning goes bottom up: a node becomes a leaf if its majority is right
-on more of the rows that reach it than the leaves below it together (Quinlan 1987, reduced error pruning).
+Both count the rows of each class that reach each node (`_count_rows`). Calibration replaces the class probabilities of
+the leaves by those of the rows (Ho 1995, section 5). Pruning goes bottom up: a node becomes a leaf if its majority is
+right on more of the rows that reach it than the leaves below it together (Quinlan 1987, reduced error pruning).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def revise(
         begin = perf_counter()
         with forest.files.same_run():
             parts = forest.files.read_parts()
-            counts = _counted(forest, parts, source, revision, resources, listener)
+            counts = _count_rows(forest, parts, source, revision, resources, listener)
             _write(forest, parts, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
@@ -125,7 +125,7 @@ def _write(
         copy_regular(forest.directory / ranks.FILE, directory / ranks.FILE)
 
 
-def _counted(
+def _count_rows(
     forest: Forest,
     parts: Sequence[TreeArrays],
     source: Source,
@@ -215,12 +215,12 @@ def calibrate_forest(
     """
     forest = opened_forest(forest)
     # A row weighs what rows of training do on average, in the steps of their weights.
-    table = partial(_calibrated, unit=max(1, round(1.0 / forest.spec.weight_unit)))
+    table = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", table)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _calibrated(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
+def _calibrate_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
     """Return the table of a part with these counts of rows, each of which weighs `unit`."""
     from bigforest.kernels.predict.accumulate import add_up
 
@@ -289,12 +289,12 @@ def prune_forest(
     """
     check_word(on_ties, ON_TIES, "on_ties")
 
-    table = partial(_pruned, prune_ties=on_ties == "prune")
+    table = partial(_prune_part, prune_ties=on_ties == "prune")
     revision = Revision(PRUNED, "the tuning set", "pruning", table)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _pruned(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
+def _prune_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
     """Return the table of a part without the nodes pruned by these counts, its nodes numbered again."""
     from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
 

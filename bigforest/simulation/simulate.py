@@ -112,7 +112,7 @@ class BayesError:
     how: str
 
 
-def _configured(
+def _config_of(
     kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
 ) -> SimulationConfig:
     """Return the SimulationConfig for the arguments of `simulate`. Raises ConfigError."""
@@ -197,7 +197,7 @@ def simulate(
     >>> bf.simulate("trunk", rows=100, dims=3).columns
     ['x0', 'x1', 'x2', 'target']
     """
-    config = _configured(
+    config = _config_of(
         kind, rows, dims, affine, noise, rotate=rotate, scale=scale, outliers=outliers, sample=sample, seed=seed
     )
     check_flag(truth, "truth")
@@ -247,7 +247,7 @@ def bayes_error(
     >>> round(bf.bayes_error("trunk", dims=2).error, 3)
     0.11
     """
-    config = _configured(kind, 1, dims, False, noise, seed=seed)
+    config = _config_of(kind, 1, dims, False, noise, seed=seed)
     family = config.family()
     if not isinstance(family, Multimodal):
         return BayesError(family.bayes(), 0.0, "closed form")

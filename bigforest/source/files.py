@@ -123,7 +123,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
     if isinstance(path, SeparatedPath):
         reading = reading._replace(separator=path.separator)
     stamps = _stamps(files)
-    with unchanged(stamps), _unpacked(files, scratch) as unpacked:
+    with unchanged(stamps), _unpack_files(files, scratch) as unpacked:
         keys = _partitions(files, as_path(path))
         if reading.separator is None and reading.usual and kind_of_file(files[0]) == "CSV":
             divided = len(header_of(unpacked[0], reading.usual)) > 1
@@ -134,7 +134,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
 
 
 @contextlib.contextmanager
-def _unpacked(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
+def _unpack_files(files: Sequence[Path], scratch: Path) -> Iterator[list[Path]]:
     """Yield the files, compressed ones unpacked in `scratch`; errors of the block name the compressed ones."""
     places = [_unpack(file, scratch) if file.suffix.lower() in CODECS or _like_zlib(file) else file for file in files]
     try:
@@ -308,7 +308,7 @@ def _key_columns(
     columns = []
     for name in names:
         texts = pl.Series(name, [file_keys[name] for file_keys in keys], dtype=pl.String)
-        values = texts if name in reading.texts or schema.get(name) == pl.String else _typed(texts)
+        values = texts if name in reading.texts or schema.get(name) == pl.String else _infer_type(texts)
         if name not in schema:
             columns.append(values)
             continue
@@ -329,7 +329,7 @@ def _has_only(rows: pl.LazyFrame, name: str, value: Any, dtype: pl.DataType) -> 
         return False
 
 
-def _typed(values: pl.Series) -> pl.Series:
+def _infer_type(values: pl.Series) -> pl.Series:
     """Return texts as integers or dates if all of them are, and no two texts, such as 1 and 01, are one integer."""
     with contextlib.suppress(pl.exceptions.PolarsError):
         numbers = values.cast(pl.Int64)
@@ -355,7 +355,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         if ours is not None:
             raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
         _check_plain(location, path)
-        files, partitions = _tables_in(location), _partitioned(location)
+        files, partitions = _tables_in(location), _partition_files(location)
         if files and partitions:
             raise DataError(f"{path}: there are tables in it and in {partitions[0].parent}; give the one or the other")
         files = files or partitions
@@ -396,11 +396,11 @@ def _check_plain(folder: Path, path: str | Path) -> None:
                 )
 
 
-def _partitioned(folder: Path) -> list[Path]:
+def _partition_files(folder: Path) -> list[Path]:
     """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
     found: list[Path] = []
     for inner in sorted(at for at in folder.iterdir() if "=" in at.name and at.is_dir()):
-        files = _tables_in(inner) or _partitioned(inner)
+        files = _tables_in(inner) or _partition_files(inner)
         folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
         if folders:
             raise DataError(
@@ -478,7 +478,7 @@ def _common_type(
         common = _joined_all([types[place] for place in valued])
         if common is None:
             first = valued[0]
-            second = next(place for place in valued if _joined(types[first], types[place]) is None)
+            second = next(place for place in valued if _common_dtype(types[first], types[place]) is None)
             raise DataError(
                 f"{files[second]}: column {name!r} has type {types[second]}, but {types[first]} in {files[first]}; "
                 "convert one of them"
@@ -497,11 +497,11 @@ def _joined_all(types: Sequence[pl.DataType]) -> pl.DataType | None:
     """Return a type that holds the values of all; None if they are of different kinds."""
     common: pl.DataType | None = pl.Null()
     for dtype in types:
-        common = None if common is None else _joined(common, dtype)
+        common = None if common is None else _common_dtype(common, dtype)
     return common
 
 
-def _joined(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
+def _common_dtype(first: pl.DataType, second: pl.DataType) -> pl.DataType | None:
     if first == second or second == pl.Null:
         return first
     if first == pl.Null:

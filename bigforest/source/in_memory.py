@@ -453,7 +453,7 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
     if data and all(map(_is_piece, data)):
-        return _joined(data, reading)
+        return _concat(data, reading)
     try:
         cells = np.asarray(data)
     except ValueError as error:
@@ -461,7 +461,7 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
 
 
-def _joined(pieces: list[Any], reading: Reading) -> pl.DataFrame:
+def _concat(pieces: list[Any], reading: Reading) -> pl.DataFrame:
     """Return the rows of tables of the same columns. Raises DataError."""
     frames = [frame_in_memory(piece, reading) for piece in pieces]
     try:

@@ -132,21 +132,21 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
         return source_of_path(data, scratch, memory, reading)
     if isinstance(data, pl.LazyFrame):
         with unchanged(stamps_behind(data)):
-            return _spooled(spool_lazy(data, scratch, IN_MEMORY))
+            return _source_of_spool(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:
         data, _ = with_columns_beside(data, {"target": reading.target}, reading)
     if is_sparse(data):
         data = SparseTable(data)
     if isinstance(data, SparseTable):
-        return _spooled(data.spool(scratch, IN_MEMORY))
+        return _source_of_spool(data.spool(scratch, IN_MEMORY))
     frame = frame_in_memory(data, reading)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
     with unchanged(stamps_behind(data)):
-        return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY, reading))
+        return _source_of_spool(spool_batches(_reader(data), scratch, IN_MEMORY, reading))
 
 
-def _spooled(files: list[Path]) -> Source:
+def _source_of_spool(files: list[Path]) -> Source:
     """Return the Source of a table that was streamed into these files."""
     source = source_of_files(files, IN_MEMORY)
     return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))

@@ -159,13 +159,13 @@ class Source:
         """
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.frame is None:
-            yield from _joined(self._paged(columns, rows, first, stop), rows)
+            yield from _regroup(self._read_pages(columns, rows, first, stop), rows)
             return
         chosen = self.frame.select(columns_named(columns))
         for start in range(first, stop, rows):
             yield self._read(chosen.slice(start, min(rows, stop - start)))
 
-    def _paged(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
+    def _read_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
         """Yield `batches` of files, a page of each column at a time; frames may have fewer rows."""
         from bigforest.storage.arrow import frame_of, naming_faults
 
@@ -197,7 +197,7 @@ class Source:
             raise _unreadable(self.name, reason(error)) from error
 
 
-def _joined(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+def _regroup(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
     """Yield the rows of frames of at most `rows` rows in frames of exactly `rows`; the last may be shorter."""
     held: list[pl.DataFrame] = []
     for frame in frames:

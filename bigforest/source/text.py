@@ -65,18 +65,18 @@ def _number(dtype: type[pl.DataType], *, marked: bool) -> Form:
 
 
 def _date(day: str) -> Form:
-    return Form(lambda text: _dashed(text).str.to_date(day, strict=False))
+    return Form(lambda text: _iso_dates(text).str.to_date(day, strict=False))
 
 
 def _datetime(day: str, *times: str) -> Form:
     return Form(
         lambda text: pl.coalesce(
-            _dashed(text).str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times
+            _iso_dates(text).str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times
         )
     )
 
 
-def _dashed(text: pl.Expr) -> pl.Expr:
+def _iso_dates(text: pl.Expr) -> pl.Expr:
     """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04."""
     return text.str.strip_chars().str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
 
@@ -160,7 +160,9 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
             found |= _find_forms(rows, names, accepted, rules.numbers)
     except (*POLARS_FAULTS, OSError):
         return list(scans)  # reading the table says what is wrong with it
-    parsed = [form.parsed(names) for form, names in _by_form({name: [form] for name, form in found.items()}).items()]
+    parsed = [
+        form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in found.items()}).items()
+    ]
     kept = [columns_named([name]).alias(text_name(name)) for name in found if name in rules.kept]
     typed = [
         scan.with_columns(columns_named(found).cast(pl.String)).select(*kept, pl.all()).with_columns(parsed)
@@ -209,19 +211,19 @@ def _first_values(
 
 def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list[Form]]:
     """Return the forms of each column that read all values in these rows; columns without one are left out."""
-    places = {form: place for place, form in enumerate(_by_form(forms))}
+    places = {form: place for place, form in enumerate(_columns_by_form(forms))}
     if not places:
         return {}
     all_read = rows.select(
         (form.values(names).count() == form.parsed(names).count()).name.suffix(f"\0{places[form]}")
-        for form, names in _by_form(forms).items()
+        for form, names in _columns_by_form(forms).items()
     )
     fits = all_read.collect(engine="streaming").row(0, named=True)
     found = {name: [form for form in tried if fits[f"{name}\0{places[form]}"]] for name, tried in forms.items()}
     return {name: tried for name, tried in found.items() if tried}
 
 
-def _by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
+def _columns_by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
     """Return the columns that each form is of."""
     grouped: dict[Form, list[str]] = {}
     for name, tried in forms.items():

@@ -64,7 +64,7 @@ def schema_of(schema: pa.Schema, where: str, needs: Callable[[str], bool] = _all
 
 def _type_of(field: pa.Field, where: str, needs: Callable[[str], bool]) -> pl.DataType:
     try:
-        with naming_faults(lambda fault: _of_column(where, field.name, fault)):
+        with naming_faults(lambda fault: _column_error(where, field.name, fault)):
             _check_type(field)
             return _frame(no_rows(pa.schema([field]))).dtypes[0]
     except DataError:
@@ -84,7 +84,7 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
     with naming_faults(lambda fault: DataError(f"{where}: the table cannot be read ({fault}); check its files")):
         for field, column in zip(table.schema, table.columns, strict=True):
             try:
-                with naming_faults(lambda fault, name=field.name: _of_column(where, name, fault)):  # type: ignore[misc]
+                with naming_faults(lambda fault, name=field.name: _column_error(where, name, fault)):  # type: ignore[misc]
                     if not needs(field.name):
                         _type_of(field, where, _all)
                     column.validate(full=True)
@@ -167,7 +167,7 @@ def _frame(table: Any) -> pl.DataFrame:
     return frame
 
 
-def _of_column(where: str, name: str, fault: str) -> DataError:
+def _column_error(where: str, name: str, fault: str) -> DataError:
     return DataError(f"{where}: column {name!r} cannot be read ({fault}); drop, rename or convert the column")
 
 

@@ -83,7 +83,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
     if config.axis_features is not None:
         subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
-    ways = [replace(config, axes_from=_named(names, subset)) for subset in subsets]
+    ways = [replace(config, axes_from=_subset_names(names, subset)) for subset in subsets]
     errors = try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener, join=summed)
     weight = trial_weights(store, config)
     gained = [gain_of(each, errors[0], weight) for each in errors]
@@ -130,7 +130,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
     return sums
 
 
-def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:
+def _subset_names(names: list[str], subset: list[int]) -> tuple[str, ...]:
     """Return the names of a subset. A subset with all features, or only one of the name `auto`, has no names."""
     chosen = tuple(names[place] for place in subset)
     return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen

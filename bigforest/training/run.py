@@ -110,13 +110,13 @@ def train_forest(
     if out is not None:
         with _begin(run, out, resources, overwrite=overwrite) as folder, _resumable(folder):
             trees = _carry_out(folder, run.data, validate, resources, timer)
-        return _opened(out, trees)
+        return _open_forest(out, trees)
     home = TemporaryFolder(resources.scratch)
     try:
         state = RunState(run=run, replaces=False)
         with begin(home.path / "forest", state, scratch=None, overwrite=False) as folder:
             trees = _carry_out(folder, run.data, validate, resources, timer)
-        return _opened(folder.out, trees, home)
+        return _open_forest(folder.out, trees, home)
     except BaseException:
         home.remove()
         raise
@@ -142,7 +142,7 @@ def check_table(run: Run, resources: Resources) -> None:
             resolve(run, open_table(run, folder, verify=False), resources)
 
 
-def _opened(directory: Path, trees: PackedTrees | None, holding: object = None) -> Forest:
+def _open_forest(directory: Path, trees: PackedTrees | None, holding: object = None) -> Forest:
     """Open the finished forest. Its trees need not be read if they are in memory."""
     forest = Forest(ForestFiles.of_run(directory, read_choices(directory), holding))
     if trees is not None:
@@ -172,7 +172,7 @@ def resume(
             if resources.scratch is not None:
                 folder.move_work(resources.scratch)
             trees = _carry_out(folder, arguments.data, validate, resources, StageTimer(listener))
-    return _opened(out, trees)
+    return _open_forest(out, trees)
 
 
 def _extend(
@@ -276,7 +276,7 @@ def _carry_out(
     resources = replace(resources, scratch=folder.temporary)
     if isinstance(validate, str | Path):
         find_files(validate)  # raises DataError if there are none
-    plan = _stored(folder, data, resources, timer)
+    plan = _make_or_open_store(folder, data, resources, timer)
     store = plan.store
     validation = _open_validation(validate, store, folder.temporary)
     config = choose_options(store, plan.config, resources, timer)
@@ -290,7 +290,7 @@ def _carry_out(
     return trees
 
 
-def _stored(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
+def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
     """Return the plan of a run for its store. Encode the table if the store is missing, or to compare another table.
 
     Raises DataError when the table is not that of the run, FormatError when the store is damaged.

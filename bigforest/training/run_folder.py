@@ -201,7 +201,7 @@ class RunFolder:
     def __init__(self, out: Path, path: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
         self.out = out
         self.path = path
-        self.folder = _unfinished(path)
+        self.folder = _unfinished_path(path)
         self.state = state
         self.fresh = fresh
         self._lock = lock
@@ -305,18 +305,18 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     BusyError when another process works on it; ConfigError and FormatError.
     """
     path = check_output(out, FOREST, overwrite=overwrite)
-    old = _locked(out, path)
+    old = _lock_folder(out, path)
     if old is not None:
         with contextlib.closing(old):
             _give_way(out, path, old, overwrite=overwrite)
-    folder = _unfinished(path)
+    folder = _unfinished_path(path)
     work = folder / "work" if scratch is None else _work_in(scratch, path)
     with naming_refusal(out.parent):
         try:
             folder.mkdir()
         except FileExistsError as error:  # by another process, just now
             raise BusyError(_busy(out)) from error
-    lock = _locked(out, path)
+    lock = _lock_folder(out, path)
     if lock is None:
         raise BusyError(_busy(out))
     run = RunFolder(out, path, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
@@ -339,11 +339,11 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
 def reopen(out: Path) -> RunFolder | None:
     """Open the unfinished run for the output `out`. Return None if there is none. Raises BusyError and FormatError."""
     path = out.resolve()
-    lock = _locked(out, path)
+    lock = _lock_folder(out, path)
     if lock is None:
         return None
     try:
-        folder = _unfinished(path)
+        folder = _unfinished_path(path)
         if not (folder / "forest").is_dir():
             _give_way(out, path, lock, overwrite=True)
             lock.close()
@@ -359,7 +359,7 @@ def reopen(out: Path) -> RunFolder | None:
 def is_unfinished(out: Path) -> bool:
     """Return True if there is a run for the output `out` to resume. A run killed while it began does not count."""
     path = out.resolve()
-    return (_unfinished(path) / "forest").is_dir()
+    return (_unfinished_path(path) / "forest").is_dir()
 
 
 def output_of(path: str | Path) -> Path:
@@ -375,7 +375,7 @@ def go_on(out: Path) -> str:
 
 def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the locked folder of an earlier run. Raise OutputExistsError if it is worth keeping."""
-    folder = _unfinished(path)
+    folder = _unfinished_path(path)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
         raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
@@ -399,9 +399,9 @@ def _is_ours(entry: Path) -> bool:
     return entry.name in names or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
 
 
-def _locked(out: Path, path: Path) -> Lock | None:
+def _lock_folder(out: Path, path: Path) -> Lock | None:
     """Lock the folder of an earlier run. Return None if there is no folder. Raises BusyError."""
-    folder = _unfinished(path)
+    folder = _unfinished_path(path)
     while folder.is_dir():
         try:
             if not (folder / _LOCK).exists() and any(folder.iterdir()):
@@ -417,7 +417,7 @@ def _locked(out: Path, path: Path) -> Lock | None:
     return None
 
 
-def _unfinished(path: Path) -> Path:
+def _unfinished_path(path: Path) -> Path:
     """Return the folder of the run for an output."""
     return path.parent / (path.name + UNFINISHED)
 

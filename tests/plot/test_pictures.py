@@ -18,7 +18,7 @@ import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.plot.accuracy import (
     RISKS,
-    _apart,
+    _spaced_labels,
     area_of,
     confusion_table,
     error_table,
@@ -362,8 +362,8 @@ def test_rejection__names_of_limits_do_not_touch() -> None:
         {"reject_above": [0.01, 0.02, 0.1, 0.3], "predicted": [0.5, 0.51, 0.9, 1.0], "error": [0.0, 0.001, 0.1, 0.9]}
     )
     on_the_axis = pl.DataFrame({"reject_above": [0.01], "predicted": [0.01], "error": [0.0]})
-    assert _apart(on_the_axis, top=0.2).to_list() == [""]
-    assert _apart(limits, top=0.2).to_list() == ["0.01", "", "0.1", ""]  # the last is outside of the picture
+    assert _spaced_labels(on_the_axis, top=0.2).to_list() == [""]
+    assert _spaced_labels(limits, top=0.2).to_list() == ["0.01", "", "0.1", ""]  # the last is outside of the picture
 
 
 def test_swarm__is_grey_where_there_is_no_level(grown: Any) -> None:

@@ -130,10 +130,10 @@ def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.i
     size = sizes[place]
     count = math.comb(features, size)
     key = f"{config.seed}" if len(sizes) == 1 else f"{config.seed} of {size}"
-    return _combination(_permuted(turn, count, key), features, size, count)
+    return _combination(_permuted_place(turn, count, key), features, size, count)
 
 
-def _permuted(number: int, count: int, key: str) -> int:
+def _permuted_place(number: int, count: int, key: str) -> int:
     """Return the place of `number` in a permutation of 0 .. count - 1 with this key.
 
     A Feistel network on as many bits as the largest number has, rounded up to an even number, iterated until the

@@ -203,12 +203,12 @@ def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int]
         for probe in search.pending
     ]
     tree = (top.tree, len(top.nodes), *_splits(split, top.context.kind), top.row_nodes, top.tree_data)
-    return SplitRequest(*tree, *_asked(probes, top.context.kind), small)
+    return SplitRequest(*tree, *_pack_probes(probes, top.context.kind), small)
 
 
 def root_request(tree: int, tree_data: Any, *probes: Probe) -> SplitRequest:
     """Return a request about the whole bag of a tree that splits on directions, before it grows."""
-    asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
+    asked = _pack_probes([(0, 0, probe) for probe in probes], PROJECTIONS)
     return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, tree_data, *asked, None))
 
 
@@ -231,7 +231,7 @@ def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[S
     return splits, None if kind == CODES else terms_of([cut.direction for cut in cuts if cut.direction is not None])
 
 
-def _asked(
+def _pack_probes(
     asked: Sequence[tuple[int, int, Probe]], kind: ColumnKind
 ) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
     """Pack probes, each given with the entry of its node and the node's centre, into the last fields of a request."""

@@ -197,7 +197,7 @@ def _writing(
             stops = np.cumsum(_sizes(kinds, rows).sum(axis=0))
             head = 3 * rows.size
             size = head + int(stops[-1])
-            piece = _aligned(size, room)
+            piece = _align(size, room)
             index, words = piece[:head].reshape(-1, 3), piece[head:size]
             index[:, 0] = starts[-1] + _WORD.itemsize * (head + np.append(0, stops[:-1]))
             index[:, 1] = rows
@@ -212,7 +212,7 @@ def _writing(
         write_whole(file, end)
 
 
-def _aligned(words: int, room: BufferPool) -> NDArray[np.uint64]:
+def _align(words: int, room: BufferPool) -> NDArray[np.uint64]:
     """Return a buffer of at least this many words that begins and ends as `write_past_cache` asks."""
     unit = DIRECT_UNIT // _WORD.itemsize
     whole = room.words((words // unit + 2) * unit)
