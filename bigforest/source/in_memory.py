@@ -363,10 +363,9 @@ def _from_objects(values: list[Any]) -> pl.Series:
     Numbers of several types become the narrowest type that holds them all. Raises TypeError, ValueError, OverflowError
     and errors of Polars for others.
     """
-    try:
-        column = pl.Series(values=values)
-    except _OBJECT_FAULTS:
-        column = None
+    column: pl.Series | None = None
+    with contextlib.suppress(*_OBJECT_FAULTS):
+        column = pl.Series(values=values) if _are_finite(values) else None
     if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
@@ -381,6 +380,11 @@ def _from_objects(values: list[Any]) -> pl.Series:
     return column
 
 
+def _are_finite(values: list[Any]) -> bool:
+    """Return False if a decimal is infinite or NaN: Polars panics at these, and writes to the terminal."""
+    return all(cell.is_finite() for cell in values if isinstance(cell, Decimal))
+
+
 def _from_numbers(values: list[Any]) -> pl.Series:
     """Return numbers, or None for missing ones, as integers, decimals or else floats.
 
@@ -393,7 +397,7 @@ def _from_numbers(values: list[Any]) -> pl.Series:
         for dtype, (low, high) in _LIMITS.items():
             if low <= least and most <= high:
                 return pl.Series(values=whole, dtype=dtype)
-    elif all(issubclass(kind, Integral | Decimal) for kind in kinds):
+    elif all(issubclass(kind, Integral | Decimal) for kind in kinds) and _are_finite(values):
         with contextlib.suppress(*_OBJECT_FAULTS):
             return pl.Series(values=[None if cell is None else Decimal(cell) for cell in values], strict=True)
     return pl.Series(values=[None if cell is None else _as_float(cell) for cell in values], dtype=pl.Float64)

@@ -180,7 +180,7 @@ def _check_type(field: pa.Field) -> None:
         pl.Series([], dtype=pl.Datetime("us", kind.tz))
     if pa.types.is_decimal256(kind):
         raise ValueError("decimals of 256 bits are not supported")
-    if pa.types.is_interval(kind):
+    if pa.types.is_interval(kind) or pa.types.is_union(kind):
         raise ValueError(f"the type {kind} is not supported")
     if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
         raise ValueError("it holds lists of no elements")

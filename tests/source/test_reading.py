@@ -198,6 +198,7 @@ OBJECTS = {
     "mixed": ([1, 2.5, np.int8(3), Decimal("0.5"), None], [1.0, 2.5, 3.0, 0.5, None], pl.Float64()),
     "decimals": ([Decimal("1.25"), float("nan"), Decimal(2)], [1.25, None, 2.0], pl.Decimal(38, 2)),
     "small decimals": ([Decimal("1e-45"), Decimal("3e-45")], [1e-45, 3e-45], pl.Float64()),
+    "not finite": ([Decimal("NaN"), Decimal("Infinity"), Decimal(1)], [None, np.inf, 1.0], pl.Float64()),
     "text": ([float("nan"), "a", None, np.str_("b")], [None, "a", None, "b"], pl.String()),
     "marks": ([pd.NA, 3, None], [None, 3.0, None], pl.Int64()),
     "booleans": ([True, None, np.bool_(False), float("nan")], [True, None, False, None], pl.Boolean()),
@@ -207,7 +208,7 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("case", OBJECTS)
-def test_objects__of_python(case: str, tmp_path: Path) -> None:
+def test_objects__of_python(case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """One column, from whichever table of objects."""
     values, expected, dtype = OBJECTS[case]
     tables: list[Any] = [
@@ -222,6 +223,7 @@ def test_objects__of_python(case: str, tmp_path: Path) -> None:
         assert found_type.base_type() == dtype.base_type(), type(given)
         found = source.column(name)
         assert (found.cast(pl.Float64) if found.dtype.is_numeric() else found).to_list() == expected
+    assert capfd.readouterr().err == ""  # no panic of Polars
     with pytest.raises(DataError, match="is not exact in float64"):
         open_source({"c": [2**200 + 1, 1]}, scratch=tmp_path)
 
