@@ -230,11 +230,10 @@ class TrainOptions:
             "The stage begins with the out-of-bag prediction of each row, on the scale of a link: the number itself, "
             "its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on two "
             'thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects '
-            "the number of rounds by the rows that a sequence does not use, and keeps the stage if their loss clearly "
-            "decreases; it keeps none for tables of fewer than 600 rows, without out-of-bag rows, with `sampling` "
-            "arc-x4 and adaboost, with a single class, or with more than 256. Quantiles, proximities and votes remain "
-            "those of the forest without the "
-            "stage."
+            "the number of rounds, and all or half of the mean, by the rows that a sequence does not use, and keeps "
+            "the stage if their loss clearly decreases; it keeps none for tables of fewer than 600 rows, without "
+            "out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single class, or with more than 256. "
+            "Quantiles, proximities and votes remain those of the forest without the stage."
         ),
     )
     stop_oob: float | None = option(
