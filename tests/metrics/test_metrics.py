@@ -120,6 +120,12 @@ def test_area__the_same_from_any_number_of_passes(rows: list[tuple[float, bool]]
     assert joined.value == area.value
 
 
+def test_area__of_weights_whose_products_exceed_63_bits() -> None:
+    heavy = Scores(9)
+    heavy.add(np.array([0.1, 0.2, 0.3]), np.array([False, True, True]), np.array([1, 1, 1]) << 40)
+    assert Area().add(heavy).value == 1.0
+
+
 @settings(max_examples=examples(50))
 @given(rows=labelled(), most=st.integers(2, 9), data=st.data())
 def test_metrics__joined_are_those_of_the_whole(
@@ -159,3 +165,9 @@ def test_number_metrics__r2_of_equal_targets(predicted: float, r2: float) -> Non
     sums = NumberSums(0.0)
     sums.add(np.full(3, 5.0), np.full(3, predicted))
     assert sums.result().r2 == r2
+
+
+def test_number_metrics__one_row_has_no_r2() -> None:
+    sums = NumberSums(0.0)
+    sums.add(np.array([5.0]), np.array([5.0]))
+    assert (sums.result().r2, sums.result().mse) == (None, 0.0)

@@ -18,11 +18,9 @@ from bigforest.errors import FormatError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
 from bigforest.forest import decreases
-from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import Grower
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.planning.memory import Shape
-from bigforest.predict.groups import Trees
 
 OPTIONS = {"trees": 4, "seed": 3, "threads": 2}
 
@@ -334,25 +332,18 @@ def test_predict_file__overwrite_replaces_predictions_only(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("shrink", ["auto", "off"])
-def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(
-    shrink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(shrink: str, tmp_path: Path) -> None:
     """The first answer reads nothing back, and is that of the forest that is read."""
-    kept: list[Any] = []
-    grown = Grower.grown
-
-    def watched(grower: Grower) -> Any:
-        kept.append(grown(grower))
-        return kept[-1]
-
-    monkeypatch.setattr(Grower, "grown", watched)
     options = {**OPTIONS, "shrink": shrink, "out": tmp_path / "f"}
     forest = bigforest.train(frame(), "kind", memory="1GB", **options)
-    assert kept[0] is not None
-    with monkeypatch.context() as patch:
-        patch.setattr(Trees, "load", lambda *_: pytest.fail("trees are read"))
-        first = forest.predict_proba(frame())
-    assert first.equals(bigforest.read_forest(tmp_path / "f").predict_proba(frame()))
+    expected = bigforest.read_forest(tmp_path / "f").predict_proba(frame())
+    remove_trees(forest)
+    assert forest.predict_proba(frame()).equals(expected)
+
+
+def remove_trees(forest: bigforest.Forest) -> None:
+    for part in forest.part_files:
+        part.unlink()
 
 
 @pytest.mark.parametrize(
@@ -367,37 +358,22 @@ def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )
-def test_train__importance_is_that_of_the_parts(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is added up while trees grow, and not read back."""
-    with monkeypatch.context() as patch:
-        patch.setattr(decreases, "part_decreases", lambda *_: pytest.fail("parts are read"))
-        forest = bigforest.train(frame(), out=tmp_path / "f", **{**OPTIONS, "trees": 9} | options)
+def test_train__importance_is_that_of_the_parts(options: dict[str, Any], tmp_path: Path) -> None:
+    """It is added up while trees grow."""
+    forest = bigforest.train(frame(), out=tmp_path / "f", **{**OPTIONS, "trees": 9} | options)
     found = forest.features["importance"].to_list()
     assert found == decreases.importance(tmp_path / "f", forest.spec).tolist()
     assert any(found) == ("min_leaf" not in options)
 
 
-def test_train__trees_are_not_kept_within_a_budget_that_validation_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Any] = []
-    grown = Grower.grown
-    monkeypatch.setattr(Grower, "grown", lambda grower: kept.append(grown(grower)) or kept[-1])
-    bigforest.train(frame(), "kind", memory="1GB", validate=frame(), **OPTIONS)
-    bigforest.train(frame(), "kind", validate=frame(), **OPTIONS)
-    assert kept[0] is None
-    assert kept[1] is not None
-
-
-def test_train__measures_trees_that_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not all of them again after each part: a forest may have ten thousand parts."""
-    measured: list[int] = []
-    size = TreeArrays.nbytes.fget
-    assert size is not None
-    monkeypatch.setattr(TreeArrays, "nbytes", property(lambda nodes: measured.append(id(nodes.feature)) or size(nodes)))
-    bigforest.train(frame(), "kind", **{**OPTIONS, "trees": 40})
-    assert measured
-    assert len(measured) == len(set(measured))
+def test_train__trees_are_not_kept_within_a_budget_that_validation_needs(tmp_path: Path) -> None:
+    plain = bigforest.train(frame(), "kind", validate=frame(), out=tmp_path / "plain", **OPTIONS)
+    tight = bigforest.train(frame(), "kind", memory="1GB", validate=frame(), out=tmp_path / "tight", **OPTIONS)
+    for forest in (plain, tight):
+        remove_trees(forest)
+    assert plain.predict_proba(frame()).height == frame().height
+    with pytest.raises(FormatError):
+        tight.predict_proba(frame())
 
 
 def test_grow_plan__keeps_trees_where_there_is_room() -> None:
