@@ -29,7 +29,7 @@ def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str
 
 
 def reason(error: BaseException) -> str:
-    """Return what the system or a library says is wrong: the first line, as others advise on options of their own."""
+    """Return the first line of the message of the system or a library; other lines advise on its own options."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
 
 

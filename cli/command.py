@@ -324,7 +324,7 @@ def _suggest_option(error: Any, command: Any) -> None:
 
 
 def _command_line_names(command: Any) -> dict[str, str]:
-    """Return how users of this command type the options and functions that messages name."""
+    """Return the names of options and functions in messages as users of this command type them."""
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}

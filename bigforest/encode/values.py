@@ -314,7 +314,7 @@ class DictionaryWriter:
         self.ranks += len(offsets)
 
     def finish(self) -> None:
-        """Write what has waited."""
+        """Write the values that are not written yet."""
         if self.binned:
             used = int(self.bins.state[0])
             self._part.values(self.scale.values(self._low[:used]), self.scale.values(self._high[:used]))

@@ -95,7 +95,7 @@ class Cluster:
         return self._seats
 
     def stats(self) -> dict[str, TaskStats]:
-        """Return what each worker has done in this run, as far as it still answers."""
+        """Return the task statistics of this run of each worker that still answers."""
         if self.client.status != "running":
             return {}
         with contextlib.suppress(BigForestError), self.errors("asking what workers did"):
@@ -374,7 +374,7 @@ class _Tasks:
 
 
 def share_out(costs: Sequence[float], shares: int) -> list[int]:
-    """Return how many consecutive calls each task makes: at most `shares` tasks of about equal cost."""
+    """Return the number of consecutive calls of each task: at most `shares` tasks of about equal cost."""
     total = sum(costs)
     starts = islice(accumulate(costs, initial=0.0), len(costs))
     counts = Counter(int(start / total * shares) if total else 0 for start in starts)

@@ -318,7 +318,7 @@ def _fillable(job: ExplainJob, table: RowTable) -> FillableColumns:
 
 
 def _gaps(values: NDArray[np.float64], fillable: FillableColumns) -> NDArray[np.bool_]:
-    """Return which of the values of some rows are missing, [rows, columns that may be filled]."""
+    """Return a mask of the missing values of some rows, [rows, columns that may be filled]."""
     cells = values[:, fillable.columns]
     return np.where(fillable.codes > 0, cells == 0, np.isnan(cells))
 

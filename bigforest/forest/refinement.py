@@ -58,7 +58,7 @@ class Link:
         self.outputs = len(target.classes) if self.loss == SOFTMAX else 1
 
     def start(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what the stage corrects, float64 [rows, outputs]: numbers, odds of the second class or probabilities.
+        """Return the start of the stage, float64 [rows, outputs]: numbers, odds of the second class or probabilities.
 
         predictions  float64 [rows, classes] or [rows, 1]
         """
@@ -94,7 +94,7 @@ def write_refinement(directory: Path, trees: TreeArrays, header: Header) -> None
     tree = np.repeat(np.arange(starts.size - 1), np.diff(starts))
     number = np.arange(trees.feature.size) - starts[tree]
     nodes = trees._replace(value=None)
-    table = nodes_table(nodes, tree.astype(np.uint32), number.astype(np.uint32), _as_numbers(header))
+    table = nodes_table(nodes, tree.astype(np.uint32), number.astype(np.uint32), _regression_header(header))
     values = pa.ListArray.from_arrays(
         arrow_array(np.arange(len(value) + 1, dtype=np.int32) * value.shape[1]), arrow_array(value.reshape(-1))
     )
@@ -120,7 +120,7 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
         table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
         table.validate(full=True)
     columns = {name: table[name].combine_chunks() for name in REFINEMENT.names}
-    nodes = _checked(columns, rounds, _as_numbers(header), path)
+    nodes = _check_nodes(columns, rounds, _regression_header(header), path)
     require(nodes.roots.size == trees, "there are not as many trees as rounds in each sequence")
     outputs, lengths = outputs_of(header.spec), np.diff(as_numpy(columns["values"].offsets))
     require((lengths == outputs).all(), f"values must hold {outputs} numbers")
@@ -129,7 +129,7 @@ def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
     return nodes._replace(value=np.ascontiguousarray(value))
 
 
-def _checked(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> TreeArrays:
+def _check_nodes(columns: dict[str, Any], rounds: int, header: Header, path: Path) -> TreeArrays:
     """Check the nodes as nodes of a regression forest, and return them. Raises FormatError."""
     from bigforest.kernels.predict import pack
 
@@ -154,7 +154,7 @@ def _checked(columns: dict[str, Any], rounds: int, header: Header, path: Path) -
     return found
 
 
-def _as_numbers(header: Header) -> Header:
+def _regression_header(header: Header) -> Header:
     """Return the header that a regression forest of the same features would have: its nodes have no counts."""
     target = TargetSpec(header.spec.target.name, "Float64", (), "regression")
     spec = DataSpec(header.spec.rows, 0, header.spec.features, target)

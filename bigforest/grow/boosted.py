@@ -109,7 +109,7 @@ def in_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArr
 
 
 def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Return which of some rows the stage uses if it uses this share of the table."""
+    """Return a mask of the rows that the stage uses if it uses this share of the table."""
     return _fraction(store, config, rows, _SAMPLE) < share
 
 
@@ -123,7 +123,7 @@ def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share
 
 
 def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of some ascending rows are held out."""
+    """Return a mask of the held-out rows among ascending row numbers."""
 
     def read(start: int, stop: int) -> NDArray[np.bool_]:
         held = held_out_of(store, config, start, stop)

@@ -184,7 +184,7 @@ def _add_losses(
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which rows, by their numbers, are in the second half of the table."""
+    """Return a mask of the rows, given by number, in the second half of the table."""
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 

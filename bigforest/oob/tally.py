@@ -284,7 +284,7 @@ def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator,
 
 
 def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
-    """Return where the pieces of a range begin, of whole chunks, and where the last one ends."""
+    """Return the beginnings of the pieces of a range, which are of whole chunks, and the end of the last."""
     step = -(-(end - begin) // (PIECES * work.workers * work.chunk_rows)) * work.chunk_rows
     return [*range(begin, end, step), end]
 

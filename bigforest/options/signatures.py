@@ -170,7 +170,7 @@ def with_section(docstring: str, heading: str, entries: Iterable[str]) -> str:
 def families_note(entry: Declared) -> list[str]:
     """Return a sentence about the families that have an option; none if all have it."""
     families = entry.option.families
-    return [f"Only for the {'family' if len(families) == 1 else 'families'} {_listed(families)}."] if families else []
+    return [f"Only for the {'family' if len(families) == 1 else 'families'} {_join(families)}."] if families else []
 
 
 def literal(value: object) -> str:
@@ -196,10 +196,10 @@ def _notes(entry: Declared) -> list[str]:
     by_default: dict[str, list[str]] = {}
     for family, value in entry.option.by_family.items():
         by_default.setdefault(literal(value), []).append(family)
-    notes += [f"Default for {_listed(families)}: {value}." for value, families in by_default.items()]
+    notes += [f"Default for {_join(families)}: {value}." for value, families in by_default.items()]
     return notes + families_note(entry)
 
 
-def _listed(families: Iterable[str]) -> str:
+def _join(families: Iterable[str]) -> str:
     *first, last = families
     return f"{', '.join(first)} and {last}" if first else last

@@ -219,7 +219,7 @@ class Pictures:
             raise ConfigError(
                 f"{api('features')} must be names, not {shown(features)}; pairs are tables of explain_forest"
             )
-        rows, _ = self._drawn(data)
+        rows, _ = self._sample(data)
         found = self.explain("dependence", rows, features=features)
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
@@ -261,7 +261,7 @@ class Pictures:
         >>> forest.plot.swarm(table).save("swarm.html")
         """
         altair()
-        rows, of = self._drawn(data)
+        rows, of = self._sample(data)
         return swarm_chart(self._contributions(rows, label), rows, of, scale_of(self.forest))
 
     def depth(self) -> Any:
@@ -335,8 +335,8 @@ class Pictures:
         names = several(features)
         if len(names) != 2 or any(not isinstance(name, str) for name in names) or names[0] == names[1]:
             raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
-        classes, label = self._explained(label)
-        rows, _ = self._drawn(data)
+        classes, label = self._class_option(label)
+        rows, _ = self._sample(data)
         found = self.explain("dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
         pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
@@ -358,8 +358,8 @@ class Pictures:
         >>> forest.plot.interactions(table).save("interactions.html")
         """
         altair()
-        classes, _ = self._explained(label)
-        rows, _ = self._drawn(data, _PAIR_ROWS)
+        classes, _ = self._class_option(label)
+        rows, _ = self._sample(data, _PAIR_ROWS)
         found = self.explain("interactions", rows, classes=classes)
         return interactions_chart(found["interaction-pairs"], rows.height)
 
@@ -411,11 +411,11 @@ class Pictures:
         return importance_chart(found[kind], kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
-        classes, _ = self._explained(label)
+        classes, _ = self._class_option(label)
         found = self.explain("contributions", rows, classes=classes)
         return found["contributions"].sort("row")
 
-    def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
+    def _class_option(self, label: Any) -> tuple[list[Any] | None, Any]:
         """Return the option `classes` that explains one class, and the class; None for regression. See `swarm`."""
         classes = self.forest.classes
         if label is not None:
@@ -430,7 +430,7 @@ class Pictures:
         sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
         return self.forest.classes[sums.index(max(sums))]
 
-    def _drawn(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
+    def _sample(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
         """Return all rows of a table, or a sample of them, and their number."""
         with self.opened(data) as source:
             chosen = sampled(source.rows, most, 0)

@@ -98,12 +98,12 @@ def condition(
     """
     if row["kind"] == "axis" and row["feature"] in categories:
         levels = categories[row["feature"]](row["threshold"])
-        return one_line(row["feature"], _LINE), f"in {{{_listed(levels, _LINE - 2)}}}"
+        return one_line(row["feature"], _LINE), f"in {{{_first_levels(levels, _LINE - 2)}}}"
     if row["kind"] == "axis":
         return one_line(row["feature"], _LINE), f"≤ {moment_text(row['threshold'], steps.get(row['feature']))}"
     if row["kind"] == "category":
         inside = "not in" if row["default_left"] else "in"
-        return one_line(row["feature"], _LINE), f"{inside} {{{_listed(row['levels'], _LINE - len(inside))}}}"
+        return one_line(row["feature"], _LINE), f"{inside} {{{_first_levels(row['levels'], _LINE - len(inside))}}}"
     first, *others = (f"{term['weight']:.2g} {one_line(term['feature'], _NAME)}" for term in row["terms"])
     rest = f" + {len(others)} more" if others else ""
     return f"{first}{rest}", f"≤ {number_text(row['threshold'])}"
@@ -120,7 +120,7 @@ def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
     return {spec.name: partial(levels_up_to, place, spec) for place, spec in features if spec.has_level_values}
 
 
-def _listed(levels: list[str], room: int) -> str:
+def _first_levels(levels: list[str], room: int) -> str:
     """Return the first levels, at least one, and how many more there are."""
     texts = [one_line(level, _NAME) for level in levels]
     shown = 1

@@ -388,7 +388,7 @@ class Predictor(NamedTuple):
             inputs = router.inputs(rows, first, last)
             votes, leaves, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             if leaves is not None:
-                noted = self._noted(accumulate.Votes(self.leaf_votes, votes), leaves)
+                noted = self._leaf_numbers(accumulate.Votes(self.leaf_votes, votes), leaves)
                 accumulate.note_leaves(inputs, roots, noted, router.scratch(inputs))
             if self.grown is not None:
                 assert spread is not None
@@ -440,7 +440,7 @@ class Predictor(NamedTuple):
         """True if the leaf of each row is recorded."""
         return self.group_leaf_targets is not None or self.leaf_values is not None
 
-    def _noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
+    def _leaf_numbers(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
         """Return the outputs of the kernel `note_leaves`."""
         from bigforest.kernels.predict.accumulate import LeafNumbers
 

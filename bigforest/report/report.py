@@ -53,11 +53,11 @@ def card(forest: Forest) -> list[str]:
             "rows",
             f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target were left out" if spec.dropped else ""),
         ),
-        ("features", f"{len(spec.features):,}: {_listed(spec.feature_names)}"),
+        ("features", f"{len(spec.features):,}: {_list_values(spec.feature_names)}"),
         ("trees", f"{forest.trees:,}, family {config.family}"),
     ]
     if origin is not None and origin.exclude:
-        pairs.append(("columns left out", _listed(list(origin.exclude))))
+        pairs.append(("columns left out", _list_values(list(origin.exclude))))
     if forest.revised:
         pairs.append(("since then", forest.revised))
     pieces = []
@@ -121,10 +121,10 @@ def _flags(name: str, value: Any) -> Iterator[str]:
 def _target(forest: Forest) -> str:
     if forest.is_regression:
         return "a number"
-    return f"{counted(len(forest.classes), 'class')}, {_listed(forest.classes)}"
+    return f"{counted(len(forest.classes), 'class')}, {_list_values(forest.classes)}"
 
 
-def _listed(values: list[Any]) -> str:
+def _list_values(values: list[Any]) -> str:
     return listed([one_line(value) for value in values], _LISTED)
 
 

@@ -85,7 +85,7 @@ class Sampler:
             )
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
-        return _sampler_again, (self.store, self.config)
+        return _make_sampler, (self.store, self.config)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
         """Draw the bag of a tree of a boosted forest by weights of the rows, int64 [rows], each above 0."""
@@ -167,12 +167,12 @@ class Sampler:
             return draws[self.store.groups_of(span.start, span.stop)]
         held = held_out_of(self.store, self.config, span.start, span.stop)
         if held is None:
-            return self._drawn(tree, block, draws, slice(None))
+            return self._block_bag(tree, block, draws, slice(None))
         counts = np.zeros(held.size, np.uint16)
-        counts[~held] = self._drawn(tree, block, draws, ~held)
+        counts[~held] = self._block_bag(tree, block, draws, ~held)
         return counts
 
-    def _drawn(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
+    def _block_bag(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
         """Return how often each of the rows of a block that are not held out (`others`) is in the bag of a tree."""
         if not self._by_class:
             return drawn_rows(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
@@ -248,7 +248,7 @@ def not_drawn_again(config: TrainConfig) -> ConfigError:
 _samplers: ProcessCache[Sampler] = ProcessCache(1)
 
 
-def _sampler_again(store: Store, config: TrainConfig) -> Sampler:
+def _make_sampler(store: Store, config: TrainConfig) -> Sampler:
     """Return the sampler that all tasks of a forest in this process share."""
     return _samplers.get((store, config), lambda: Sampler(store, config))
 

@@ -315,7 +315,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """Return the parameters by name."""
         return {name: getattr(self, name) for name in self._ours()._get_param_names()}
 
-    def _alone(self) -> BaseBigForest:
+    def _single_tree(self) -> BaseBigForest:
         """Return an unfitted estimator of one tree on all rows, with the parameters of this one that apply."""
         options = self._parameters()
         forest: BaseBigForest = self._ours()(
@@ -365,7 +365,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             if self.warm_start and hasattr(self, "forests_"):
                 if not self._grows_further(options, len(targets)):
                     return False
-                homes = [self._written(forest) for forest in self.forests_]
+                homes = [self._write_copy(forest) for forest in self.forests_]
                 called |= {str(home.path / "forest"): "the forest" for home in homes}
                 each = [{"resume": home.path / "forest", "trees": options["trees"]} for home in homes]
             else:
@@ -410,7 +410,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             )
         return True
 
-    def _written(self, forest: Forest) -> TemporaryFolder:
+    def _write_copy(self, forest: Forest) -> TemporaryFolder:
         """Write a copy of the forest, to which trees are added, into a temporary folder."""
         home = TemporaryFolder(None if self.scratch is None else as_path(self.scratch))
         forest.write(home.path / "forest")

@@ -116,7 +116,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Grow the tree on all of these rows, see `BigForestClassifier.fit`."""
-        alone = self.estimator._alone()
+        alone = self.estimator._single_tree()
         if self.random_state is not None:
             alone.set_params(random_state=self.random_state)
         self._take(alone.fit(X, y, sample_weight), 0)

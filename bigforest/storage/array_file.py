@@ -74,7 +74,7 @@ class ArrayFile(NamedTuple):
         content = _read(file, size - end.nbytes - body, body)
         if zlib.crc32(end[:3].data, zlib.crc32(content.data)) != check:
             raise damaged(path)
-        about, arrays = _parsed(content[:length].tobytes(), path)
+        about, arrays = _parse_head(content[:length].tobytes(), path)
         index = content[length:].copy().view(_WORD).reshape(blocks, width)
         expected = [(name, np.dtype(kind)) for name, kind in types.items()]
         if [(name, kind) for name, (kind, _) in arrays.items()] != expected:
@@ -107,14 +107,14 @@ class ArrayFile(NamedTuple):
             count * math.prod(shape) * kind.itemsize
             for count, (kind, shape) in zip(rows, self.arrays.values(), strict=True)
         ]
-        content = (_mapped if mapped else _read)(file, place, sum(map(_filled, sizes)))
-        if content.size != sum(map(_filled, sizes)) or zlib.crc32(content.data) != check:
+        content = (_map_bytes if mapped else _read)(file, place, sum(map(_padded_size, sizes)))
+        if content.size != sum(map(_padded_size, sizes)) or zlib.crc32(content.data) != check:
             raise damaged(self.path)
         found, begin = [], 0
         with suppress(ValueError, OverflowError):  # a shape that no array can have
             for count, size, (kind, shape) in zip(rows, sizes, self.arrays.values(), strict=True):
                 found.append(content[begin : begin + size].view(kind).reshape(count, *shape))
-                begin += _filled(size)
+                begin += _padded_size(size)
             return found
         raise damaged(self.path)
 
@@ -134,7 +134,7 @@ def writing_arrays(
                 shapes[name] = list(array.shape[1:])
                 entry.append(len(array))
                 content = np.ascontiguousarray(array, kind)
-                filling = bytes(_filled(content.nbytes) - content.nbytes)
+                filling = bytes(_padded_size(content.nbytes) - content.nbytes)
                 check = zlib.crc32(filling, zlib.crc32(content.data, check))
                 file.write(content.data)
                 file.write(filling)
@@ -194,7 +194,7 @@ def damaged(path: Path) -> FormatError:
     return FormatError(f"{path} is damaged; remove it and resume the run, which makes it again, or start it again")
 
 
-def _parsed(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]:
+def _parse_head(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]:
     with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raw = json.loads(head)
         arrays = {name: (np.dtype(kind), tuple(map(int, shape))) for name, kind, shape in raw["arrays"]}
@@ -203,11 +203,11 @@ def _parsed(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np
     raise damaged(path)
 
 
-def _filled(size: int) -> int:
+def _padded_size(size: int) -> int:
     return -(-size // _WORD.itemsize) * _WORD.itemsize
 
 
-def _mapped(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
+def _map_bytes(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
     """Return `size` bytes of a file, mapped, or an empty array if it is shorter."""
     if not size or place < 0 or place + size > file.seek(0, 2):
         return np.empty(0, np.uint8)

@@ -86,7 +86,7 @@ class ObjectPath(PosixPath):
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
         """Yield the entries of the folder, sorted by name; none if there is no folder."""
-        yield from (path for path, _ in self._listed(recursive=False))
+        yield from (path for path, _ in self._list_entries(recursive=False))
 
     def glob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
         """Yield the entries of the folder whose names match."""
@@ -94,7 +94,7 @@ class ObjectPath(PosixPath):
 
     def rglob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
         """Yield the objects in the folder and its subfolders whose names match."""
-        found = self._listed(recursive=True)
+        found = self._list_entries(recursive=True)
         return (path for path, is_file in found if is_file and fnmatch.fnmatchcase(path.name, pattern))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
@@ -171,7 +171,7 @@ class ObjectPath(PosixPath):
                 _check_bucket(self.key.split("/")[0])
         return info
 
-    def _listed(self, *, recursive: bool) -> list[tuple[ObjectPath, bool]]:
+    def _list_entries(self, *, recursive: bool) -> list[tuple[ObjectPath, bool]]:
         """Return the entries, sorted by name, and whether each is an object."""
         from pyarrow.fs import FileSelector
 
@@ -188,10 +188,10 @@ def pending(path: ObjectPath) -> Iterator[Any]:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        raise StorageError(f"{path}: {_explained(str(error))}") from error
+        raise StorageError(f"{path}: {_error_text(str(error))}") from error
 
 
-def _explained(error: str) -> str:
+def _error_text(error: str) -> str:
     """Return the meaning of an error of Amazon's client, and what to do."""
     where = endpoint() or "Amazon S3"
     if "NETWORK_CONNECTION" in error:

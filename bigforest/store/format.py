@@ -128,7 +128,7 @@ class Manifest:
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
-            raw, spec = _parsed(read_json_text(path / MANIFEST))
+            raw, spec = _parse_manifest(read_json_text(path / MANIFEST))
         except (ValueError, RecursionError, MemoryError) as error:
             raise damaged_store(f"{path / MANIFEST}: not JSON ({error})") from error
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
@@ -165,7 +165,7 @@ class Manifest:
 
 
 @lru_cache(maxsize=1)
-def _parsed(text: str) -> tuple[Any, DataSpec | str | None]:
+def _parse_manifest(text: str) -> tuple[Any, DataSpec | str | None]:
     """Return the entries of a manifest, and its dataspec or what is wrong with it. A run opens its store twice."""
     raw = json.loads(text)
     if not isinstance(raw, dict) or "dataspec" not in raw:

@@ -439,7 +439,7 @@ class StoreWriter:
         missing_words: tuple[str, ...] = (),
         separator: str | None = None,
     ) -> None:
-        """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
+        """Write the files that belong to no feature, the manifest last. `dropped` rows of the source were left out."""
         self._ranges = self.ranges()
         self._write_ranges()
         checksums = np.stack([*self._checksums, self._target_checksums.result()])

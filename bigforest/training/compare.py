@@ -141,7 +141,7 @@ class Race:
         check_flag(overwrite, "overwrite")
         _check_place(out)
         with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
-            store, state = self._entered()
+            store, state = self._open_folder()
         if state.winner is not None and is_forest(out / WINNER):
             remove(out / _FORESTS)  # if the comparison was killed while it removed them
             return Comparison(out)
@@ -159,7 +159,7 @@ class Race:
             _finish(state, out, rows)
         return Comparison(out)
 
-    def _entered(self) -> tuple[Store, ComparisonState]:
+    def _open_folder(self) -> tuple[Store, ComparisonState]:
         """Call `_begin` in a folder that is made if necessary, and removed again if the comparison cannot begin."""
         made = not self.out.exists()
         with naming_refusal(self.out.parent):
@@ -269,7 +269,7 @@ class Race:
         for name in state.racing:
             begin = time.perf_counter()
             try:
-                scores[name] = self._grown(state, name, store, trees)
+                scores[name] = self._grow_to(state, name, store, trees)
             except (ConfigError, DataError) as error:
                 if state.rounds or not isinstance(self.candidates, int | None):
                     raise
@@ -291,7 +291,7 @@ class Race:
             Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {results[best].loss:.5g}; {left}")
         )
 
-    def _grown(self, state: ComparisonState, name: str, store: Store, trees: int) -> RowScores:
+    def _grow_to(self, state: ComparisonState, name: str, store: Store, trees: int) -> RowScores:
         """Grow a candidate to this number of trees and return the scores of its rows."""
         (self.out / _FORESTS).mkdir(exist_ok=True)
         folder = _forest_of(self.out, name)

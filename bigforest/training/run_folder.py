@@ -102,7 +102,7 @@ class Run:
         return location_of(self.data)
 
     def origin(self, stop: Stop | None = None) -> Origin:
-        """Return what the finished forest records about its table."""
+        """Return the record of the training table in the finished forest."""
         assert self.fingerprint is not None
         return Origin(self.location, self.exclude, self.fingerprint, stop=stop)
 
@@ -369,7 +369,7 @@ def output_of(path: str | Path) -> Path:
 
 
 def go_on(out: Path) -> str:
-    """Return how to resume an unfinished run, for messages."""
+    """Return the advice to resume an unfinished run, for messages."""
     return f"continue with `bigforest train --resume {out}`"
 
 

@@ -62,7 +62,7 @@ class TableView(ABC):
         return [None] * len(trees)
 
     def constant(self, tree_data: Any) -> NDArray[np.bool_]:
-        """Return which columns are known to be constant in a tree, bool [columns]."""
+        """Return a mask of the columns that are constant in a tree, bool [columns]."""
         return np.zeros(len(self.place(tree_data)), np.bool_)
 
     @abstractmethod
