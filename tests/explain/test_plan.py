@@ -10,6 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
+from bigforest.events import Event, StageAdvanced
 from bigforest.explain.explain import SECTIONS
 from tests.explain.test_importance import grown_case
 from tests.thorough import cases
@@ -61,19 +62,22 @@ def test_plan_explanation__grows_with_the_rows(part: str) -> None:
 def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = grown_case(200)
     case.frame.write_parquet(tmp_path / "rows.parquet")
+    with (tmp_path / "rows.parquet").open("r+b") as file:  # nobody can read these rows
+        file.seek(4)
+        file.write(bytes(100))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr("bigforest.explain.job.write_row_table", lambda *_: pytest.fail("the rows were read"))
     bf.plan_explanation(case.forest, tmp_path / "rows.parquet", parts=SECTIONS, scratch=tmp_path / "work")
     assert not list((tmp_path / "work").iterdir())
 
 
-def test_explain__is_refused_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain__is_refused_before_anything_is_done() -> None:
     case = grown_case(200)
     small = bf.plan_explanation(case.forest, case.frame, parts="importance").smallest
-    monkeypatch.setattr("bigforest.explain.job.write_row_table", lambda *_: pytest.fail("the rows were read"))
+    events: list[Event] = []
     with pytest.raises(ConfigError, match="the stage permutation needs at least"):
-        case.forest.explain(case.frame, parts=["importance", "permutation"], memory=small)
+        case.forest.explain(case.frame, parts=["importance", "permutation"], memory=small, listener=events.append)
+    assert not [event for event in events if isinstance(event, StageAdvanced)]
 
 
 def test_plan_explanation__says_what_cannot_be_asked() -> None:

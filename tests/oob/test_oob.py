@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.executor import Executor
@@ -31,7 +29,6 @@ from bigforest.forest.parts import check_parts
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import leaves, plan, tally
 from bigforest.oob import report as oob_report
-from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
 from bigforest.oob.report import write_oob
@@ -223,25 +220,6 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         for file in FILES:
             found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
-
-
-def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, made = store_of(data(900), tmp_path), trees(2)
-    config = forest_in(tmp_path / "f", store, made, [])
-    monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
-    monkeypatch.setattr(leaves, "range_rows", lambda *_: 256)
-    alive: list[weakref.ref[Any]] = []
-    fresh = tally.no_votes
-
-    def watched(rows: int, spec: DataSpec) -> OobAccumulator:
-        assert not [old for old in alive if old() is not None]
-        made = fresh(rows, spec)
-        alive.extend(weakref.ref(array) for array in made)
-        return made
-
-    monkeypatch.setattr(tally, "no_votes", watched)
-    write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
-    assert len(alive) == 4 * 4
 
 
 def test_write_oob__after_a_run_that_was_killed_between_files_of_rows(
