@@ -152,11 +152,9 @@ def test_reject_curve__as_the_oracle(pairs: list[tuple[float, bool]]) -> None:
 
 
 def test_fit_class_sets__a_class_of_just_enough_rows_is_calibrated_alone() -> None:
-    truth = np.repeat([0, 1, 2], [fewest_rows(0.9), 30, 20])
-    found = fit_class_sets(truth, np.where(truth == 0, 0.25, 0.75), 3, 0.9)
-    assert found.floors == (0.25, 0.75, 0.75)
-    fewer = fit_class_sets(truth[1:], np.where(truth == 0, 0.25, 0.75)[1:], 3, 0.9)
-    assert fewer.floors[0] == fewer.floors[2]
+    truth = np.repeat([0, 1, 2, 3], [fewest_rows(0.9), 30, 5, 5])
+    found = fit_class_sets(truth, np.array([0.25, 0.75, 0.5, 0.125])[truth], 4, 0.9)
+    assert found.floors == (0.25, 0.75, 0.125, 0.125)
 
 
 @pytest.mark.parametrize(("coverage", "rows"), [(0.9, 9), (0.95, 19), (0.99, 99), (0.5, 1), (0.7, 3), (0.999, 999)])

@@ -23,19 +23,25 @@ CHANGED = "the file changed while it was read; nothing was written"
 
 
 def replaced(path: Path, table: pl.DataFrame = TABLE) -> None:
-    """Replace a file by the table in reverse order, written elsewhere and renamed over it."""
-    table.reverse().write_parquet(path.with_name("new"))
+    """Replace a file by the table in reverse order, written elsewhere and renamed over it, with the same time."""
+    table.reverse().write_parquet(path.with_name("new"), compression="uncompressed")
+    os.utime(path.with_name("new"), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     path.with_name("new").replace(path)
 
 
 @pytest.mark.parametrize("table", [TABLE, WIDE], ids=["read by Arrow", "read by Polars"])
 def test_each_later_opening_finds_a_replaced_file(tmp_path: Path, table: pl.DataFrame) -> None:
-    table.write_parquet(path := tmp_path / "t.parquet")
+    table.write_parquet(path := tmp_path / "t.parquet", compression="uncompressed")
+    size = path.stat().st_size
     source = open_source(path, scratch=tmp_path)
     assert source.column("y").equals(table["y"])
     for one in (source, pickle.loads(pickle.dumps(source))):
         assert one.column("a").equals(table["a"])
     replaced(path, table)
+    assert path.stat().st_size == size
+    with pytest.raises(DataError, match=f"^{path}: {CHANGED}"):  # by its place on the disk, known to this process
+        source.column("a")
+    os.utime(path)
     for one in (source, pickle.loads(pickle.dumps(source))):
         with pytest.raises(DataError, match=f"^{path}: {CHANGED}"):
             one.column("a")
