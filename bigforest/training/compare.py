@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import time
@@ -355,8 +356,9 @@ def _finish(state: ComparisonState, out: Path, rows: Rows) -> None:
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
     for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
+        table.write_parquet(content := io.BytesIO())  # a full disk is an error of Python, not one of Polars
         with write_durably(out / f"{name}.parquet") as path:
-            table.write_parquet(path)
+            path.write_bytes(content.getvalue())
     if state.run.location is not None:  # for a table in memory it keeps naming the store of the comparison
         name_table(_forest_of(out, state.winner), state.run.location, state.run.exclude)
     sync_all(_forest_of(out, state.winner))
