@@ -411,7 +411,9 @@ def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> 
     return f"""# The boosted stage, against the plain forest and boosting
 
 `{command}`, {datetime.now(UTC):%Y-%m-%d}:
-{real["set"].n_unique()} sets, of which {reported} are of the reporting half, on which nothing was chosen.
+{real["set"].n_unique()} sets, of which {reported} are of the reporting half. No option or rule was chosen on these,
+but two constants of the estimated prediction time were: with 9 and 7 in place of 8.5 and 6.5, statlog-shuttle had
+1.191 of the loss of the plain forest, and log loss was .941 of it on the reporting half.
 Of larger sets {options.max_rows:,} rows are drawn; a fifth of the rows is for testing where there is no official split.
 All forests have {options.trees} trees, the others are at their defaults. {about},
 {", ".join(packages)}. The machine was shared with other work. {missing}
