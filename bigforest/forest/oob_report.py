@@ -98,15 +98,21 @@ class OobReport:
         self.measure = _MEASURES[self.curve.columns[1]]
         _, error, self.rows_used = self.curve.row(-1)
         if refined and error is not None:
-            error = self._refined_error()
+            error = self._refined_error(directory)
         self.error: float = float("nan") if error is None else error
 
-    def _refined_error(self) -> float | None:
-        """Return the error of the report, which is not that of the last trees of the curve."""
+    def _refined_error(self, directory: Path) -> float | None:
+        """Return the error of the report, which is not that of the last trees of the curve. Raises FormatError."""
         if self.confusion is None:
-            return self.metrics["mse" if self.measure == _MEASURES["mse"] else POISSON].item()
+            errors = self.metrics["mse" if self.measure == _MEASURES["mse"] else POISSON].to_list()
+            if len(errors) != 1:
+                raise damaged_forest(f"{directory / 'metrics.parquet'} has {counted(len(errors), 'row')}, not one")
+            return errors[0]
         wrong = self.confusion.filter(pl.col("truth") != pl.col("prediction"))
-        return float(wrong["weight"].sum()) / float(self.confusion["weight"].sum())
+        weight = float(self.confusion["weight"].sum())
+        if not weight > 0.0:
+            raise damaged_forest(f"{directory / 'confusion.parquet'}: its rows have no weight")
+        return float(wrong["weight"].sum()) / weight
 
     def __repr__(self) -> str:
         rows = f"{counted(self.rows_used, 'row')}{' by their weights' if self.weighted else ''}"

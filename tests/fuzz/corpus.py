@@ -94,6 +94,14 @@ def _no_rows_in_run(forest: Path) -> None:
     _rows(forest / "run.parquet", 0)
 
 
+@case("forest", "refined")
+def _no_weight_in_confusion(forest: Path) -> None:
+    path = forest / "oob/confusion.parquet"
+    table = pq.read_table(path)
+    place, field = table.column_names.index("weight"), table.schema.field("weight")  # which has no nulls
+    damage.write(table.set_column(place, field, pa.array([0.0] * table.num_rows)), path)
+
+
 @case("forest", "mixed")
 def _no_rows_in_curve(forest: Path) -> None:
     _rows(forest / "oob/curve.parquet", 0)
