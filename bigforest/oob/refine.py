@@ -279,7 +279,7 @@ def bucket_losses(
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
-    boosted = BoostedStage(link, trees, spec, trees.used)
+    boosted = BoostedStage(spec, config, trees, trees.used)
     truth, loss = row_truth(store, rows), number_loss(store, config)
 
     def losses(predicted: NDArray[np.float64]) -> NDArray[np.float64]:

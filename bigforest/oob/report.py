@@ -43,7 +43,7 @@ from bigforest.forest.format import (
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
-from bigforest.forest.refinement import Link, outputs_of
+from bigforest.forest.refinement import outputs_of
 from bigforest.forest.run_file import Choices, Power, Rounds, Shrinkage
 from bigforest.grow.boosted import in_sample, stage_bags
 from bigforest.grow.forest import ForestJob, part_groups
@@ -306,9 +306,7 @@ class RowPredictions:
         self._config, self._power, boosted = config, inputs.power, inputs.boosted
         self._used = None if boosted is None else boosted.used
         self._share = sample_share(store.rows, len(store.spec.features), outputs_of(store.spec))
-        self._stage = (
-            None if boosted is None else BoostedStage(Link(store.spec, config), boosted, store.spec, boosted.used)
-        )
+        self._stage = None if boosted is None else BoostedStage(store.spec, config, boosted, boosted.used)
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""

@@ -13,13 +13,13 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError, api
 from bigforest.execution.resources import Resources, available_threads
 from bigforest.forest.ballots import leaf_lambdas
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.refinement import Link
 from bigforest.metrics.conformal import JackknifeIntervals, whole_values
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import parse_bytes
@@ -31,6 +31,12 @@ from bigforest.predict.refine import BoostedStage
 from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.source import Reading
+
+
+def features_at_hand(spec: DataSpec, *, refined: bool) -> NDArray[np.int64] | None:
+    """Return the positions of the features that rows must have: all for a boosted stage, which may use any; None for
+    the features that the trees use."""
+    return np.arange(len(spec.features)) if refined else None
 
 
 class TreeLoader:
@@ -195,11 +201,8 @@ class TreeLoader:
         packed = packed._replace(roots=packed.roots[chosen]) if chosen else packed
         packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
         boosted = self._stage_trees() if rule.refined else None
-        stage = (
-            None
-            if boosted is None
-            else BoostedStage(Link(self.files.spec, self.files.config), boosted, self.files.spec, packed.used)
-        )
+        files = self.files
+        stage = None if boosted is None else BoostedStage(files.spec, files.config, boosted, packed.used)
         return Predictor(
             packed,
             leaf_votes,
@@ -223,8 +226,8 @@ class TreeLoader:
 
     @property
     def _at_hand(self) -> NDArray[np.int64] | None:
-        """Positions of the features that rows have: all for a boosted stage, None for the features of the trees."""
-        return np.arange(len(self.files.spec.features)) if self.files.is_refined else None
+        """Positions of the features that rows have, see `features_at_hand`."""
+        return features_at_hand(self.files.spec, refined=self.files.is_refined)
 
     def _whole(self) -> PackedTrees:
         """Return all trees, read once by the first thread that asks for them. Raises FormatError."""

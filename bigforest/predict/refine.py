@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.refinement import SEQUENCES, Link, rounds_of
+from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import pack
 
 
@@ -40,8 +41,8 @@ class BoostedStage:
     places  positions in the dataspec of the features of a tile, ascending; among them are all that the stage uses.
     """
 
-    def __init__(self, link: Link, trees: TreeArrays, spec: DataSpec, places: NDArray[np.int64]) -> None:
-        self._link, self._rounds = link, rounds_of(trees)
+    def __init__(self, spec: DataSpec, config: TrainConfig, trees: TreeArrays, places: NDArray[np.int64]) -> None:
+        self._link, self._rounds = Link(spec, config), rounds_of(trees)
         self._trees = pack([[trees]], spec, used=places)
 
     def add(self, rows: StageRows, sums: NDArray[np.float64], sequences: range, rounds: range | None = None) -> None:

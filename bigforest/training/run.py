@@ -19,8 +19,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bigforest.encode.encode import ColumnArguments
 from bigforest.errors import (
     BigForestError,
@@ -52,6 +50,7 @@ from bigforest.oob.plan import oob_estimate
 from bigforest.oob.report import write_oob
 from bigforest.options.values import AUTO
 from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.loader import features_at_hand
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
@@ -408,7 +407,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
         shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
     write_features(directory, job.header(), shares)
     lambdas = leaf_lambdas(config, choices.shrinkage.amount)
-    used = np.arange(len(store.spec.features)) if choices.rounds.amount else None  # a stage may need any feature
+    used = features_at_hand(store.spec, refined=bool(choices.rounds.amount))
     return choices, None if grown is None else grown.packed(lambdas, resources.workers, used)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import bigforest as bf
 from bigforest.forest.nodes import join_trees
-from bigforest.forest.refinement import SEQUENCES, Link
+from bigforest.forest.refinement import SEQUENCES
 from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.oob.refine import row_tiles, with_code_thresholds
@@ -173,9 +173,9 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
     """Every row of the table gets the values of its leaves, from tiles of values, float64 and float32 where these are
     exact, and from tiles of codes."""
     boosted = join_trees([grown.trees] * SEQUENCES)
-    link, cells = Link(store.spec, config), _values(store)
-    stage = BoostedStage(link, boosted, store.spec, np.arange(len(category)))
-    by_code = BoostedStage(link, with_code_thresholds(store, boosted), store.spec, boosted.used)
+    cells = _values(store)
+    stage = BoostedStage(store.spec, config, boosted, np.arange(len(category)))
+    by_code = BoostedStage(store.spec, config, with_code_thresholds(store, boosted), boosted.used)
     tiles = StageRows(np.ascontiguousarray(cells[None]), store.rows, by_level=False, missing=True)
     rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
     expected = []
