@@ -223,13 +223,12 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)
         evaluated = (store, config, used, with_code_thresholds(store, _first_rounds(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
-    scale = 0 if fixed else int(losses[:, 0].sum(axis=1).min(axis=1).argmin())
-    chosen = _choose(tried, losses[scale], store, number_loss(store, config).unit, fixed=fixed)
+    chosen, scale = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
         return None, chosen
     boosted = _first_rounds(grown, int(chosen.amount))
     assert boosted.value is not None
-    boosted = boosted._replace(value=_SCALES[scale] * boosted.value)
+    boosted = boosted._replace(value=scale * boosted.value)
     write_refinement(directory, boosted, job.header())
     return boosted, chosen
 
@@ -350,9 +349,11 @@ def _is_by_code(spec: FeatureSpec) -> bool:
     return not spec.splits_on_levels and spec.fill is None
 
 
-def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool) -> Rounds:
-    """Return the number of rounds that the losses choose, or the last one where it is given (fixed), with the losses of
-    the report."""
+def _choose(
+    tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool
+) -> tuple[Rounds, float]:
+    """Return the number of rounds with the losses of the report, and the scale, that the losses of `bucket_losses`
+    choose: the last number and the whole stage if it is given (fixed)."""
     weight = store.spec.weight_unit if store.spec.target.is_regression else _LOG_STEPS / store.spec.total_weight
     numbers = store.spec.target.is_regression
 
@@ -360,13 +361,20 @@ def _choose(tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit:
         found = max(0.0, whole / weight / store.spec.total_weight)
         return found / unit / unit if numbers else found
 
-    def best(sums: NDArray[np.int64]) -> int:
-        return len(tried) - 1 if fixed else _best(sums)
+    def best(sums: NDArray[np.int64]) -> tuple[int, int]:
+        if fixed:
+            return 0, len(tried) - 1
+        scale = int(sums[:, 0].sum(axis=1).min(axis=1).argmin())
+        return scale, _best(sums[scale])
 
-    first, second = losses[:, ::2], losses[:, 1::2]
-    crossed = int(first[1, :, best(second)].sum()) + int(second[1, :, best(first)].sum())
-    of_report = losses[1].sum(axis=0).tolist()
-    return Rounds(float(tried[best(losses)]), tuple(map(float, tried)), tuple(map(mean, of_report)), mean(crossed))
+    def of_report(sums: NDArray[np.int64], scale: int, place: int) -> int:
+        return int(sums[scale, 1, :, place].sum())
+
+    first, second = losses[:, :, ::2], losses[:, :, 1::2]
+    crossed = of_report(first, *best(second)) + of_report(second, *best(first))
+    scale, place = best(losses)
+    by_rounds = tuple(mean(of_report(losses, scale, number)) for number in range(len(tried)))
+    return Rounds(float(tried[place]), tuple(map(float, tried)), by_rounds, mean(crossed)), _SCALES[scale]
 
 
 def _best(losses: NDArray[np.int64]) -> int:

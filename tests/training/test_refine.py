@@ -246,6 +246,7 @@ def uncertain_table(seed: int, levels: int) -> pl.DataFrame:
     [
         (87, 8, {"target": "number", "weight": "w"}, 1),  # the loss decreases by .57 of its standard error
         (7, 8, {"target": "number", "weight": "w"}, 0),  # .49
+        (6, 8, {"target": "number", "weight": "w"}, 3),  # halves of the rows choose different factors
         (15, 8, {"target": "two", "weight": "w", "group": "g"}, 1),  # .57
         (5, 8, {"target": "two", "group": "g"}, 0),  # .47
         (53, 100, {"target": "two", "weight": "w", "group": "g"}, 0),  # .69, but that of the report increases
@@ -292,10 +293,14 @@ def test_auto__chooses_as_the_plain_rule(seed: int, levels: int, used: dict[str,
     if amount:
         assert trees_of(refined)[0][0].value == [factor * value for value in sequences[0][0].value]
     assert list(chosen.losses) == [mean(row.reported[place] for row in found) for place in range(len(tried))]
-    # Each half of the buckets by the choice of the other.
-    halves = [[row for row in found if row.bucket % 2 == half] for half in (0, 1)]
-    best = [naive.choose(half) for half in halves]
-    assert chosen.cross_fitted == mean(row.reported[best[1 - row.bucket % 2]] for row in found)
+    # Each half of the buckets by the factor and the number of rounds that the other half chooses.
+    crossed: list[float] = []
+    for half in (0, 1):
+        others = {each: [row for row in rows if row.bucket % 2 != half] for each, rows in by_factor.items()}
+        best = min(others, key=lambda each: naive.least_loss(others[each]))
+        place = naive.choose(others[best])
+        crossed += [row.reported[place] for row in by_factor[best] if row.bucket % 2 == half]
+    assert chosen.cross_fitted == mean(crossed)
 
 
 def test_refined__stage_sees_no_targets_of_held_out_rows() -> None:
