@@ -141,20 +141,20 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
 def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
     """Yield names and a message of columns of text that look like numbers: with a few words among them, with a decimal
     comma, with signs such as % and $ or commas between thousands, or with a decimal point."""
-    plain = [name for name, levels in text.items() if levels.str.contains(_FRACTION).any()]
-    plain = [name for name in plain if _words_among_numbers(text[name]) == []]
+    words = {name: _words_among_numbers(levels) for name, levels in text.items()}
+    plain = [name for name, found in words.items() if found == [] and text[name].str.contains(_FRACTION).any()]
     if plain:
         yield (
             plain,
             f"these columns are text, and all their values are numbers: {listed([*map(repr, plain)])}; convert them, "
             "and the columns are numeric",
         )
-    with_words = {name: found for name, levels in text.items() if (found := _words_among_numbers(levels))}
+    with_words = {name: found for name, found in words.items() if found}
     if with_words:
-        words = listed([repr(word) for word in sorted({word for few in with_words.values() for word in few})])
+        few = listed([repr(word) for word in sorted({word for found in with_words.values() for word in found})])
         yield (
             with_words,
-            f"these columns are text, because they have {words} among numbers: {listed([*map(repr, with_words)])}; "
+            f"these columns are text, because they have {few} among numbers: {listed([*map(repr, with_words)])}; "
             "if that means missing, leave the cells empty (null), and the columns are numeric",
         )
     comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
@@ -165,7 +165,7 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
             "replace it by a point, and the columns are numeric",
         )
-    others = [name for name, levels in text.items() if name not in comma and _words_among_numbers(levels) is None]
+    others = [name for name, found in words.items() if name not in comma and found is None]
     signed = [name for name in others if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
     if signed:
         yield (

@@ -58,9 +58,6 @@ class ContributionRules(NamedTuple):
     exact: bool
     chosen: tuple[int, ...]
 
-    def __repr__(self) -> str:  # stored in tables, to recognise them; earlier versions wrote this name
-        return f"Contributed(exact={self.exact}, chosen={self.chosen})"
-
     def labels(self, target: TargetSpec) -> pl.Series | None:
         """Return the labels of the explained classes, in the type of the target; None for regression."""
         return label_series(target).gather(list(self.chosen)) if target.classes else None

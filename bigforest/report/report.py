@@ -36,6 +36,7 @@ from bigforest.source import Source
 from bigforest.storage.atomic import OutputKind, check_output, staged
 from bigforest.storage.paths import as_path
 
+_REPORT = OutputKind("report")
 _LISTED = 10
 _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
 
@@ -428,7 +429,7 @@ def report_forest(
     out = as_path(out)
     if out.suffix.lower() != _SUFFIX:
         raise ConfigError(f"the name of a report ends in {_SUFFIX}, not {out.name!r}; choose another output")
-    check_output(out, OutputKind("report"), overwrite=overwrite)
+    check_output(out, _REPORT, overwrite=overwrite)
     forest = opened_forest(forest)
     altair()
     converter()
@@ -436,7 +437,7 @@ def report_forest(
     with ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))
         made = _page(plot, data, source, trees)
-    with staged(out, OutputKind("report"), overwrite=overwrite) as path:
+    with staged(out, _REPORT, overwrite=overwrite) as path:
         path.write_text(made, encoding="utf-8")
     return out
 
