@@ -221,7 +221,7 @@ def calibrate_forest(
 
 
 def _calibrate_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
-    """Return the table of a part with these counts of rows, each of which weighs `unit`."""
+    """Replace the counts of a part by these of rows, each of weight `unit`. Return its table."""
     from bigforest.kernels.predict.accumulate import add_up
 
     kind = table.schema.field("counts").type

@@ -141,7 +141,7 @@ def only(of_outputs: Sequence[Any]) -> Any:
 
 
 def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Stack the predictions for several outputs along the second axis; return those of a single output unchanged.
+    """Stack predictions as columns, one for each output. A single output keeps its one dimension.
 
     Types without a common one, such as numbers and text, become objects.
     """

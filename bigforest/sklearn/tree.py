@@ -80,10 +80,11 @@ class FittedArrays(NamedTuple):
 
 
 class ForestTree(BaseEstimator):  # type: ignore[misc]
-    """Tree of a forest as an estimator. It predicts with this tree alone; classes are those of the forest.
+    """Estimator that predicts with one tree of a forest, and has the classes of the forest.
 
-    Those in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all rows that it is given, with the
-    forest's parameters except those about bags. With several outputs it is the trees of this number of all of them.
+    The estimators in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all rows that it is given,
+    with the forest's parameters except those about bags. With several outputs it is the trees of this number of all of
+    them.
     Parameters of the forest, its classes and its numbers of features and outputs are attributes of its trees too.
 
     Parameters

@@ -22,7 +22,7 @@ from bigforest.storage.paths import as_path
 
 
 class FileStamp(NamedTuple):
-    """Properties of a file, some of which change when it is written to, cut short or replaced.
+    """Properties of a file by which a write, a cut or a replacement is noticed.
 
     path        the file.
     size        bytes.

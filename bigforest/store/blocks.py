@@ -102,7 +102,7 @@ class BlockReader(MatrixReader):
 
 
 class ColumnFile:
-    """A matrix [columns, rows] of a file, some consecutive rows of which are read at a time, column by column.
+    """Reader of a matrix [columns, rows] in a file, for some consecutive rows at a time, column by column.
 
     A file larger than the page cache is no longer in it when it is read again. It is then read past the cache, so that
     the system need not evict and copy pages (half of the processor time of growing on 30 million rows). Pages that are

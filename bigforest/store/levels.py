@@ -60,7 +60,7 @@ class Levels:
 
     @classmethod
     def none(cls, spec: DataSpec) -> Levels:
-        """Return no levels, those of a table without categories."""
+        """Return the empty list of levels of a table without categories."""
         return cls(np.zeros(len(spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
 
     def equal(self, other: Levels) -> bool:
