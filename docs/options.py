@@ -1,5 +1,6 @@
 """Writes what follows from the options of training as they are declared in bigforest/options/train_options.py, from the
-families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/explain.py.
+families of bigforest/grow/families/, from the criteria of bigforest/grow/criteria.py, and from the parts of an
+explanation in bigforest/explain/explain.py.
 
     python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
@@ -17,7 +18,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -28,10 +29,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from bigforest.explain.explain import SECTIONS  # noqa: E402
-from bigforest.grow.families.family import Family  # noqa: E402
+from bigforest.grow.criteria import PACKAGE_CRITERIA  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402
-from bigforest.options.family_names import TASKS_OF  # noqa: E402
+from bigforest.options.package_names import TASKS_OF  # noqa: E402
 from bigforest.options.signatures import (  # noqa: E402
     SKLEARN_NAMES,
     families_note,
@@ -43,7 +44,7 @@ from bigforest.options.signatures import (  # noqa: E402
 )
 from bigforest.options.train_options import OPTIONS  # noqa: E402
 
-NAMES = "bigforest/options/family_names.py"
+NAMES = "bigforest/options/package_names.py"
 PAGE = "docs/reference/options.md"
 FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
@@ -94,7 +95,7 @@ TARGETS = (
 
 def written() -> dict[str, str]:
     """The files that follow from the declarations, by their names, with the text that they must have."""
-    texts = {NAMES: family_names()}
+    texts = {NAMES: package_names()}
     for target in TARGETS:
         text = texts.get(target.file) or (ROOT / target.file).read_text(encoding="utf-8")
         parameters = [_parameter(OPTIONS[name]) for name in target.names]
@@ -166,30 +167,35 @@ def parts_entry() -> dict[str, str]:
     return {"parts": named_entry("parts : iterable of str, str or None, default=None", text)}
 
 
-def family_names() -> str:
-    """The names of the families, for the options: a module of the schema, which does not import the families."""
+def package_names() -> str:
+    """The names of families and criteria, for the options: a module of the schema, which does not import their code."""
     families = list(package_families())
-    names = "\n".join(f"    {literal(family.name)}," for family in families)
 
-    def rows(of: Callable[[Family], str]) -> str:
-        return "\n".join(f"    {literal(family.name)}: {of(family)}," for family in families)
+    def rows(texts: Mapping[str, str]) -> str:
+        return "\n".join(f"    {literal(name)}: {text}," for name, text in texts.items())
 
     return _NAMES.format(
-        names=names,
-        options=rows(lambda family: literal(family.options_of or family.name)),
-        tasks=rows(lambda family: repr(family.tasks).replace("'", '"')),
-        splits=rows(lambda family: literal("{} ({})".format(*family.splits_on))),
+        families="\n".join(f"    {literal(family.name)}," for family in families),
+        options=rows({family.name: literal(family.options_of or family.name) for family in families}),
+        tasks=rows({family.name: repr(family.tasks).replace("'", '"') for family in families}),
+        splits=rows({family.name: literal("{} ({})".format(*family.splits_on)) for family in families}),
+        impurities=", ".join(literal(criterion.name) for criterion in PACKAGE_CRITERIA),
+        task=rows({criterion.name: literal(criterion.task) for criterion in PACKAGE_CRITERIA}),
+        meanings=rows({criterion.name: literal(criterion.meaning) for criterion in PACKAGE_CRITERIA}),
     )
 
 
 _NAMES = '''\
-"""The families of the package. Written by docs/options.py from bigforest/grow/families/: change these."""
+"""The families and criteria of the package. Written by docs/options.py from bigforest/grow/families/ and
+bigforest/grow/criteria.py: change these."""
 
 # ruff: noqa: E501
 from typing import Literal
 
+from bigforest.options.values import Task
+
 Family = Literal[
-{names}
+{families}
 ]
 # The family whose options each has.
 OPTIONS_OF = {{
@@ -202,6 +208,15 @@ TASKS_OF = {{
 # What a node splits on.
 SPLITS_ON = {{
 {splits}
+}}
+Impurity = Literal[{impurities}]
+# The task of each impurity.
+IMPURITIES: dict[str, Task] = {{
+{task}
+}}
+# What each measures.
+MEANINGS = {{
+{meanings}
 }}
 '''
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.options.train_config import TrainConfig
+from tests.naive.split import SCORES
 
 LARGEST = sys.float_info.max
 EXTREMES = [
@@ -158,7 +159,7 @@ def configs(draw: st.DrawFn) -> TrainConfig:
     return TrainConfig(
         trees=3,
         seed=draw(st.sampled_from([0, 1, 12345, 2**63 - 1])),
-        impurity=draw(st.sampled_from(["gini", "entropy", "error"])),
+        impurity=draw(st.sampled_from([*SCORES])),
         max_depth=draw(st.sampled_from([None, None, None, 0, 1, 2, 5])),
         min_split=draw(st.sampled_from([2, 2, 3, 10])),
         min_leaf=draw(st.sampled_from([1, 1, 2, 5])),

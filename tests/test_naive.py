@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bigforest.kernels.common import rng as kernel_rng
 from bigforest.options.train_config import TrainConfig
 from tests.naive import quick_split, rng
-from tests.naive.split import SCORES, Split, Table, best_split, threshold_between
-from tests.naive.tree import grow, impurity_of
+from tests.naive.split import SCORES, Split, Table, best_split, impurity_of, threshold_between
+from tests.naive.tree import grow
 from tests.strategies import Data, configs, tables, weights
 from tests.thorough import examples
 

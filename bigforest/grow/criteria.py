@@ -29,6 +29,7 @@ from bigforest.kernels.out_of_core.split_scores import (
 from bigforest.kernels.scan.impurity import ENTROPY, ERROR, GINI, POISSON, SCORED, VARIANCE, entropy_table
 from bigforest.options.names import name_impurity
 from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import Task
 from bigforest.store.store import Store
 
 # Statistics of a node or of a side of a split, int64 [scored] (out_of_core/context.py), or [splits, scored].
@@ -38,15 +39,20 @@ Sides = NDArray[np.int64]
 class Criterion(ABC):
     """A criterion.
 
-    name    value of TrainConfig.impurity
-    number  number in kernels (kernels/scan/impurity.py)
-    oracle  naive function that it is compared with
+    name     value of TrainConfig.impurity
+    number   number in kernels (kernels/scan/impurity.py)
+    oracle   naive function that it is compared with
+    meaning  description in the documentation of the option
+    task     type of its targets
     """
 
-    def __init__(self, name: str, number: int, oracle: str) -> None:
+    task: Task = "classification"
+
+    def __init__(self, name: str, number: int, oracle: str, meaning: str = "") -> None:
         self.name = name
         self.number = number
         self.oracle = oracle
+        self.meaning = meaning
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name: every process has its own tables and compiled functions."""
@@ -104,6 +110,8 @@ class GiniCriterion(Criterion):
 
 class _NumberCriterion(Criterion):
     """A criterion of regression, from [weight, sum]."""
+
+    task = "regression"
 
     def _zero(self, origin: float) -> float | None:
         """Return the argument `zero` of the kernels."""
@@ -168,8 +176,9 @@ class ScoredCriterion(Criterion):
         score: Callable[..., Any] | None = None,
         value: Callable[..., Any] | None = None,
         number: int = SCORED,
+        meaning: str = "",
     ) -> None:
-        super().__init__(name, number, oracle)
+        super().__init__(name, number, oracle, meaning)
         self._score = score
         self._value = value
 
@@ -185,16 +194,29 @@ class ScoredCriterion(Criterion):
         return int(integer_score(self.number, left, total, np.empty_like(total), self.table))
 
 
-_CRITERIA: dict[str, Criterion] = {
-    criterion.name: criterion
-    for criterion in (
-        GiniCriterion("gini", GINI, "tests/naive/split.py gini_score"),
-        ScoredCriterion("entropy", "tests/naive/split.py entropy_score", number=ENTROPY),
-        ScoredCriterion("error", "tests/naive/split.py error_score", number=ERROR),
-        VarianceCriterion("variance", VARIANCE, "tests/naive/split.py variance_score"),
-        PoissonCriterion("poisson", POISSON, "tests/naive/split.py poisson_score"),
-    )
-}
+PACKAGE_CRITERIA = (
+    GiniCriterion(
+        "gini", GINI, "tests/naive/split.py gini_score", "1 minus the sum of the squared shares of the classes"
+    ),
+    ScoredCriterion(
+        "entropy", "tests/naive/split.py entropy_score", number=ENTROPY, meaning="entropy of the classes, in bits"
+    ),
+    ScoredCriterion(
+        "error",
+        "tests/naive/split.py error_score",
+        number=ERROR,
+        meaning="share of rows outside the most frequent class (Tomasi 2017, section 3)",
+    ),
+    VarianceCriterion("variance", VARIANCE, "tests/naive/split.py variance_score", "variance, for regression"),
+    PoissonCriterion(
+        "poisson",
+        POISSON,
+        "tests/naive/split.py poisson_score",
+        "half the Poisson deviance, for regression on counts and other targets that are not negative; a split that "
+        "leaves a sum of 0 on a side is not made, and the family must be axis or tree",
+    ),
+)
+_CRITERIA: dict[str, Criterion] = {criterion.name: criterion for criterion in PACKAGE_CRITERIA}
 
 
 def register_criterion(criterion: ScoredCriterion) -> None:

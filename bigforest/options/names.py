@@ -3,16 +3,15 @@ grow/families/registry.py and grow/criteria.py."""
 
 from __future__ import annotations
 
-from typing import get_args
-
 from bigforest.errors import ConfigError, listed
-from bigforest.options.family_names import OPTIONS_OF, TASKS_OF
-from bigforest.options.values import Impurity, Task
+from bigforest.options.package_names import IMPURITIES, OPTIONS_OF, TASKS_OF
+from bigforest.options.values import Task
 
 # By family: the family of the package whose options it has, and its tasks.
 _FAMILIES: dict[str, str] = dict(OPTIONS_OF)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
-_IMPURITIES: list[str] = list(get_args(Impurity))
+# By impurity: its task.
+_IMPURITIES: dict[str, Task] = dict(IMPURITIES)
 
 
 def name_family(name: str, options_of: str, tasks: tuple[Task, ...]) -> None:
@@ -25,10 +24,9 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...]) -> None:
 
 def name_impurity(name: str) -> None:
     """Register the impurity `name`, for classification."""
-    if name in get_args(Impurity):
+    if name in IMPURITIES:
         raise ConfigError(f"an impurity needs a new name, not {name!r}")
-    if name not in _IMPURITIES:
-        _IMPURITIES.append(name)
+    _IMPURITIES[name] = "classification"
 
 
 def families() -> tuple[str, ...]:
@@ -46,6 +44,15 @@ def check_task(family: str, task: Task) -> None:
     if task not in _TASKS[family]:
         done = listed(list(_TASKS[family]))
         raise ConfigError(f"the family {family} is for {done}; use the family axis for {task}")
+
+
+def check_impurity(impurity: str, task: Task) -> None:
+    """Raise ConfigError for an impurity of the other task."""
+    if (fits := _IMPURITIES[impurity]) != task:
+        others = ", ".join(name for name, of in _IMPURITIES.items() if of == task)
+        raise ConfigError(
+            f"the impurity {impurity} is for {fits}; use one of {others}, or the task {fits} where the target fits it"
+        )
 
 
 def base_family(family: object) -> str:

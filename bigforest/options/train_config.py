@@ -15,15 +15,14 @@ from typing import Any, NamedTuple, get_type_hints
 
 from bigforest.errors import ConfigError, api, counted
 from bigforest.options.declaration import check
-from bigforest.options.names import base_family, check_task
+from bigforest.options.names import base_family, check_impurity, check_task
+from bigforest.options.package_names import Impurity
 from bigforest.options.train_options import OPTIONS, ROTATING, TrainOptions
 from bigforest.options.values import (
     BOOSTED,
     MAX_PROJECTIONS,
     MIN_LEVEL,
-    OF_NUMBERS,
     FeatureRule,
-    Impurity,
     Task,
     Ties,
     as_kept,
@@ -125,22 +124,15 @@ class TrainConfig(TrainOptions):
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
         check_task(self.family, task)
+        if self.impurity is not None:
+            check_impurity(self.impurity, task)
         if task == "classification":
             if self.keep_targets:
                 raise ConfigError(f"{api('keep_targets')} is for regression, and the target has classes; drop it")
-            if self.impurity in OF_NUMBERS:
-                raise ConfigError(
-                    f"the impurity {self.impurity} is for regression, and the target has classes; use gini, entropy or "
-                    "error, or the task regression where the target is a number"
-                )
             return self._of_task(task)
         if self.boosts:
             raise ConfigError(
                 f"{api('sampling')} {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
-            )
-        if self.impurity not in (None, *OF_NUMBERS):
-            raise ConfigError(
-                f"the impurity {self.impurity} is for classification; use {' or '.join(OF_NUMBERS)} for regression"
             )
         if self.impurity == "poisson" and self.projects:
             raise ConfigError(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bigforest.options.declaration import BAGS, COLUMNS, TREES, declared_options, option
-from bigforest.options.family_names import SPLITS_ON, Family
 from bigforest.options.names import base_family, families, impurities
+from bigforest.options.package_names import MEANINGS, SPLITS_ON, Family, Impurity
 from bigforest.options.values import (
     AUTO,
     BOOSTED,
@@ -22,7 +22,6 @@ from bigforest.options.values import (
     ClassWeight,
     Exact,
     FeatureRule,
-    Impurity,
     Scope,
     Task,
     Ties,
@@ -103,12 +102,7 @@ class TrainOptions:
         elsewhere=("gini",),
         unset="gini, variance for regression",
         help="Impurity measure that splits minimise.",
-        more=(
-            '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" and '
-            '"poisson" are for regression, the others are for classification. "poisson" is half the Poisson deviance, '
-            "for counts and other targets that are not negative; a split that leaves a sum of 0 on a side is not made. "
-            "It needs the family axis or tree."
-        ),
+        more=" ".join(f'"{name}": {text}.' for name, text in MEANINGS.items()),
     )
     max_depth: int | None = option(
         None, panel=TREES, max=2**31 - 1, unset="unlimited", help="Maximum depth of a tree; the root has depth 0."

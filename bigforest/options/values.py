@@ -15,7 +15,6 @@ import numpy as np
 
 from bigforest.errors import ConfigError, api, shown
 
-Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 Task = Literal["classification", "regression"]
 Scope = Literal["tree", "node"]
 Ties = Literal["lowest", "reject", "random"]
@@ -45,9 +44,6 @@ _NUMBER = re.compile("[1-9][0-9]{0,9}")
 
 # Value of axes_from that selects features automatically.
 AUTO = "auto"
-
-# Criteria of regression.
-OF_NUMBERS = ("variance", "poisson")
 
 
 def names_of(value: Any, option: str, kind: str = "names of columns") -> tuple[str, ...]:

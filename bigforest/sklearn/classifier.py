@@ -28,8 +28,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
     Parameters
     ----------
-    criterion : {"gini", "entropy", "log_loss", "error"}, default="gini"
-        Impurity; "log_loss" is "entropy", and "error" is the share of rows outside the most frequent class.
+    criterion : str, default="gini"
+        An impurity of classes, see `impurity` of `bigforest.train`; "log_loss" is "entropy".
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
         Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is the default of the
         family: "sqrt", or more if that has a clearly lower out-of-bag error, but all for tree and rotation. A feature

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from bigforest.errors import ConfigError, DataError, write_names
 from bigforest.execution.resources import available_threads, options_of
 from bigforest.options.declaration import is_within
+from bigforest.options.package_names import IMPURITIES
 from bigforest.options.signatures import ABSENT, SKLEARN_NAMES
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -26,7 +27,7 @@ _PARAMETER |= {"group": "groups", "weight": "sample_weight", "data": "X"}
 
 # Parameters with the names of options that may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
-CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "error": "error"}
+CLASS_CRITERIA = {name: name for name, task in IMPURITIES.items() if task == "classification"} | {"log_loss": "entropy"}
 NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance", "poisson": "poisson"}
 
 

@@ -187,11 +187,12 @@ def train(
         Use the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
         2006). Only for the families axis and tree.
     impurity : {"gini", "entropy", "error", "variance", "poisson"} or None, default=None
-        Impurity measure that splits minimise. "error" is the share of rows outside the most frequent class (Tomasi
-        2017, section 3). "variance" and "poisson" are for regression, the others are for classification. "poisson" is
-        half the Poisson deviance, for counts and other targets that are not negative; a split that leaves a sum of 0 on
-        a side is not made. It needs the family axis or tree. None means gini, variance for regression. Only for the
-        families axis, tree, rotation and sparse-oblique.
+        Impurity measure that splits minimise. "gini": 1 minus the sum of the squared shares of the classes. "entropy":
+        entropy of the classes, in bits. "error": share of rows outside the most frequent class (Tomasi 2017, section
+        3). "variance": variance, for regression. "poisson": half the Poisson deviance, for regression on counts and
+        other targets that are not negative; a split that leaves a sum of 0 on a side is not made, and the family must
+        be axis or tree. None means gini, variance for regression. Only for the families axis, tree, rotation and
+        sparse-oblique.
     max_depth : int or None, default=None
         Maximum depth of a tree; the root has depth 0. None means unlimited.
     min_split : int, default=2

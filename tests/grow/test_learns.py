@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 
 import bigforest
+from tests.naive.split import SCORES
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 
 
-@pytest.mark.parametrize("impurity", ["gini", "entropy", "error"])
+@pytest.mark.parametrize("impurity", SCORES)
 def test_train__xor_on_a_grid(impurity: str) -> None:
     grid = np.array(list(product((-1.0, 1.0), repeat=2)) * 6)
     data = pl.DataFrame(grid, schema=["a", "b"]).with_columns(y=(pl.col("a") > 0) ^ (pl.col("b") > 0))

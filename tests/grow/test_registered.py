@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler.jit import helper
 from bigforest.options import names as registered
-from bigforest.options.family_names import OPTIONS_OF
+from bigforest.options.package_names import OPTIONS_OF
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use
 from bigforest.planning.memory import TableTraits
@@ -41,7 +41,6 @@ from docs.options import written
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grown import check_tree, frame_of, store_of, table_of
 from tests.naive import split as naive_split
-from tests.naive import tree as naive_tree
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.rotation import rotated
 from tests.naive.tree import grow as grow_naively
@@ -84,18 +83,13 @@ def hellinger_value(counts, weight):  # type: ignore[no-untyped-def]
     return total / weight
 
 
-def _pairs(counts: list[int]) -> float:
+def _pairs(counts: Sequence[float]) -> float:
     return sum(math.sqrt(counts[j] * counts[k]) for k in range(len(counts)) for j in range(k))
 
 
 def naive_hellinger(left: list[int], right: list[int]) -> int:
     """The oracle's score of a split."""
     return -sum(int(np.rint(_pairs(side) * 2**20)) for side in (left, right))
-
-
-def naive_impurity(counts: list[int], impurity: str) -> float:
-    """The oracle's impurity of a node."""
-    return _pairs(counts) / sum(counts)
 
 
 class PairFamily(RotationFamily):
@@ -126,12 +120,13 @@ def _registered() -> Iterator[None]:
     """Both are there during a test, and gone after it."""
     known = (
         patch.dict(registered._FAMILIES),
-        patch.object(registered, "_IMPURITIES", [*registered._IMPURITIES]),
+        patch.dict(registered._IMPURITIES),
         patch.dict(registry._FAMILIES),
         patch.dict(criteria._CRITERIA),
         patch.dict(naive_split.SCORES, {"hellinger": naive_hellinger}),
+        patch.dict(naive_split.IMPURITIES, {"hellinger": _pairs}),
     )
-    with known[0], known[1], known[2], known[3], known[4]:
+    with known[0], known[1], known[2], known[3], known[4], known[5]:
         register_criterion(
             ScoredCriterion("hellinger", "naive_hellinger of this file", hellinger_score, hellinger_value)
         )
@@ -146,8 +141,7 @@ HELLINGER: dict[str, Any] = {"impurity": "hellinger"}
 @given(data=tables(max_rows=40), tree=st.integers(0, 2), options=configs())
 def test_criterion__grows_the_trees_of_the_oracle(data: Data, tree: int, options: TrainConfig) -> None:
     config = TrainConfig(**HELLINGER, seed=options.seed, mtry=options.mtry, min_leaf=options.min_leaf)
-    with patch.object(naive_tree, "impurity_of", naive_impurity):
-        check_tree(data, config, tree)
+    check_tree(data, config, tree)
 
 
 @settings(deadline=None, max_examples=examples(30))
@@ -239,7 +233,7 @@ def test_families__are_found_in_files_of_the_folder(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
     assert [family.name for family in registry.package_families()][-1] == "pairs"
     text = written()
-    assert '"pairs": "rotation"' in text["bigforest/options/family_names.py"]
+    assert '"pairs": "rotation"' in text["bigforest/options/package_names.py"]
     assert "| `pairs` | one coordinate of the table" in text["docs/guide/families.md"]
 
 

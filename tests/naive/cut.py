@@ -7,13 +7,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import inf, log2, nan
+from math import inf, nan
 from typing import Any, NamedTuple
 
 from bigforest.options.train_config import TrainConfig
 from tests.naive import rng
 from tests.naive.quick_split import best_split as quick_split
-from tests.naive.split import Split, Table
+from tests.naive.split import Split, Table, impurity_of
 from tests.naive.tree import Node, find_split, must_be_leaf, with_default, with_min_leaf
 
 # A node: its number in preorder, or its sides from the root, 0 left and 1 right. Both are in the order of preorder.
@@ -137,21 +137,6 @@ def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: in
 
 def table_gain(left: list[int], right: list[int], impurity: str) -> float:
     """The decrease of impurity as the table of nodes has it: each operation rounded, in this order."""
-    weight, one, two = float(sum(left) + sum(right)), float(sum(left)), float(sum(right))
     parent = [a + b for a, b in zip(left, right, strict=True)]
-    below = one * rounded_impurity(left, one, impurity) + two * rounded_impurity(right, two, impurity)
-    return rounded_impurity(parent, weight, impurity) - below / weight
-
-
-def rounded_impurity(counts: list[int], weight: float, impurity: str) -> float:
-    """Gini impurity, entropy in bits, or the share of rows outside the majority, each operation rounded."""
-    value = 0.0
-    for count in counts:
-        share = count / weight
-        if impurity == "gini":
-            value += share * share
-        elif impurity == "error":
-            value = max(value, share)
-        elif share > 0.0:
-            value -= share * log2(share)
-    return value if impurity == "entropy" else 1.0 - value
+    below = float(sum(left)) * impurity_of(left, impurity) + float(sum(right)) * impurity_of(right, impurity)
+    return impurity_of(parent, impurity) - below / float(sum(parent))

@@ -88,7 +88,9 @@ def _rough(counts: Counts, impurity: str) -> NDArray[np.float64]:
         return (counts * counts).sum(axis=1) / weight
     if impurity == "error":
         return counts.max(axis=1).astype(np.float64)
-    return (_n_log2_n(counts).sum(axis=1) - _n_log2_n(weight)) / 2**20
+    if impurity == "entropy":
+        return (_n_log2_n(counts).sum(axis=1) - _n_log2_n(weight)) / 2**20
+    return np.array([SCORES[impurity](row, [0] * len(row)) for row in counts.tolist()], np.float64)
 
 
 def _n_log2_n(counts: Counts) -> NDArray[np.float64]:

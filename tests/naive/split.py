@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
-from functools import partial
-from math import frexp, inf, isnan, nan
+from functools import partial, reduce
+from math import frexp, inf, isnan, log2, nan
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -162,6 +163,25 @@ SCORES: dict[str, Callable[[list[int], list[int]], Fraction | int]] = {
     "entropy": entropy_score,
     "error": error_score,
 }
+
+
+def in_order(terms: Iterable[float]) -> float:
+    """The sum, each addition rounded."""
+    return reduce(add, terms, 0.0)
+
+
+# The impurity of a node by the shares of its classes, each operation rounded.
+IMPURITIES: dict[str, Callable[[list[float]], float]] = {
+    "gini": lambda shares: 1.0 - in_order(p * p for p in shares),
+    "entropy": lambda shares: 0.0 - in_order(p * log2(p) for p in shares if p),
+    "error": lambda shares: 1.0 - max(shares),
+}
+
+
+def impurity_of(counts: list[int], impurity: str) -> float:
+    """The impurity of a node."""
+    weight = float(sum(counts))
+    return IMPURITIES[impurity]([count / weight for count in counts])
 
 
 def threshold_between(left: float, right: float) -> float:

@@ -14,7 +14,7 @@ from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique
 from tests.naive.random_split import drawn_threshold, random_cuts
-from tests.naive.split import Split, Table, best_split
+from tests.naive.split import Split, Table, best_split, impurity_of
 from tests.naive.subspace import Cut, find_cut
 
 CHANCES = 0x589965CC75374CC3
@@ -183,13 +183,3 @@ def deviance_decrease(left: list[int], right: list[int], zero: float) -> float:
         sums = [(of_side - Decimal(zero) * weight, weight) for weight, of_side in (left, right, parent)]
         one, two, whole = (total * (total / weight).ln() for total, weight in sums)
         return float((one + two - whole) / parent[0])
-
-
-def impurity_of(counts: list[int], impurity: str) -> float:
-    """Gini impurity, entropy in bits, or the share of rows outside the majority."""
-    shares = [n / sum(counts) for n in counts if n]
-    if impurity == "gini":
-        return 1 - math.fsum(p * p for p in shares)
-    if impurity == "entropy":
-        return -math.fsum(p * math.log2(p) for p in shares)
-    return 1 - max(shares)

@@ -2,7 +2,7 @@
 
 Each family is an object in FAMILIES of its module; registry.py lists them by name. All that depends on the family is a
 method or an attribute here, except for options of its own (options/train_options.py). docs/options.py writes the names
-into options/family_names.py. README.md of grow shows how to add a family.
+into options/package_names.py. README.md of grow shows how to add a family.
 """
 
 from __future__ import annotations

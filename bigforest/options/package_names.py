@@ -1,7 +1,10 @@
-"""The families of the package. Written by docs/options.py from bigforest/grow/families/: change these."""
+"""The families and criteria of the package. Written by docs/options.py from bigforest/grow/families/ and
+bigforest/grow/criteria.py: change these."""
 
 # ruff: noqa: E501
 from typing import Literal
+
+from bigforest.options.values import Task
 
 Family = Literal[
     "axis",
@@ -37,4 +40,21 @@ SPLITS_ON = {
     "sparse-oblique": "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)",
     "subspace-cap": "the best of several points between the two class means farthest apart, in a random subspace; no bootstrap (Ho 1995)",
     "subspace-perceptron": "a perceptron trained to separate the classes near one of these means from those near the other, likewise (Ho 1995)",
+}
+Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
+# The task of each impurity.
+IMPURITIES: dict[str, Task] = {
+    "gini": "classification",
+    "entropy": "classification",
+    "error": "classification",
+    "variance": "regression",
+    "poisson": "regression",
+}
+# What each measures.
+MEANINGS = {
+    "gini": "1 minus the sum of the squared shares of the classes",
+    "entropy": "entropy of the classes, in bits",
+    "error": "share of rows outside the most frequent class (Tomasi 2017, section 3)",
+    "variance": "variance, for regression",
+    "poisson": "half the Poisson deviance, for regression on counts and other targets that are not negative; a split that leaves a sum of 0 on a side is not made, and the family must be axis or tree",
 }
