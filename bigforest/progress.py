@@ -75,6 +75,7 @@ class Bars:
     """Listener with one bar per stage, on stderr or below the cell of a notebook; the bars vanish when it is closed.
 
     patience  seconds without a bar at the beginning.
+    pause     seconds between two drawings in a notebook, at least.
     notices   listener for notices; None to print them.
     enabled   False to print notices only.
     name_of   names of options in notices, by their names in the Python API (bigforest.errors.write_names).
@@ -84,11 +85,13 @@ class Bars:
         self,
         *,
         patience: float = 0.0,
+        pause: float = _PAUSE,
         notices: Listener | None = None,
         enabled: bool = True,
         name_of: Callable[[str], str | None] = str,
     ) -> None:
         self._begin = time.monotonic() + patience
+        self._pause = pause
         self._tell = notices
         self._enabled = enabled
         self._name_of = name_of
@@ -124,7 +127,7 @@ class Bars:
     def _add(self) -> None:
         """Add a bar for each stage that has begun and has none."""
         if self._progress is None:
-            self._progress = _progress()
+            self._progress = _progress(self._pause)
             self._progress.start()
         for name, stage in self._waiting.items():
             if name in self._bars:  # it runs again
@@ -145,8 +148,8 @@ class Bars:
         console.print(Text.assemble(("note:", "bold"), f" {message}"), soft_wrap=True)
 
 
-def _progress() -> Any:
-    """Return rich's display of bars, for a terminal or for the cell of a notebook."""
+def _progress(pause: float) -> Any:
+    """Return rich's display of bars, for a terminal or for the cell of a notebook, drawn every `pause` seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.theme import Theme
@@ -176,7 +179,7 @@ def _progress() -> Any:
 
         def update(self, task_id: Any, *, refresh: bool = False, **changes: Any) -> None:
             super().update(task_id, **changes)
-            if refresh or time.monotonic() > self._drawn + _PAUSE:
+            if refresh or time.monotonic() > self._drawn + pause:
                 self.refresh()
 
     here = in_notebook()

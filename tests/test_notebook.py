@@ -117,12 +117,11 @@ class Cell:
 
 def test_bars__are_drawn_below_the_cell_and_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell(monkeypatch, kernel=object())
-    monkeypatch.setattr("bigforest.progress._PATIENCE", 0.0)
-    monkeypatch.setattr("bigforest.progress._PAUSE", 0.0)
-    with watching(None) as listener:
-        run(listener)
-        run(listener)
-        listener(StageStarted("<oob>", 3, "rows"))
+    bars = Bars(pause=0.0)
+    run(bars)
+    run(bars)
+    bars(StageStarted("<oob>", 3, "rows"))
+    bars.close()
     html = [drawing["text/html"] for drawing in cell.drawn]
     for text in html:
         tags = Tags()

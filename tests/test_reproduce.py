@@ -67,7 +67,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Two drawn sets alone; what forests are trained with."""
     drawn = {name: own for name, own in set_items.TABLE_2.items() if name in ("twonorm", "ringnorm")}
     monkeypatch.setattr(set_items, "TABLE_2", drawn)
-    monkeypatch.setattr(set_items, "_SETS_OF_TOMASI", ("twonorm",))
+    monkeypatch.setattr(set_items, "SETS_OF_TOMASI", ("twonorm",))
     asked: list[dict[str, Any]] = []
     train = bigforest.train
 

@@ -19,7 +19,7 @@ import bigforest
 # Of the text: a tenth of the rows is the test set; of sets that are drawn there are 300 rows and 3,000.
 _HELD_OUT = 10
 _DRAWN_ROWS, _DRAWN_TEST, _DRAWN_FEATURES = 300, 3000, 20
-_SETS_OF_TOMASI = ("glass", "sonar", "vowel", "ionosphere", "vehicle", "ecoli", "twonorm", "ringnorm")
+SETS_OF_TOMASI = ("glass", "sonar", "vowel", "ionosphere", "vehicle", "ecoli", "twonorm", "ringnorm")
 # Sets with more rows are not among those of Figure 4, so that a run takes minutes.
 _MOST_ROWS = 1000
 _SET_DRAWS, _SET_TREES = 5, 200
@@ -176,7 +176,7 @@ def _bars(found: pl.DataFrame, path: Path) -> None:
 def tomasi(given: Given) -> Outcome:
     """One feature per node against several: error out of bag against test error, strength and correlation."""
     draws, trees = given.draws or 40, given.trees or 100
-    rows = _flat(given.each(partial(_by_features, trees), _draws(given, _SETS_OF_TOMASI, draws)))
+    rows = _flat(given.each(partial(_by_features, trees), _draws(given, SETS_OF_TOMASI, draws)))
     numbers = pl.DataFrame(rows)
     off = mean_and_error(numbers, ["set", "F"], "off").with_columns(reference=pl.lit(0.0))
     more = numbers.group_by("set", "F", maintain_order=True).agg(

@@ -43,6 +43,7 @@ from bigforest.execution.resources import Resources, options_of, resources_of, t
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task, names_of
+from bigforest.planning.sizes import Limits
 from bigforest.progress import watching
 from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
 from bigforest.source.in_memory import numeric_categories, with_columns_beside
@@ -54,9 +55,6 @@ from bigforest.store.store import Store
 from bigforest.store.writer import Part, PartWriter, StoreWriter, write_range
 
 DEFAULTS = TrainConfig()
-# Bytes of rows that are unnested at a time, and the assumed bytes of a value.
-_SLICE_BYTES = 32 << 20
-_VALUE_BYTES = 16
 
 
 def encode(
@@ -101,7 +99,8 @@ def encode(
         ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        separator, source = source.separator, _unnest(source, columns, [*kinds, name, *others], scratch)
+        flat = [*kinds, name, *others]
+        separator, source = source.separator, _unnest(source, columns, flat, scratch, resources.limits)
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
@@ -151,7 +150,7 @@ def _target_notices(
         )
 
 
-def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path) -> Source:
+def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path, limits: Limits) -> Source:
     """Return the source with its nested columns unnested; it has the leaves `names` as columns.
 
     A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
@@ -164,7 +163,7 @@ def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scrat
     schema = {name: leaves[name].dtype for name in names}
     if source.frame is not None and not source.files:
         return replace(source, schema=schema, frame=source.frame.select(flat))
-    rows = max(1, _SLICE_BYTES // (_VALUE_BYTES * len(names)))
+    rows = max(1, limits.cells_per_read // len(names))
     files = []
     for number, frame in enumerate(source.batches(columns, rows)):
         files.append(scratch / f"flat-{number:06}.parquet")

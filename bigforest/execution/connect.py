@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 LOCAL = "threads"
 
-# Seconds after which a notice says that the scheduler does not answer.
-_SOON = 3.0
+# Part of the time that Dask waits for a scheduler after which a notice says that it does not answer.
+_SOON = 0.1
 
 
 @contextmanager
@@ -100,12 +100,13 @@ def _client(address: str | None, security: Any, listener: Listener) -> Any:
 
     patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     make = partial(Client, address, security=security, set_as_default=False)
+    soon = patience * _SOON
     begin = time.monotonic()
     try:
-        return make(timeout=min(_SOON, patience))
+        return make(timeout=soon)
     except OSError:
         spent = time.monotonic() - begin
-        if not _SOON <= spent < patience:  # refused at once, or waited for long enough
+        if not soon <= spent < patience:  # refused at once, or waited for long enough
             raise
     listener(Notice(f"no scheduler answers at {address} yet; waiting at most {patience - spent:.0f} s more"))
     return make(timeout=patience - spent)

@@ -35,7 +35,7 @@ from bigforest.storage.atomic import TemporaryFolder
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-# Seconds for which the workers are taken to be the same: asking takes milliseconds of client and scheduler.
+# Default of Cluster: asking takes milliseconds of client and scheduler.
 _FRESH = 15.0
 # Seconds for workers to appear.
 _APPEARING = 60.0
@@ -44,11 +44,13 @@ _APPEARING = 60.0
 class Cluster:
     """The workers behind a client of Dask, for one run of bigforest. session: identifies the run."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, fresh: float = _FRESH) -> None:
+        """fresh: seconds for which the workers are taken to be the same."""
         self.client = client
+        self._fresh = fresh
         self.session = secrets.token_hex(8)
         self._threads: dict[str, int] = {}
-        self._looked = -_FRESH
+        self._looked = -fresh
         self._seats: list[Any] = []
         self._seated: set[str] = set()
 
@@ -77,7 +79,7 @@ class Cluster:
 
     def threads(self) -> dict[str, int]:
         """Return the threads of each worker, as of a few seconds ago at most."""
-        if time.monotonic() > self._looked + _FRESH:
+        if time.monotonic() > self._looked + self._fresh:
             with self.errors("asking for the workers"):
                 self._threads = dict(self.client.nthreads())
             self._looked = time.monotonic()

@@ -142,12 +142,13 @@ class LeavesOfTree(NamedTuple):
         return LeavesOfTree(node, start, code, weight)
 
 
-def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree]) -> Iterator[pa.Table]:
-    """Yield the leaves of a tree, which come some at a time, as tables that are a row group each."""
+def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree], entries: int = _GROUP_ENTRIES) -> Iterator[pa.Table]:
+    """Yield the leaves of a tree, which come some at a time, as tables that are a row group each, of at most
+    `entries` targets unless a leaf has more."""
     rest: LeavesOfTree | None = None
     for piece in leaves:
         held = piece if rest is None else rest.followed_by(piece)
-        cuts = list(cut_entries(held.start, _GROUP_ENTRIES))
+        cuts = list(cut_entries(held.start, entries))
         yield from (_table(tree, held.rows(begin, end)) for begin, end in cuts[:-1])
         rest = held.rows(*cuts[-1])  # it may not be full yet
     if rest is not None:

@@ -120,7 +120,8 @@ class Grower:
         """plan: None for the best within the resources; keep: keep the trees for `grown`, if memory allows."""
         store, config, _, resources, listener = self._job = job
         self._plan = plan or choose_grow_plan(store.shape, config, resources)
-        _check_rows(store, config, self._plan)
+        draws, in_memory = max_weight(store, config), self._plan.limits is None
+        check_draws(draws, replace=config.replace, in_memory=in_memory, category=bool(store.shape.extras.category))
         self._scratch = ExitStack()  # for passes: values of the table, and rows, until all trees are grown
         self._table: TableView | None = None
         self._folder = Path()
@@ -209,17 +210,16 @@ def part_groups(rows: int, trees: int) -> list[range]:
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
-def _check_rows(store: Store, config: TrainConfig, plan: GrowPlan) -> None:
-    """Raise DataError if a bag may have more rows than the files and kernels can count."""
-    draws = max_weight(store, config)
-    most = _MAX_ROWS if config.replace else _MAX_ROWS_WITHOUT_REPLACEMENT
+def check_draws(draws: int, *, replace: bool, in_memory: bool, category: bool) -> None:
+    """Raise DataError if a bag of so many draws may have more rows than the files and kernels can count."""
+    most = _MAX_ROWS if replace else _MAX_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
-    if plan.limits is None and draws > _MAX_ROWS_IN_MEMORY:
+    if in_memory and draws > _MAX_ROWS_IN_MEMORY:
         raise DataError(
             f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} can grow in memory: set a memory budget"
         )
-    if store.shape.extras.category and draws > _MAX_ROWS_IN_MEMORY:  # ordering.py find_level_means
+    if category and draws > _MAX_ROWS_IN_MEMORY:  # ordering.py find_level_means
         raise DataError(
             f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} are possible with categories: sample a "
             "fraction of them"

@@ -49,9 +49,8 @@ _KEY = 56
 # Bytes of a row of the table and of the bag in arrays that may be mapped: targets and their numbers; keys and weights.
 _ROW = 24
 _BAG_ROW = 16
-# Keys in a window, where not all fit in memory, and keys by which windows are chosen.
-_WINDOW = 1 << 19
-_SAMPLE = 1 << 16
+# Windows of keys are chosen by at most one of this many keys of a window.
+_SAMPLED = 8
 # Targets in a row group of their file, as many as pyarrow writes of a large table.
 _GROUP = 1 << 20
 # Nodes of a part of several trees, at most (grow/memory.py part_size).
@@ -66,7 +65,8 @@ def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resource
     Within a budget, a leaf with more different targets than a window takes some 20 bytes for each of them.
     """
     task, arrays, keys = task_bytes(shape, config)
-    whole, smallest = task + arrays + keys, BASE_BYTES + task + min(arrays + keys, _KEY * _WINDOW)
+    whole = task + arrays + keys
+    smallest = BASE_BYTES + task + min(arrays + keys, _KEY * resources.limits.target_window)
     if resources.memory is not None and BASE_BYTES + whole > resources.memory:
         return MemoryEstimate("targets", smallest, smallest, arrays)
     return MemoryEstimate("targets", BASE_BYTES + tasks_at_once((BASE_BYTES, whole), resources) * whole, smallest)
@@ -103,21 +103,21 @@ def write_targets(job: ForestJob) -> None:
     store, config, directory, resources, listener = job
     need = leaf_targets_estimate(store.shape, config, resources)
     need.check(resources.memory)
-    mapped = need.scratch > 0
+    window = resources.limits.target_window if need.scratch else None
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
     executor = resources.executor(
-        1 if mapped else tasks_at_once((BASE_BYTES, sum(task_bytes(store.shape, config))), resources)
+        1 if window else tasks_at_once((BASE_BYTES, sum(task_bytes(store.shape, config))), resources)
     )
     header = Header(store.spec, config)
     with stage("targets", config.trees, "trees", listener) as progress, TemporaryFolder(resources.scratch) as scratch:
         with local_workdir(scratch) as folder:
-            write_values(directory, _groups(_different_targets(store, _Room.of(folder, mapped=mapped))), header)
+            write_values(directory, _groups(_different_targets(store, _Room.of(folder, window))), header)
         executor.run(
             write_leaf_targets,
             [(part,) for part in entries],
             lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
-            (Sampler(store, config), trees, directory, scratch, mapped),
+            (Sampler(store, config), trees, directory, scratch, window),
         )
 
 
@@ -132,9 +132,9 @@ class _Room(NamedTuple):
     window: int
 
     @classmethod
-    def of(cls, folder: Path, *, mapped: bool) -> _Room:
-        """Return the room for all in memory, or for windows of arrays that are files in the folder."""
-        return cls(partial(mapped_array, folder), _WINDOW) if mapped else cls(np.zeros, sys.maxsize)
+    def of(cls, folder: Path, window: int | None) -> _Room:
+        """Return the room for windows of arrays that are files in the folder; without a window, for all in memory."""
+        return cls(np.zeros, sys.maxsize) if window is None else cls(partial(mapped_array, folder), window)
 
 
 def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
@@ -176,12 +176,15 @@ def _target_places(store: Store, values: NDArray[np.float64], room: _Room) -> ND
 
 
 def write_leaf_targets(
-    sampler: Sampler, trees: Trees, directory: Path, scratch: Path, mapped: bool, entries: range
+    sampler: Sampler, trees: Trees, directory: Path, scratch: Path, window: int | None, entries: range
 ) -> None:
-    """Task: write the targets of the leaves of the trees of a part; mapped: large arrays are files in `scratch`."""
+    """Task: write the targets of the leaves of the trees of a part.
+
+    window  most keys in memory, where large arrays are files in `scratch`; None where all fit
+    """
     store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
-        room = _Room.of(folder, mapped=mapped)
+        room = _Room.of(folder, window)
         packed, numbers = load_trees(store, trees, entries, 1, room.made), trees.numbers(entries)
         store.fetch(packed.used.tolist(), range(block_count(store.rows)))
         path = leaf_targets_path(directory, numbers.start)
@@ -247,8 +250,8 @@ def _windows(
     key: NDArray[np.uint64], weight: NDArray[np.uint64], window: int
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
     """Yield the different keys, ascending, and the sums of their weights, some at a time."""
-    sample = np.sort(key[:: -(-key.size // _SAMPLE)])
     count = -(-key.size // window)
+    sample = np.sort(key[:: -(-_SAMPLED * key.size // window)]) if count > 1 else key[:0]
     ends = np.unique(sample[sample.size * np.arange(1, count) // count])
     for low, high in pairwise([0, *ends.tolist(), 2**64]):
         held = [(key[:0], weight[:0])]

@@ -180,14 +180,14 @@ def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[An
     """
     router = RowRouter(packed, store.spec)
     start, stop = span.start, span.stop
-    step = min(chunk_rows(_columns(store, packed, start, start)), len(span))
+    step = min(chunk_rows(columns_to_route(store, packed, start, start)), len(span))
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        inputs = router.inputs(_columns(store, packed, first, last), 0, last - first)
+        inputs = router.inputs(columns_to_route(store, packed, first, last), 0, last - first)
         use(inputs, new_scratch(inputs), slice(first - start, last - start))
 
 
-def _columns(store: Store, packed: PackedTrees, first: int, last: int) -> RowBatch:
+def columns_to_route(store: Store, packed: PackedTrees, first: int, last: int) -> RowBatch:
     """Return the rows from `first` to before `last` in the form of the trees: codes or values."""
     columns: list[NDArray[Any]] = []
     block = first // BLOCK_ROWS

@@ -55,7 +55,8 @@ class Limits:
     Encoding (encode/):
 
     slice_rows      rows of a column that are read at a time.
-    cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost.
+    cells_per_read  columns of few rows are read together, up to this many cells, because each read has a fixed cost;
+                    cells of nested columns that are unnested at a time.
     presort_rows    rows of a column that are presorted at once; row numbers within them have 32 bits.
     levels_waiting  fewest levels of a category that wait to be merged.
 
@@ -63,6 +64,10 @@ class Limits:
 
     group_bytes      most bytes of trees whose votes are added together, in small tables.
     group_row_bytes  the same for each row of the table, in large ones: growing took memory in proportion to rows.
+
+    Quantiles (oob/leaf_targets.py), within a budget of memory:
+
+    target_window  targets of rows in memory, where not all fit.
 
     Prediction and explanations (predict/, explain/):
 
@@ -78,6 +83,8 @@ class Limits:
 
     group_bytes: int = 48 << 20
     group_row_bytes: int = 16
+
+    target_window: int = 1 << 19
 
     batch_rows: int = 1 << 17
     explain_bytes: int = 256 << 20

@@ -36,7 +36,7 @@ except ImportError:  # not POSIX: no lock, and no stale folder is removed
 _LEASE = "lease-"
 # Seconds between two puts of a lease, and without one until its process counts as dead.
 _BEAT = 10.0
-DEAD = 60.0
+_DEAD = 60.0
 # Name of the lock in a locked folder.
 _LOCK = "lock"
 # The part of a name that mkdtemp adds to a prefix.
@@ -80,7 +80,8 @@ class FileLock:
 class _Lease:
     """A lease in an object store, put at once and kept alive by a thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beat: float, dead: float) -> None:
+        self._beat_seconds, self._dead_seconds = beat, dead
         self._path = path.with_name(f"{_LEASE}{secrets.token_hex(8)}")
         self._ended = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, name="bigforest-lease", daemon=True)
@@ -95,7 +96,7 @@ class _Lease:
             if other == self._path:
                 continue
             with contextlib.suppress(FileNotFoundError):  # it is just being released
-                if now - other.stat().st_mtime_ns < DEAD * 1e9:
+                if now - other.stat().st_mtime_ns < self._dead_seconds * 1e9:
                     return False
                 other.unlink(missing_ok=True)
         return True
@@ -112,7 +113,7 @@ class _Lease:
             self._path.unlink(missing_ok=True)
 
     def _keep_alive(self) -> None:
-        while not self._ended.wait(_BEAT):
+        while not self._ended.wait(self._beat_seconds):
             with contextlib.suppress(OSError, StorageError):  # the store may answer again before the lease expires
                 if self._path.exists():
                     self._path.write_text("")
@@ -122,12 +123,15 @@ class _Lease:
 Lock = FileLock | _Lease
 
 
-def take_lock(path: Path) -> Lock | None:
+def take_lock(path: Path, *, beat: float = _BEAT, dead: float = _DEAD) -> Lock | None:
     """Return the lock of the file `path`, which is created in its folder, or None if another process holds it.
+
+    beat  seconds between two puts of a lease in an object store
+    dead  seconds without a put after which the process of a lease counts as dead
 
     Raises FileNotFoundError when there is no such folder.
     """
-    taken = _Lease(path) if isinstance(path, ObjectPath) else FileLock(path)
+    taken = _Lease(path, beat, dead) if isinstance(path, ObjectPath) else FileLock(path)
     if taken.acquire():
         return taken
     taken.close()

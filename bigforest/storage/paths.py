@@ -44,7 +44,9 @@ _KEPT = 60.0
 class ObjectCache:
     """The copies of this process, for several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_seconds: float = _KEPT) -> None:
+        """keep_seconds: time for which a requested copy is not dropped."""
+        self._keep_seconds = keep_seconds
         home = Path(os.environ.get("BIGFOREST_CACHE") or tempfile.gettempdir())
         limit = os.environ.get("BIGFOREST_CACHE_SIZE")
         self._limit = None if limit is None else parse_bytes(limit, "BIGFOREST_CACHE_SIZE")
@@ -91,7 +93,7 @@ class ObjectCache:
         with self._lock:
             while self._limit is not None and self._used + size > self._limit:
                 oldest = next(iter(self._files), None)
-                if oldest is None or time.monotonic() - self._files[oldest][2] < _KEPT:
+                if oldest is None or time.monotonic() - self._files[oldest][2] < self._keep_seconds:
                     raise ConfigError(
                         f"local copies of {self._used + size:,} bytes are needed and BIGFOREST_CACHE_SIZE allows "
                         f"{self._limit:,}; raise it, or spread the work over more workers"

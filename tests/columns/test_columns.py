@@ -18,10 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns import values as value_rules
 from bigforest.columns.types import kind_of, leaves, type_name
 from bigforest.columns.values import codes_by_column, level_codes, numbers
-from bigforest.encode import encode as pipeline
 from bigforest.errors import DataError
 from bigforest.planning.sizes import USUAL, Limits
 from tests.encode.test_encode import content, encoded
@@ -289,6 +287,7 @@ def test_numbers__units_stay_exact_beside_nulls() -> None:
 
 
 NAN = float("nan")
+MANY_LEVELS = [f"~{number}" for number in range(5_000)]
 
 
 @pytest.mark.parametrize(
@@ -310,24 +309,25 @@ NAN = float("nan")
     ],
 )
 @pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("most", [0, 3], ids=["join", "cast"])
+@pytest.mark.parametrize("more", [[], MANY_LEVELS], ids=["cast", "join"])
 def test_level_codes__by_value(
-    cells: pl.Series, levels: list[str], codes: list[float], first: int, most: int, monkeypatch: pytest.MonkeyPatch
+    cells: pl.Series, levels: list[str], codes: list[float], first: int, more: list[str]
 ) -> None:
-    monkeypatch.setattr(value_rules, "_ENUM_LEVELS", most)
-    found = level_codes(cells, pl.Series(levels, dtype=pl.String), first)
+    """Also where there are too many levels for a type of their own."""
+    found = level_codes(cells, pl.Series([*levels, *more], dtype=pl.String), first)
     assert found.dtype == np.float64
-    assert np.array_equal(found, np.array(codes, np.float64) + first, equal_nan=True)
+    wanted = np.array(codes, np.float64)
+    wanted[wanted == len(levels)] += len(more)  # the code of unknown levels
+    assert np.array_equal(found, wanted + first, equal_nan=True)
 
 
-@pytest.mark.parametrize("together", [1, 8, 1 << 16])
-def test_codes_by_column__are_those_of_each(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_rules, "_ENUM_LEVELS", 2)
-    monkeypatch.setattr(value_rules, "_TOGETHER_CELLS", together)
+@pytest.mark.parametrize("times", [1, 8_000, 20_000], ids=["all together", "two together", "one by one"])
+def test_codes_by_column__are_those_of_each(times: int) -> None:
     table = [pl.Series(["b", "a", None, "c"]), pl.Series([3, 1, 2, None]), pl.Series([True, None, False, True])]
-    levels = [pl.Series(["a", "b"]), pl.Series(["1", "2", "3"]), pl.Series(["false"])]
-    found = [codes.tolist() for codes in codes_by_column(table, levels, [0, 1, 0])]
-    assert str(found) == str([[1.0, 0.0, NAN, 2.0], [3.0, 1.0, 2.0, NAN], [1.0, NAN, 0.0, 1.0]])
+    levels = [pl.Series(["a", "b"]), pl.Series(["1", "2", "3", *MANY_LEVELS]), pl.Series(["false"])]
+    found = codes_by_column([pl.concat([column] * times) for column in table], levels, [0, 1, 0])
+    for codes, wanted in zip(found, ([1.0, 0.0, NAN, 2.0], [3.0, 1.0, 2.0, NAN], [1.0, NAN, 0.0, 1.0]), strict=True):
+        assert np.array_equal(codes, wanted * times, equal_nan=True)
 
 
 # Nested columns.
@@ -371,13 +371,12 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 @settings(max_examples=examples(15))
-@given(data=st.data(), size=st.sampled_from([1, 500, 10**6]))
-def test_encode__nested_columns_are_their_elements(data: st.DataObject, size: int) -> None:
+@given(data=st.data(), cells=st.sampled_from([1, 60, 10**6]))
+def test_encode__nested_columns_are_their_elements(data: st.DataObject, cells: int) -> None:
     """In memory, from files of any cut, and from Arrow's fixed-size lists, a few rows at a time."""
-    frame = nested_table()
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+    frame, limits = nested_table(), Limits(cells_per_read=cells)
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        patch.setattr(pipeline, "_SLICE_BYTES", size)
         expected = encoded(flat(frame), folder, "flat.store")
         assert expected.spec.feature_names == NAMES
         sizes = data.draw(cuts(len(frame)))
@@ -386,7 +385,7 @@ def test_encode__nested_columns_are_their_elements(data: st.DataObject, size: in
         pq.write_table(frame.to_arrow(), folder / "arrow.pq")
         tables = [frame, str(folder / "*.parquet"), folder / "arrow.pq", frame.lazy(), frame.to_arrow()]
         for number, table in enumerate(tables):
-            store = encoded(table, folder, f"{number}.store")
+            store = encoded(table, folder, f"{number}.store", limits=limits)
             columns = [name.split("[")[0].split(".")[0] for name in NAMES]
             assert [feature.column for feature in store.spec.features] == columns
             ours, plain = content(store), content(expected)

@@ -18,7 +18,6 @@ from distributed import LocalCluster, Security
 import bigforest
 from bigforest.errors import ClusterError, ConfigError
 from bigforest.events import Event, Notice
-from bigforest.execution import connect
 from bigforest.execution.connect import connected
 from tests.commands import Run, folder, frame, run
 
@@ -130,14 +129,13 @@ def test_commands__without_them_or_with_others_are_refused(address: str, keys: K
     assert not list(folder.glob("x*"))
 
 
-def test_train__takes_a_client(address: str, keys: Keys, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train__takes_a_client(address: str, keys: Keys, folder: Path) -> None:
     with connected(address, ca=str(keys.ca), cert=str(keys.cert), key=str(keys.key)) as client:
         forest = bigforest.train("things.parquet", trees=2, out="c.forest", scheduler=client)
     assert forest.trees == 2
     with pytest.raises(ConfigError, match="there is no file"), connected(address, ca="nowhere.pem"):
         pass
     soon = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
-    monkeypatch.setattr(connect, "_SOON", 0.5)
     heard: list[Event] = []
     with soon, pytest.raises(ClusterError, match="no scheduler answers"):
         bigforest.train("things.parquet", trees=2, scheduler="tcp://127.0.0.1:1", listener=heard.append)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
-from bigforest.grow import forest as growing
+from bigforest.grow.forest import check_draws
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
@@ -165,9 +165,17 @@ def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:
     assert limits.room >= 2 * 2_000_000
 
 
-def test_grow_forest__too_many_rows_for_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = pl.DataFrame({"x": list("abcd"), "y": [0, 1, 0, 1]})
-    store = bigforest.encode_store(frame, tmp_path / "s")
-    monkeypatch.setattr(growing, "_MAX_ROWS_IN_MEMORY", 3)
-    with pytest.raises(DataError, match="a bag has 4 rows and at most 3 are possible with categories"):
-        parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(1, 2, 8, 500), 1, 0))
+@pytest.mark.parametrize(
+    ("draws", "bag", "most"),
+    [
+        (2**32, {}, f"{2**32 - 1} are possible"),
+        (10**9, {"replace": False}, f"{10**9 - 1} are possible"),
+        (2**31, {"in_memory": True}, f"{2**31 - 1} can grow in memory"),
+        (2**31, {"category": True}, f"{2**31 - 1} are possible with categories"),
+    ],
+)
+def test_check_draws__too_many_rows(draws: int, bag: dict[str, bool], most: str) -> None:
+    bag = {"replace": True, "in_memory": False, "category": False} | bag
+    check_draws(draws - 1, **bag)
+    with pytest.raises(DataError, match=f"a bag has {draws} rows and at most {most}"):
+        check_draws(draws, **bag)

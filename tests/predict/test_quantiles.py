@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ from numpy.typing import NDArray
 
 import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest import leaf_targets as forest_targets
-from bigforest.forest.leaf_targets import leaf_targets_path, read_targets, values_path
+from bigforest.forest.leaf_targets import LeavesOfTree, leaf_targets_path, leaves_tables, read_targets, values_path
+from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
-from bigforest.oob import leaf_targets
-from bigforest.oob.leaf_targets import leaf_targets_estimate
+from bigforest.oob.leaf_targets import leaf_targets_estimate, write_targets
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import Limits
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Store
@@ -237,14 +239,32 @@ def test_train__targets_do_not_depend_on_the_run(forest: Forest, tmp_path: Path)
 
 
 @compiled
-def test_train__targets_in_windows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest_targets, "_GROUP_ENTRIES", 50)
+def test_write_targets__in_windows_are_the_same(tmp_path: Path) -> None:
     options = OPTIONS | {"trees": 3, "min_leaf": 7}
-    bigforest.train(frame(700), out=tmp_path / "whole", **options)
-    for name, window in (("_ROW", 10**9), ("_WINDOW", 60), ("_SAMPLE", 20)):  # within the budget rows do not fit
-        monkeypatch.setattr(leaf_targets, name, window)
-    bigforest.train(frame(700), out=tmp_path / "windows", memory="2GB", **options)
-    assert files(tmp_path / "windows") == files(tmp_path / "whole")
+    forest = bigforest.train(frame(700), out=tmp_path / "f", **options)
+    store = bigforest.encode_store(frame(700), tmp_path / "s", target="y", exclude=["w"])
+    whole = files(tmp_path / "f" / "targets")
+    shutil.rmtree(tmp_path / "f" / "targets")
+    limits = Limits(target_window=60)
+    least = leaf_targets_estimate(store.shape, forest.config, Resources(memory=1, limits=limits))
+    assert least.scratch
+    resources = Resources(memory=least.smallest, limits=limits, scratch=tmp_path)
+    write_targets(ForestJob(store, forest.config, tmp_path / "f", resources, silent))
+    assert files(tmp_path / "f" / "targets") == whole
+
+
+@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=5), min_size=1, max_size=6), st.integers(1, 60))
+def test_leaves_tables__do_not_depend_on_the_pieces(pieces: list[list[int]], entries: int) -> None:
+    sizes = [size for piece in pieces for size in piece]
+    start = np.cumsum([0, *sizes])
+    whole = LeavesOfTree(np.arange(len(sizes), dtype=np.uint32), start, *[np.arange(start[-1], dtype=np.uint32)] * 2)
+    ends = np.cumsum([0, *map(len, pieces)]).tolist()
+    cut = (whole.rows(begin, end) for begin, end in pairwise(ends))
+    tables = list(leaves_tables(3, cut, entries))
+    assert all(found.equals(one) for found, one in zip(tables, leaves_tables(3, [whole], entries), strict=True))
+    codes = [table["targets"].to_pylist() for table in tables]
+    assert [code for leaves in codes for leaf in leaves for code in leaf] == list(range(start[-1]))
+    assert all(len(leaves) == 1 or sum(map(len, leaves)) <= entries for leaves in codes)
 
 
 @compiled

@@ -32,8 +32,6 @@ from bigforest.source import open_source
 from bigforest.storage import locks, paths
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path, is_remote, local_path
-from bigforest.store import files as local_copy
-from bigforest.store.files import LocalCopy
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.encoded import encode
@@ -219,7 +217,7 @@ def test_resume__on_another_machine(client: Client, table: tuple[Path, Path], ex
     assert_same_files(out, expected)
 
 
-def test_lock__of_a_dead_process_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock__of_a_dead_process_is_given_up(home: Path) -> None:
     folder = home / "locked"
     folder.mkdir()
     first = locks.take_lock(folder / "lock")
@@ -229,8 +227,7 @@ def test_lock__of_a_dead_process_is_given_up(home: Path, monkeypatch: pytest.Mon
     first.close()
     again = locks.take_lock(folder / "lock")
     assert again is not None
-    monkeypatch.setattr(locks, "DEAD", -1.0)
-    after = locks.take_lock(folder / "lock")
+    after = locks.take_lock(folder / "lock", dead=-1.0)
     assert after is not None
     assert not again.held()
     for taken in (again, after):
@@ -241,19 +238,18 @@ def test_lock__of_a_dead_process_is_given_up(home: Path, monkeypatch: pytest.Mon
 def test_lock__outlives_a_store_that_does_not_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home / "outage"
     folder.mkdir()
-    monkeypatch.setattr(locks, "_BEAT", 0.05)
-    taken = locks.take_lock(folder / "lock")
+    taken = locks.take_lock(folder / "lock", beat=0.05)
     assert taken is not None
     lease = next(folder.glob("lease-*"))
-    exists, asked = ObjectPath.exists, threading.Event()
+    asked = threading.Event()
 
     def fails(path: ObjectPath, **_: Any) -> bool:
         asked.set()
         raise StorageError("the store does not answer")
 
-    monkeypatch.setattr(ObjectPath, "exists", fails)
-    assert asked.wait(60)
-    monkeypatch.setattr(ObjectPath, "exists", exists)
+    with monkeypatch.context() as outage:
+        outage.setattr(ObjectPath, "exists", fails)
+        assert asked.wait(60)
     put = lease.stat().st_mtime_ns
     deadline = time.monotonic() + 60
     while lease.stat().st_mtime_ns == put and time.monotonic() < deadline:
@@ -302,20 +298,15 @@ def test_store__some_of_its_rows_have_their_values(store: Store) -> None:
     assert found.any()
 
 
-def test_store__goes_on_after_a_fetch_that_failed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store.open(store.path)
-    fetch_run = LocalCopy._fetch_run
-
-    def fails_for_some(copy: LocalCopy, column: int, first: int, stop: int) -> None:
-        if first == 0:
-            raise StorageError("the store does not answer")
-        fetch_run(copy, column, first, stop)
-
-    monkeypatch.setattr(local_copy, "_REQUEST_BYTES", 1)  # a request for each block
-    monkeypatch.setattr(LocalCopy, "_fetch_run", fails_for_some)
-    with pytest.raises(StorageError):
+def test_store__goes_on_after_a_fetch_that_failed(store: Store, home: Path, tmp_path: Path) -> None:
+    target = home / "gone.store" / "target.bin"
+    paths.copy_folder(store.path, target.parent)
+    paths.copy(target, tmp_path / "target.bin")
+    store = Store.open(target.parent)
+    target.unlink()  # the codes of features can still be fetched
+    with pytest.raises(OSError):
         store.fetch()
-    monkeypatch.undo()
+    paths.copy(tmp_path / "target.bin", target)
     again = threading.Thread(target=store.fetch, daemon=True)
     again.start()
     again.join(60)
@@ -347,7 +338,8 @@ def test_copies__stay_within_their_limit(tmp_path: Path, monkeypatch: pytest.Mon
     first = held.file(("a",), 60, lambda path: path.write_bytes(b"a" * 60))  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"):
         held.take(60)
-    monkeypatch.setattr(paths, "_KEPT", -1.0)
+    held = paths.ObjectCache(keep_seconds=-1.0)
+    first = held.file(("a",), 60, lambda path: path.write_bytes(b"a" * 60))  # type: ignore[arg-type, return-value]
     second = held.file(("b",), 60, lambda path: path.write_bytes(b"b" * 60))  # type: ignore[arg-type, return-value]
     assert (first.exists(), second.exists()) == (False, True)
     with pytest.raises(ConfigError):

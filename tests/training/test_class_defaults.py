@@ -88,39 +88,22 @@ def test_train__more_features_than_rows_draw_half_where_a_few_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leads", "wanted", "grown"),
+    ("leads", "timed", "wanted"),
     [
         # By how much a rule is ahead of another, in standard errors.
-        ({("sqrt", 68): 2.1, (68, "half"): 2.1}, "half", 3),
-        ({("sqrt", 68): 2.1, (68, "half"): 1.9}, 68, 3),
-        ({("sqrt", 68): 0.1, ("sqrt", "half"): 2.1}, "half", 3),
-        ({("sqrt", 68): 1.9, ("sqrt", "half"): 1.9}, "sqrt", 3),
-        ({("sqrt", 68): -0.1}, "sqrt", 2),
+        ({(1, 0): 2.1, (2, 1): 2.1}, False, 2),
+        ({(1, 0): 2.1, (2, 1): 1.9}, False, 1),
+        ({(1, 0): 0.1, (2, 0): 2.1}, False, 2),
+        ({(1, 0): 1.9, (2, 0): 1.9}, False, 0),
+        ({(1, 0): 2.1, (2, 0): 2.2}, True, 2),
+        ({(1, 0): 2.2, (2, 0): 2.1}, True, 1),
+        ({(1, 0): 1.9}, True, 0),  # the third is not tried
     ],
 )
-def test_choose_rule__of_more_features_than_rows_by_the_one_chosen_so_far(
-    leads: dict[tuple[object, object], float],
-    wanted: object,
-    grown: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_best_rule__by_the_one_chosen_so_far_or_by_the_first(
+    leads: dict[tuple[int, int], float], timed: bool, wanted: int
 ) -> None:
-    store = bf.encode_store(sparse(20, 300), tmp_path / "store", target="y", task="classification")
-    tried: list[object] = []
-
-    def try_each(measure: object, configs: list[TrainConfig], *rest: object, **more: object) -> list[Errors]:
-        tried.extend(config.mtry for config in configs)
-        assert {config.trees for config in configs} == {64}
-        return [errors(1.0, 0.5, 10.0) for _ in configs]
-
-    def lead(usual: TrainConfig, plain: Errors, other: TrainConfig, *rest: object) -> tuple[float, float]:
-        assert rest[-1] is False
-        return leads[usual.mtry, other.mtry], 1.0
-
-    monkeypatch.setattr(choose, "try_each", try_each)
-    monkeypatch.setattr(choose, "_lead", lead)
-    assert choose.choose_rule(store, CLASSES, Resources(threads=1), lambda _: None).mtry == wanted
-    assert len(tried) == grown
+    assert choose.best_rule(3, lambda place, reference: (leads[place, reference], 1.0), 2.0, timed) == wanted
 
 
 @compiled
