@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from rich.console import Console
 
 import bigforest
 from cli.images import images
@@ -204,7 +203,8 @@ def test_quiet__prints_nothing(run: Run, folder: Path) -> None:
 def test_table__of_numbers_is_wider_than_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.show._console", lambda: Console(width=30, force_terminal=True, color_system=None))
+    for name, setting in {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "30", "LINES": "9"}.items():
+        monkeypatch.setenv(name, setting)
     names = ["a name that is long", "b"]
     print_table(["feature", "decrease", "standard error"], [[name, "1,234,567", "0.1234567"] for name in names])
     lines = capsys.readouterr().out.splitlines()

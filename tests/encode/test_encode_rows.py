@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import tempfile
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -16,10 +17,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import bigforest
-from bigforest.columns.dataspec import MAX_WEIGHT, max_number
-from bigforest.encode import weights as weights_module
+from bigforest.columns.dataspec import MAX_WEIGHT, WeightSpec, max_number
+from bigforest.encode.weights import encode_weights
 from bigforest.errors import BigForestError
 from bigforest.execution.resources import Resources
 from bigforest.planning.memory import BASE_BYTES
@@ -180,19 +182,27 @@ def test_weights__keep_their_proportions(cells: list[float], classes: Any) -> No
         assert (error <= expected * 1e-15).all() or spec.step <= expected.sum() / 2**55
 
 
-def test_weights__of_many_rows_are_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_module, "_MAX_SEARCH_TOTAL", 10_000)
+@pytest.mark.parametrize("whole", [False, True])
+def test_encode_weights__of_many_rows_are_coarser(whole: bool) -> None:
     random = np.random.default_rng(1)
-    frame = table(random.integers(0, 2, 500), w=random.exponential(size=500), whole=random.integers(1, 100, 500))
-    for name in ("w", "whole"):
-        store = encoded(frame, tmp_path, f"{name}.store", weight=name, exclude=["whole" if name == "w" else "w"])
-        assert store.spec.weight is not None
-        assert store.spec.weight.wide
-        assert 9_000 < store.spec.weight.searched <= 10_000
-        assert name == "w" or store.spec.weight.total == frame["whole"].sum()
-    monkeypatch.setattr(weights_module, "_MAX_SEARCH_TOTAL", 500)
+    piece = random.integers(1, 1024, 1 << 16) if whole else 1.0 + random.random(1 << 16) / 10
+    slices = 40 if whole else 5
+    written: list[int] = []
+
+    def weights() -> Iterator[NDArray[np.float64]]:
+        return (piece.astype(np.float64) for _ in range(slices))
+
+    def encoded_weights(rows: int) -> WeightSpec:
+        write = lambda weight: written.append(int(weight.sum()))  # noqa: E731
+        return encode_weights("w", (), False, weights, rows, write, regression=False, divisor=0.0).spec
+
+    spec = encoded_weights(slices * piece.size)
+    assert spec.wide
+    assert 0.9 * 2**30 < spec.searched <= 2**30
+    assert spec.total == sum(written)
+    assert not whole or spec.total == slices * piece.sum()
     with pytest.raises(BigForestError, match="too many for weights"):
-        encoded(frame, tmp_path, "b.store", weight="w")
+        encoded_weights(2**30)
 
 
 def test_weights__and_targets_do_not_depend_on_slices(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_encode__full_disk_is_a_clear_error(
     if pieces:
         monkeypatch.setattr(features, "write_whole", write)
     else:
-        monkeypatch.setattr(writer._Files, "append", write)
+        monkeypatch.setattr(writer.PartWriter, "values", write)
     with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
         encoded(frame, tmp_path, limits=limits)
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.encode import rows as repeated_rows
 from bigforest.encode.rows import notice_repeats
 from bigforest.events import Notice
 from tests.encode.test_encode import encoded
@@ -44,14 +43,14 @@ def test_notice_repeats__not_where_few_rows_can_differ(tmp_path: Any) -> None:
     assert notice_repeats(encoded(frame, tmp_path)) is None
 
 
-def test_notice_repeats__of_large_tables_some_blocks_are_looked_at(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(repeated_rows, "_BLOCKS", 1)
-    rows = pl.DataFrame({"a": pl.int_range(40_000, eager=True), "b": range(40_000), "y": [0.5, 1.5] * 20_000})
-    told = notice_repeats(encoded(pl.concat([rows, rows]), tmp_path, task="regression"))
+def test_notice_repeats__of_large_tables_some_blocks_are_looked_at(tmp_path: Any) -> None:
+    """Of five blocks the first, the third and the fifth; the second repeats the first unnoticed."""
+    rows = pl.DataFrame({"a": pl.int_range(65_536, eager=True), "b": range(65_536), "y": [0.5, 1.5] * 32_768})
+    others = rows.with_columns(pl.col("a", "b") + 100_000)
+    table = pl.concat([rows, rows, rows.head(30_000), others.head(35_536), others, others.tail(10_000)])
+    told = notice_repeats(encoded(table, tmp_path, task="regression"))
     assert told is not None
-    assert told.startswith("25,536 of 65,536 rows that were looked at equal another row")
+    assert told.startswith("30,000 of 141,072 rows that were looked at equal another row")
 
 
 @pytest.mark.parametrize(("options", "tells"), [({}, True), ({"bootstrap": False}, False), ({"group": "who"}, False)])

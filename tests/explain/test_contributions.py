@@ -185,34 +185,31 @@ def test_contributions__are_the_same_with_any_resources(part: str, monkeypatch: 
     assert again.equals(first)
 
 
-def test_contributions__keep_finished_files(tmp_path: Path, monkeypatch: Any) -> None:
-    from bigforest.explain import contributions
+@pytest.fixture(scope="module")
+def large() -> tuple[bf.Forest, pl.DataFrame]:
+    """A table whose contributions take three files, and a small tree of it."""
+    rows = np.arange(140_000)
+    frame = pl.DataFrame({"a": rows % 7, "b": rows % 5, "y": rows % 3 > 1})
+    return bf.train(frame, "y", trees=1, max_depth=2, bootstrap=False), frame
 
-    case = grown_case(100)
-    monkeypatch.setattr(contributions, "_PART_ROWS", 30)
-    first = case.forest.explain(case.frame, tmp_path / "out", parts="contributions")
+
+def test_contributions__keep_finished_files(large: tuple[bf.Forest, pl.DataFrame], tmp_path: Path) -> None:
+    forest, frame = large
+    first = forest.explain(frame, tmp_path / "out", parts="contributions")
     files = sorted((tmp_path / "out" / "contributions").iterdir())
-    assert [file.name for file in files] == [f"part-{begin:010d}.parquet" for begin in (0, 30, 60, 90)]
+    assert [file.name for file in files] == [f"part-{begin:010d}.parquet" for begin in (0, 65_536, 131_072)]
     stamps = [file.stat().st_mtime_ns for file in files]
     files[1].unlink()
-    again = case.forest.explain(case.frame, tmp_path / "out", parts="contributions")
-    assert [file.stat().st_mtime_ns == stamp for file, stamp in zip(files, stamps, strict=True)] == [
-        True,
-        False,
-        True,
-        True,
-    ]
+    again = forest.explain(frame, tmp_path / "out", parts="contributions")
+    assert [file.stat().st_mtime_ns == stamp for file, stamp in zip(files, stamps, strict=True)] == [True, False, True]
     assert again["contributions"].equals(first["contributions"])
 
 
-def test_contributions__of_fewer_rows_replace_all_files(tmp_path: Path, monkeypatch: Any) -> None:
-    from bigforest.explain import contributions
-
-    case = grown_case(100)
-    monkeypatch.setattr(contributions, "_PART_ROWS", 30)
-    case.forest.explain(case.frame, tmp_path / "out", parts="shap")
-    rows = case.frame.head(30)
+def test_contributions__of_fewer_rows_replace_all_files(large: tuple[bf.Forest, pl.DataFrame], tmp_path: Path) -> None:
+    forest, frame = large
+    forest.explain(frame, tmp_path / "out", parts="shap")
+    rows = frame.head(30)
     with pytest.raises(OutputExistsError, match="already exists"):
-        case.forest.explain(rows, tmp_path / "out", parts="shap", new_rows=True)
-    told = case.forest.explain(rows, tmp_path / "out", parts="shap", new_rows=True, overwrite=True)
-    assert told["shap"].equals(case.forest.explain(rows, parts="shap", new_rows=True)["shap"])
+        forest.explain(rows, tmp_path / "out", parts="shap", new_rows=True)
+    told = forest.explain(rows, tmp_path / "out", parts="shap", new_rows=True, overwrite=True)
+    assert told["shap"].equals(forest.explain(rows, parts="shap", new_rows=True)["shap"])

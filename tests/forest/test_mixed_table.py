@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,7 @@ from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.pack import fill_sets, measure_sets
 from bigforest.planning.sizes import Limits
-from bigforest.predict import groups, predictor
-from bigforest.predict import passes as row_passes
+from bigforest.predict import groups
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.packed_trees import pack
 from bigforest.source import open_source
@@ -135,15 +135,14 @@ def test_predict__any_rows(data: st.DataObject) -> None:
     regression = data.draw(st.booleans())
     seed = data.draw(st.integers(0, 999))
     trees = mixed_trees(data.draw(st.integers(1, 4)), seed, regression)
-    frame = mixed_table(data.draw(st.integers(0, 30)), seed)
+    frame = mixed_table(data.draw(st.integers(0, 3) | st.integers(0, 30)), seed)  # few go level by level
     if data.draw(st.booleans()):
         frame = frame.cast({"x0": pl.Float32, "x3": pl.Float32})
     if data.draw(st.booleans()):
         frame = frame.with_columns(pl.col("x0", "x3").fill_null(0.5))
     unseen = data.draw(st.sampled_from(["larger", "missing"]))
     votes = expected(trees, frame.cast({"x0": pl.Float64, "x3": pl.Float64}), unseen=unseen)
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predictor, "_NODES_PER_ROW_OF_LEVELS", data.draw(st.sampled_from([0, 1 << 40])))
+    with tempfile.TemporaryDirectory() as folder:
         forest = write_mixed(Path(folder), trees, mixed_spec(regression))
         found = forest.predict(frame, unseen=unseen)["prediction"].to_list()
         if regression:
@@ -174,11 +173,10 @@ def forest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return write_mixed(tmp_path_factory.mktemp("f"), mixed_trees(8, 1, regression), mixed_spec(regression), (3,))
 
 
-def test_predict__every_way_gives_the_same(forest: Forest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = mixed_table(700, 3).with_columns(pl.Series("id", range(700)))
+def test_predict__every_way_gives_the_same(forest: Forest, tmp_path: Path) -> None:
+    frame = mixed_table(4_000, 3).with_columns(pl.Series("id", range(4_000)))  # so many that threads share them
     wanted = forest.predict(frame)["prediction"]
     assert wanted.dtype == (pl.Float64 if forest.is_regression else pl.Int64)
-    monkeypatch.setattr(predictor, "SMALL", 0)
     assert forest.predict(frame, threads=2)["prediction"].equals(wanted)
     assert forest.predict(frame.lazy(), keep=["id"]).collect()["prediction"].equals(wanted)
     assert frame.select(forest.expr()).to_series().equals(wanted)
@@ -197,21 +195,18 @@ def test_predict__every_way_gives_the_same(forest: Forest, tmp_path: Path, monke
         assert pl.read_parquet(tmp_path / "out.parquet")["prediction"].equals(wanted)
 
 
-@pytest.mark.parametrize("more", [0, 3_000, 10**9])
-def test_predict__any_memory_gives_the_same(
-    forest: Forest, more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("BASE_BYTES", "LOADING_BYTES", "_FILE_BYTES", "CHUNK_BYTES"):
-        monkeypatch.setattr(row_passes, name, 0)
-    monkeypatch.setattr(row_passes, "_FEWEST_ROWS", 16)
-    again = read_forest(forest.directory)
-    stock = groups.survey(forest.directory, 1)
-    for frame in (mixed_table(200, 4), mixed_table(200, 4).cast({"x0": pl.Float32, "x3": pl.Float32})):
-        wanted = forest.predict(frame)
-        with pytest.raises(ConfigError, match="needs"):
-            again.predict(frame, memory=1)
-        least = int(stock.sizes().max()) + 71_000
-        assert again.predict(frame, memory=least + more, threads=1).equals(wanted)
+@pytest.mark.parametrize("regression", [False, True])
+def test_predict__any_memory_gives_the_same(regression: bool, tmp_path: Path) -> None:
+    forest = write_mixed(tmp_path, 4 * mixed_trees(4, 1, regression, most=600), mixed_spec(regression))
+    sizes = groups.survey(tmp_path, 1).sizes()
+    assert sizes.sum() > sizes.max() + 2_500_000  # several groups within the smallest budget
+    for frame in (mixed_table(10_000, 4), mixed_table(10_000, 4).cast({"x0": pl.Float32, "x3": pl.Float32})):
+        wanted, again = forest.predict(frame), read_forest(tmp_path)
+        with pytest.raises(ConfigError, match="needs at least") as refused:
+            again.predict(frame, memory=1, threads=1)
+        least = int(re.findall(r"at least (\d+)MB", str(refused.value))[0])
+        for megabytes in (least, 1000):
+            assert again.predict(frame, memory=f"{megabytes}MB", threads=1).equals(wanted)
 
 
 def test_predict__unseen_levels_may_be_errors(forest: Forest, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import check_parts, read_span
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.options.train_config import TrainConfig
-from bigforest.predict import predictor
 from bigforest.predict.forest import read_forest
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import Predictor
@@ -188,12 +187,12 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(predictor, "_TILE_ROWS", 4)
-            predictions = ready.predict(RowBatch.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
-        assert predictions.proba is not None
-        wanted = [sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()]
-        assert predictions.proba.tolist() == [[votes / len(grown) for votes in row] for row in wanted]
+        sums = np.array([sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()])
+        for times in (1, 33_000 // len(rows) + 1):  # in one tile, and in more than one
+            batch = RowBatch.of([np.tile(matrix[:, place], times) for place in made.used])
+            predictions = ready.predict(batch, 0, proba=True)
+            assert predictions.proba is not None
+            assert np.array_equal(predictions.proba, np.tile(sums / len(grown), (times, 1)))
 
 
 def test_predict__a_projection_that_is_no_number_goes_right(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import TreeArrays, write_part
-from bigforest.grow.families import axis as family
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.forest import ForestJob, grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
@@ -175,18 +175,18 @@ def test_kernel_grow_tree__of_any_table(
     config=configs(),
     numbers=st.booleans(),
     splitter=st.sampled_from(["best", "random"]),
-    rows=st.sampled_from([1, 30, 100, 1000]),
+    cuts=st.sets(st.integers(1, 6)),
     first=st.integers(0, 5),
 )
 def test_kernel_grow_trees__several_in_a_call_as_each_alone(
-    data: Data, config: TrainConfig, numbers: bool, splitter: str, rows: int, first: int
+    data: Data, config: TrainConfig, numbers: bool, splitter: str, cuts: set[int], first: int
 ) -> None:
     trees = range(first, first + 7)
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(family, "_ROWS_TOGETHER", rows)
+    with tempfile.TemporaryDirectory() as folder:
         config = replace(config, splitter=splitter, trees=trees.stop)
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=first)
-        together = (grown.trees for grown in grow_trees(store, config, trees))
+        calls = [trees[begin:end] for begin, end in pairwise([0, *sorted(cuts), 7])]
+        together = (grown.trees for call in calls for grown in grow_trees(store, config, call))
         ways = [together, (grow_tree(store, config, tree) for tree in trees)]
         for way in range(2):
             (Path(folder) / str(way)).mkdir()

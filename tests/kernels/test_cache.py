@@ -264,13 +264,20 @@ def test_shipped__kernels_of_other_sources_or_settings_are_not_read(shipped: Pat
 def test_noted__kernels_of_an_earlier_build_are_shipped_with_their_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_notes", lambda kind: iter([tmp_path / "first", tmp_path / f"{kind}.done"]))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cache, "used", set())
-    assert not cache.is_noted("kind")
-    assert not cache.used
-    (tmp_path / "kind.done").touch()
-    assert cache.is_noted("kind")
-    assert cache.used == {tmp_path / "kind.done"}
+    cache.folders.cache_clear()
+    try:
+        assert not cache.is_noted("kind")
+        assert not cache.used
+        cache.note("kind")
+        noted = set(tmp_path.rglob("kind-*.done"))
+        assert len(noted) == 1 and cache.used == noted
+        cache.used.clear()
+        assert cache.is_noted("kind")
+        assert cache.used == noted
+    finally:
+        cache.folders.cache_clear()
 
 
 @needs_compiler

@@ -12,11 +12,9 @@ import pytest
 
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import ForestJob
 from bigforest.metrics.numbers import ExactSum, NumberSums
-from bigforest.oob import leaves
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
@@ -107,12 +105,8 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
 ) -> None:
     regression = store.spec.target.task == "regression"
     contents = []
-    for number, (chunk, group, memory, narrow) in enumerate(
-        [(1 << 20, 1 << 20, None, 1 << 24), (1, 16, None, 1 << 24), (500, 40, 10**9, 0)]
-    ):
+    for number, (chunk, group, memory) in enumerate([(1 << 20, 1 << 20, None), (1, 16, None), (500, 40, 10**9)]):
         monkeypatch.setattr(predictor, "CHUNK_BYTES", chunk)
-        monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
-        monkeypatch.setattr(leaves, "_NARROW_CODES", narrow)
         home = tmp_path / str(number)
         forest = write_mixed(
             home, trees_for(store, regression), store.spec, (1, 4)[: number + 1], store.levels(), bootstrap=True

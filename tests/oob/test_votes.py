@@ -18,7 +18,6 @@ import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.leaf_votes import FOLDER, found_leaves
 from bigforest.forest.ranks import ranked_store
 from bigforest.grow.forest import ForestJob
@@ -296,24 +295,20 @@ def _found_again(directory: Path, rows: int, classes: int, seen: set[Path]) -> l
     return files
 
 
-@pytest.mark.parametrize(("large", "chunks"), [(300, 3), (301, 5)])
-def test_leaf_files__of_large_tables_have_large_chunks(
-    large: int, chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaf_files__of_large_tables_have_large_chunks(tmp_path: Path) -> None:
     """Found in memory, by passes, or read back: the report and the kept votes are the same."""
-    frame = table().select("a", "b", "few", "two")
-    forest = bf.train(frame, "two", trees=3, keep_votes=True, out=tmp_path / "usual")
-    for name, value in (("_MOST_CHUNK", 64), ("_LARGE_TABLE", large), ("_LARGE_CHUNK", 128)):
-        monkeypatch.setattr(leaf_files, name, value)
+    rows = 1 << 18
+    frame = table().select("a", "b", "few", "two")[np.random.default_rng(0).integers(0, 300, rows)]
+    forest = bf.train(frame, "two", trees=2, max_depth=3, keep_votes=True, out=tmp_path / "usual")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, routed=100, values=50, training=0)
+    limits = MemoryLimits(100_000, 64, 4096, 1 << 16, nodes=100, routed=100, values=50, training=0)
     for number, way in enumerate((None, GrowPlan(2, limits, 2, 1 << 30), None)):
         home, resources = tmp_path / str(number), Resources(threads=2)
         grow_forest(ForestJob(store, forest.config, home, resources, silent), plan=way)
         if number == 2:
             shutil.rmtree(home / FOLDER)
         else:
-            assert {file.leaves.blocks for file in found_leaves(home, 300, 2)} == {chunks}
+            assert {file.leaves.blocks for file in found_leaves(home, rows, 2)} == {4}
         write_oob(ForestJob(store, forest.config, home, resources, silent))
         for name in ("rows", "curve", "metrics"):
             one, other = ((folder / "oob" / f"{name}.parquet").read_bytes() for folder in (tmp_path / "usual", home))

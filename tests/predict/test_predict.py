@@ -23,7 +23,6 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.planning.sizes import Limits
-from bigforest.predict import predictor
 from bigforest.predict.forest import Forest
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import Predictor
@@ -290,23 +289,27 @@ def test_predict__no_rows(forest: Forest) -> None:
     assert forest.predict(table()[:0].lazy()).collect().height == 0
 
 
-@pytest.mark.parametrize("nodes", [0, 1 << 40], ids=["by level", "by node"])
+@pytest.fixture(scope="module", params=["by node", "by level"])
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Forest, list[TreeArrays]]:
+    """A forest that rows pass node by node, in several chunks and tiles of some hundred wide rows each, by several
+    threads; and one of so many nodes that up to TILE + 1 rows pass it level by level."""
+    random = np.random.default_rng(3)
+    features, count, splits = (1000, 20, 100) if request.param == "by node" else (FEATURES, 1, 26_000)
+    grown = [random_tree(random, features, CLASSES, splits, THRESHOLDS) for _ in range(count)]
+    return forest_of(tmp_path_factory.mktemp("large"), grown, spec_of(features, (5, 7, 9))), grown
+
+
 @pytest.mark.parametrize("rows", [1, 3, TILE // 2, TILE // 2 + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
-def test_predict__any_number_of_rows_threads_and_chunks(
-    rows: int, nodes: int, forest: Forest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frame = table(rows)
-    codes, shares = expected(trees(), rows_of(frame), "stochastic")
-    monkeypatch.setattr(predictor, "SMALL", 0)
-    monkeypatch.setattr(predictor, "_NODES_PER_ROW", nodes)
-    monkeypatch.setattr(predictor, "_TILE_BYTES", 1)  # so that there are several tiles
-    for chunk in (1, 1 << 14, 8 << 20):
-        monkeypatch.setattr(predictor, "CHUNK_BYTES", chunk)
-        for threads in (1, 2, 3):
-            found = forest.predict(frame, vote="stochastic", threads=threads)["prediction"]
-            assert found.to_list() == labelled(codes)
-            matrix = forest.predict_proba(frame.select("x0", "x1", "x2").to_numpy(), threads=threads)
-            assert matrix.tolist() == shares
+def test_predict__any_number_of_rows_threads_and_chunks(rows: int, large: tuple[Forest, list[TreeArrays]]) -> None:
+    forest, grown = large
+    features = len(forest.spec.features)
+    matrix = np.random.default_rng(rows).choice([*THRESHOLDS, -9.0, 1.0, 9.0], (rows, features))
+    codes, shares = expected(grown, matrix.tolist(), "stochastic")
+    frame = pl.DataFrame(matrix, schema=[f"x{i}" for i in range(features)])
+    for threads in (1, 2, 3):
+        found = forest.predict(frame, vote="stochastic", threads=threads)["prediction"]
+        assert found.to_list() == labelled(codes)
+        assert forest.predict_proba(matrix, threads=threads).tolist() == shares
 
 
 def test_predict__from_several_threads_at_once(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.sampling import bags as sample
 from bigforest.sampling.bags import Sampler, bag, class_draws, max_weight
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
@@ -225,9 +224,8 @@ def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, r
 
 
 def test_sampler__keeps_the_draws_of_some_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = options(sampling="stratified")
+    config = options(sampling="stratified", trees=2)
     target = [0, 1, 0, 1, 1]
-    monkeypatch.setattr(sample, "_KEPT_BYTES", 2 * 16)  # of two trees with one block and two classes
     made = sampler(target, config)
     drawn: list[int] = []
     draws = made.draws

@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,6 @@ from polars.testing import assert_frame_equal
 
 from bigforest.errors import DataError
 from bigforest.source import Source, open_source, spool
-from bigforest.source import source as sources
 from bigforest.source.in_memory import frame_from_numpy, frame_in_memory
 from tests.strategies import cuts, frames
 from tests.thorough import examples
@@ -237,11 +237,11 @@ def test_parquet__each_file_is_opened_once_to_know_the_table(tmp_path: Path, mon
         pl.DataFrame({"x": [1.0, 2.0]}).write_parquet(tmp_path / f"{name}.parquet")
     opened = []
 
-    def noted(path: Path, stamp: Any = None) -> Any:
-        opened.append(path.stem)
-        return plain(path, stamp)
+    def noted(file: Any, **options: Any) -> Any:
+        opened.append(Path(file.name).stem)
+        return plain(file, **options)
 
-    plain = sources._open
-    monkeypatch.setattr(sources, "_open", noted)
+    plain = pq.ParquetFile
+    monkeypatch.setattr(pq, "ParquetFile", noted)
     assert open_source(tmp_path, scratch=tmp_path).rows == 4
     assert opened == ["a", "b"]

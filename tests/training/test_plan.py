@@ -21,7 +21,7 @@ from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape, TableTraits, machine_bytes
-from bigforest.source import Source, open_source, spool
+from bigforest.source import Source, open_source
 from bigforest.training import plan as plan_module
 from bigforest.training.plan import resolve, store_disk_bytes
 from bigforest.training.run_folder import Run as TrainingRun
@@ -173,7 +173,7 @@ def test_plan__of_a_table_and_of_a_store(tmp_path: Path) -> None:
     assert kept.store == 0
 
 
-def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path) -> None:
     frame().write_csv(tmp_path / "t.csv")
     plan = bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2)
     assert [stage.stage for stage in plan.stages] == ["read", "encode", "choose", "grow", "oob"]
@@ -183,10 +183,11 @@ def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path, monkeypatch: 
     lazy = bigforest.plan_training(frame().lazy(), "kind", trees=2)
     assert lazy.stages[0].stage == "read"
     assert "read" not in [stage.stage for stage in bigforest.plan_training(frame(), "kind", trees=2).stages]
-    monkeypatch.setattr(spool, "_SMALL_BYTES", 600_000_000)
-    assert bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2, memory="500MB").smallest == 650_000_000
+    large = pl.select(pl.int_range(330_000).alias(f"x{place}") for place in range(20))
+    large.with_columns(kind=pl.int_range(pl.len()) % 2, long=pl.lit("x" * 100)).write_csv(tmp_path / "large.csv")
+    assert bigforest.plan_training(tmp_path / "large.csv", "kind", trees=2, memory="500MB").smallest == 650_000_000
     with pytest.raises(ConfigError, match="the stage read needs"):
-        bigforest.train(frame().lazy(), "kind", trees=2, memory="500MB")
+        bigforest.train(large.lazy(), "x0", task="regression", trees=2, memory="500MB")
 
 
 def test_plan__more_trees_and_fewer_threads_take_longer() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.options.train_config import TrainConfig
-from bigforest.training import choose as weak_categories
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.training.choose import choose_min_level, variance_ratio
 from tests.naive import weak_categories as naive
 
@@ -93,14 +93,14 @@ def test_min_level__ignores_the_scale_of_weights_and_held_out_rows(tmp_path: Pat
     assert held != whole
 
 
-def test_min_level__of_a_large_table_reads_some_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = table(70_000, 0.3).drop("name")
-    frame = frame.with_columns(y=pl.when(pl.int_range(70_000) < 65_536).then("y").otherwise(0))
-    whole = chosen(frame, tmp_path / "whole")
-    monkeypatch.setattr(weak_categories, "_BLOCKS", 1)
-    some = chosen(frame, tmp_path / "some")
-    first = chosen(frame.head(65_536), tmp_path / "first")
-    assert some == first != whole
+def test_min_level__of_a_large_table_reads_some_blocks(tmp_path: Path) -> None:
+    """Of five blocks the first, the third and the fifth."""
+    rows, block = 4 * BLOCK_ROWS + 2000, pl.int_range(pl.len()) // BLOCK_ROWS
+    frame = table(rows, 0.3).drop("name").with_columns(block=block)
+    read = pl.col("block") % 2 == 0
+    frame = frame.with_columns(y=pl.when(read).then("y").otherwise(0)).drop("block"), frame.filter(read).drop("block")
+    assert chosen(frame[0], tmp_path / "large") == chosen(frame[1], tmp_path / "read")
+    assert chosen(frame[0].head(2 * BLOCK_ROWS), tmp_path / "whole") != chosen(frame[1], tmp_path / "again")
 
 
 def test_train__keeps_min_level_and_adds_trees_by_it(tmp_path: Path) -> None:
