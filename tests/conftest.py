@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.streams import Streams
 from tests.thorough import be_thorough, examples
 
 
@@ -41,6 +43,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow := [item for item in items if item.get_closest_marker("slow")]:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
+    """Standard streams of a test."""
+
+    def replace(**named: object) -> None:
+        for name, stream in named.items():
+            monkeypatch.setattr(sys, name, stream)
+
+    return replace
 
 
 # Shells start what runs in the background with interrupts ignored, and processes that tests start would inherit that.

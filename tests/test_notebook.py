@@ -20,6 +20,7 @@ import bigforest as bf
 from bigforest.errors import DataError
 from bigforest.events import Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.progress import Bars, in_notebook, watching
+from tests.streams import Streams
 
 DRAW = np.random.default_rng(5)
 FRAME = pl.DataFrame({"a": DRAW.normal(size=80), "b": DRAW.normal(size=80)}).with_columns(
@@ -51,9 +52,9 @@ def test_watching__is_the_listener_that_was_given() -> None:
 
 
 def test_watching__writes_the_log_where_nothing_can_be_drawn(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, streams: Streams
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    streams(stderr=io.StringIO())
     with caplog.at_level(logging.INFO, "bigforest"), watching(None) as listener:
         run(listener)
         run(listener, seconds=0.5)
@@ -62,9 +63,9 @@ def test_watching__writes_the_log_where_nothing_can_be_drawn(
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
-def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch, streams: Streams) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    streams(stderr=(terminal := Terminal()))
     patient = Bars(patience=1e9, notices=silent)
     run(patient)
     patient.close()
@@ -76,10 +77,10 @@ def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> No
     assert "note:\x1b[0m a row was left out" in terminal.getvalue()
 
 
-def test_bars__of_stages_that_run_again_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars__of_stages_that_run_again_on_a_terminal(monkeypatch: pytest.MonkeyPatch, streams: Streams) -> None:
     """As those of the commands compare and report, of which each runs many stages of one name."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    streams(stderr=(terminal := Terminal()))
     bars = Bars()
     for total in (3, 3, 5):
         bars(StageStarted("grow", total, "trees"))
@@ -134,10 +135,12 @@ def test_bars__are_drawn_below_the_cell_and_vanish(monkeypatch: pytest.MonkeyPat
     assert cell.drawn[0] == cell.drawn[-1] == {"text/html": "", "text/plain": ""}
 
 
-def test_bars__of_a_shell_without_a_kernel_are_those_of_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bars__of_a_shell_without_a_kernel_are_those_of_its_terminal(
+    monkeypatch: pytest.MonkeyPatch, streams: Streams
+) -> None:
     cell = Cell(monkeypatch, kernel=None)
     assert not in_notebook()
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    streams(stderr=io.StringIO())
     with watching(None) as listener:
         run(listener)
     assert not cell.drawn and sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

@@ -17,15 +17,16 @@ import bigforest
 from bigforest.options.train_options import OPTIONS
 from cli.app import app
 from tests.commands import Run, folder, run
+from tests.streams import Streams
 
 __all__ = ["folder", "run"]  # fixtures
 
 
 @pytest.fixture
-def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
+def stdin(streams: Streams) -> io.BytesIO:
     """What comes by standard input."""
     content = io.BytesIO()
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=content))
+    streams(stdin=SimpleNamespace(buffer=content))
     return content
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from cli.start import start
 from tests.commands import Run, contents, folder, run
+from tests.streams import Streams
 
 __all__ = ["folder", "run"]  # fixtures
 
@@ -36,26 +37,26 @@ def test_start__ctrl_c_while_commands_are_loaded(
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr", "stdin"])
-def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, streams: Streams, closed: str) -> None:
     monkeypatch.setattr(sys, "argv", ["bigforest", "train", "things.parquet", "--trees", "2"])
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    monkeypatch.setattr(sys, closed, None)
+    streams(**{closed: None})
     with pytest.raises(SystemExit) as end:
         start()
     assert not end.value.code
     assert Path("things.forest").is_dir()
 
 
-def test_stdin__closed(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
+def test_stdin__closed(folder: Path, run: Run, streams: Streams) -> None:
+    streams(stdin=None)
     assert run("train", "-").code == 2
     assert "standard input is closed; give a file" in run.err
 
 
 @pytest.mark.parametrize("json", [False, True])
-def test_stdin__what_is_wrong_with_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, json: bool) -> None:
+def test_stdin__what_is_wrong_with_it(folder: Path, run: Run, streams: Streams, json: bool) -> None:
     before = contents(folder)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    streams(stdin=io.TextIOWrapper(io.BytesIO(b"")))
     run("train", "-", *(["--json"] if json else []))
     assert (run.code, run.err) == (
         2,
@@ -65,11 +66,13 @@ def test_stdin__what_is_wrong_with_it(folder: Path, run: Run, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("json", [False, True])
-def test_stdin__on_a_full_disk(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, json: bool) -> None:
+def test_stdin__on_a_full_disk(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, streams: Streams, json: bool
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,target\n")))
+    streams(stdin=io.TextIOWrapper(io.BytesIO(b"a,target\n")))
     monkeypatch.setattr(shutil, "copyfileobj", full)
     before = contents(folder)
     run("train", "-", *(["--json"] if json else []))
@@ -79,11 +82,13 @@ def test_stdin__on_a_full_disk(folder: Path, run: Run, monkeypatch: pytest.Monke
     assert contents(folder) == before
 
 
-def test_stdin__ctrl_c_while_it_is_read(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stdin__ctrl_c_while_it_is_read(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, streams: Streams
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,target\n")))
+    streams(stdin=io.TextIOWrapper(io.BytesIO(b"a,target\n")))
     monkeypatch.setattr(shutil, "copyfileobj", interrupt)
     before = contents(folder)
     assert (run("train", "-").code, run.err) == (130, "error: interrupted\n")
@@ -115,8 +120,8 @@ def test_limited_address_space__is_an_error_before_libraries_abort(folder: Path)
     assert re.fullmatch(r"error: the address space of processes is limited to 1\.5 GB \(ulimit -v\).*\n", ended.stderr)
 
 
-def test_predictions__to_a_closed_stdout(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions__to_a_closed_stdout(folder: Path, run: Run, streams: Streams) -> None:
     run("train", "things.parquet", "--trees", "2")
-    monkeypatch.setattr(sys, "stdout", None)
+    streams(stdout=None)
     assert run("predict", "things.forest", "things.parquet", "--out", "-").code == 2
     assert "standard output is closed; give a file" in run.err

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.app import app
 from tests.commands import folder
+from tests.streams import Streams
 
 __all__ = ["folder"]
 
@@ -44,15 +44,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_commands__run_on_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands__run_on_a_terminal(folder: Path, monkeypatch: pytest.MonkeyPatch, streams: Streams) -> None:
     pytest.importorskip("altair")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     drawn = set()
     for words in WORDS:
         out, err = Terminal(), Terminal()
-        monkeypatch.setattr(sys, "stdout", out)
-        monkeypatch.setattr(sys, "stderr", err)
+        streams(stdout=out)
+        streams(stderr=err)
         with pytest.raises(SystemExit) as end:
             app(words.split(), prog_name="bigforest")
         assert not end.value.code, f"{words}: {err.getvalue()[-2000:]}"

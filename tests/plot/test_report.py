@@ -53,9 +53,9 @@ def read(path: Path) -> Reader:
 
 
 def test_page__escapes_loads_nothing_and_closes(tmp_path: Path) -> None:
-    for classes in (2, 3):
-        frame = table(classes=classes)
-        forest = bf.train(frame, target="y", trees=8, threads=1)
+    for classes, target in ((2, "y"), (3, "^y$")):
+        frame = table(classes=classes).rename({"y": target})
+        forest = bf.train(frame, target=target, trees=8, threads=1)
         page = read(forest.report(frame, tmp_path / f"{classes}.html", threads=1))
         assert page.tags.count("svg") >= 14 and page.tags.count("details") == 5
         assert "viewport" in (tmp_path / f"{classes}.html").read_text(encoding="utf-8")
@@ -85,15 +85,11 @@ def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
     assert "Partial dependence" in (tmp_path / "b.html").read_text(encoding="utf-8")
 
 
-def test_page__of_names_that_are_patterns(tmp_path: Path) -> None:
-    frame = table().rename({"a<b>": "^a$", "c": "*"}).with_columns(pl.col("y").alias("^y$")).drop("y")
-    read(bf.train(frame, target="^y$", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
-    assert slices(bf.train(frame, target="^y$", trees=5, threads=1), open_source(frame, scratch=tmp_path)).height
-
-
-def test_page__of_a_target_called_count(tmp_path: Path) -> None:
-    frame = table().rename({"y": "count"})
-    read(bf.train(frame, target="count", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
+def test_page__of_names_that_are_patterns_and_a_target_called_count(tmp_path: Path) -> None:
+    frame = table().rename({"a<b>": "^a$", "c": "*", "y": "count"})
+    forest = bf.train(frame, target="count", trees=5, threads=1)
+    read(forest.report(frame, tmp_path / "a.html", threads=1))
+    assert slices(forest, open_source(frame, scratch=tmp_path)).height
 
 
 def test_page__where_all_rows_are_in_all_bags(tmp_path: Path) -> None:

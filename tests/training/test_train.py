@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,9 @@ from bigforest.forest import decreases
 from bigforest.grow.forest import Grower
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.planning.memory import Shape
+from tests.training.test_run import scratch
+
+__all__ = ["scratch"]  # a fixture
 
 OPTIONS = {"trees": 4, "seed": 3, "threads": 2}
 
@@ -40,15 +42,6 @@ def nodes(forest: bigforest.Forest) -> pl.DataFrame:
 def expected() -> pl.DataFrame:
     """The nodes that every way of handing over the frame must give."""
     return nodes(bigforest.train(frame(), "kind", **OPTIONS))
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The system's folder for temporary files, empty, of this test alone."""
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 def parquet(folder: Path) -> Path:
