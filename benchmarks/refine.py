@@ -374,6 +374,22 @@ def simulated(sets: pl.DataFrame) -> str:
     return f"{', '.join(parts)} ({own.height} sets)"
 
 
+def suite_half(sets: pl.DataFrame, half: str) -> str:
+    """Losses on all sets of one half of the suite, the simulated ones among them."""
+    suite = sets.filter((pl.col("half") == half) & ~pl.col("set").str.contains("^(noise|feature)/"))
+    parts = []
+    for kind, classes in (("numbers", pl.col("classes") == 0), ("classes", pl.col("classes") > 0)):
+        table = summary(suite.filter(classes))
+        rows = {row["contestant"]: row for row in table.rows(named=True)}
+        if REFINED in rows and PEER in rows:
+            stage, peer = rows[REFINED], rows[PEER]
+            parts.append(
+                f"{kind} {stage['ratio']:.3f} of the loss of the plain forest, LightGBM {peer['ratio']:.3f} "
+                f"({stage['sets']} sets, less than LightGBM's on {stage['wins']})"
+            )
+    return "; ".join(parts) or "not run"
+
+
 def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> str:
     """The text of refine.md."""
     sets = by_set(runs)
@@ -431,6 +447,7 @@ those sets alone{partly}.
 - Pure noise ({noise.height} tables of 1,000 and 4,000 rows, numbers with normal and heavy tails, two and five classes):
   a stage is kept on {kept.height}{": " + ", ".join(kept["set"]) if kept.height else ""}.
 - Simulated sets of the suite, by how much LightGBM is ahead in R2 or accuracy: {simulated(sets)}.
+- All sets of the reporting half of the suite, real and simulated: {suite_half(sets, "report")}.
 - Cost: {costs(real)}.
 - Out-of-bag loss over that of the test rows, geometric mean: {honesty(sets)}.
 
