@@ -167,7 +167,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = RowMajorCodes(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0)
-    return codes, by_row, items, target, Roots.one(items.size, key), rules
+    return codes, by_row, items, target, Roots.single(items.size, key), rules
 
 
 def in_values(

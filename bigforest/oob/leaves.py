@@ -40,7 +40,7 @@ from bigforest.forest.leaf_votes import (
 )
 from bigforest.forest.parts import part_paths, part_ranges, read_span
 from bigforest.grow.forest import ForestJob
-from bigforest.kernels.predict.accumulate import Places, place_leaves
+from bigforest.kernels.predict.accumulate import TreeLeaves, place_leaves
 from bigforest.kernels.predict.route import new_scratch
 from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.planning.sizes import row_ranges
@@ -167,7 +167,7 @@ def leaves_of_rows(
     found = np.empty((len(span), roots.size), np.uint32)
 
     def place(inputs: Any, scratch: Any, rows: slice) -> None:
-        place_leaves(inputs, Places(roots, found[rows], None if bags is None else bags[:, rows]), scratch)
+        place_leaves(inputs, TreeLeaves(roots, found[rows], None if bags is None else bags[:, rows]), scratch)
 
     route_span(store, packed, span, place)
     return found

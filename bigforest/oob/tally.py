@@ -41,10 +41,10 @@ from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
     ClassVotes,
-    FoundLeaves,
     LambdaVotes,
     NumberVotes,
     OobVotes,
+    RoutedRows,
     add_by_lambda,
     add_classes,
     add_numbers,
@@ -327,10 +327,10 @@ def _add_piece(
                     raise _mismatch(file)
 
 
-def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> FoundLeaves:
+def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> RoutedRows:
     """Return the leaves of the first `trees` trees of a file in a chunk."""
     ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
-    return FoundLeaves(found.rows, found.leaves, ends, ballots.first, ballots.ballot)
+    return RoutedRows(found.rows, found.leaves, ends, ballots.first, ballots.ballot)
 
 
 def _rows_in_window(found: LeafChunk, tree: int, nodes: range) -> LeafChunk:

@@ -134,7 +134,7 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
     rows  with the used features (packed.used)
     """
     from bigforest.execution.executor import on_each_thread
-    from bigforest.kernels.predict.accumulate import Places, place_leaves
+    from bigforest.kernels.predict.accumulate import TreeLeaves, place_leaves
     from bigforest.kernels.predict.route import new_scratch
 
     found = np.empty((rows.rows, packed.roots.size), np.uint32)
@@ -145,7 +145,7 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
         router = RowRouter(packed, spec)
         for first in starts:
             inputs = router.inputs(rows, first, min(first + chunk, rows.rows))
-            place_leaves(inputs, Places(packed.roots, found[first : first + inputs.rows]), new_scratch(inputs))
+            place_leaves(inputs, TreeLeaves(packed.roots, found[first : first + inputs.rows]), new_scratch(inputs))
 
     on_each_thread(place, workers if rows.rows > chunk else 1)
     return found

@@ -137,7 +137,7 @@ def test_grow__oblique_values_kept_and_looked_up(classes: int) -> None:
         means = make_means(NO_PAIRS, False, np.zeros(0, np.uint32), np.zeros(len(columns)), classes, 6000)
         family = make_oblique(sparse, means, codes, values_of(offsets, low, wide), 6000, regression=False)
         target = ClassTarget(classes, entropy_table())
-        root = Roots.one(items.size, np.uint64(classes))
+        root = Roots.single(items.size, np.uint64(classes))
         nodes, pool = grow(codes, by_rows(codes), items.copy(), target, root, rules, family)
         oblique = nodes.feature == -2
         used = int(pool.used[0])

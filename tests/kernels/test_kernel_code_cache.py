@@ -74,7 +74,7 @@ def test_grow__far_copy_changes_no_tree(numbers: bool) -> None:
     trees = []
     for table, has_far in ((codes, True), (shorter, False)):
         assert (0 < make_code_cache(table, used, numbers).room[1] < used) == has_far
-        roots = Roots.one(used, np.uint64(5))
+        roots = Roots.single(used, np.uint64(5))
         trees.append(grow(table, by_rows(table), items.copy(), target, roots, rules)[0])
     assert trees[0].feature.size > 100
     for with_far, without in zip(*trees, strict=True):

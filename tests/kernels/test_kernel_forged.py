@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
-from bigforest.kernels.predict.tally import FoundLeaves, add_spread
+from bigforest.kernels.predict.tally import RoutedRows, add_spread
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, NUMBER, make_categorical_missing
 from bigforest.kernels.tree.bags import draw_strata
 from bigforest.kernels.tree.grow import grow
@@ -92,7 +92,7 @@ def test_draw_strata__draws_of_classes_that_no_row_has(classes: list[int], draws
     ("row", "leaf", "ballot", "sound"), [(1, 0, 1, True), (2, 0, 1, False), (0, 1, 1, False), (0, 0, 2, False)]
 )
 def test_add_spread__indices_out_of_range(row: int, leaf: int, ballot: int, sound: bool) -> None:
-    found = FoundLeaves(
+    found = RoutedRows(
         np.array([row], np.uint16),
         np.array([leaf], np.uint32),
         np.array([1], np.int64),

@@ -162,7 +162,7 @@ def grow_subtree_task(
     classes = ClassTarget(context.stats.classes, context.criterion.table)
     zero = context.criterion.zero(table.store.spec.target)
     target = RegressionTarget(cells.pop(0)[0], zero) if regression else classes
-    roots = Roots.one(items.size, node.key, node.depth, node.constant)
+    roots = Roots.single(items.size, node.key, node.depth, node.constant)
     subtree = TreeRows(items, target, roots, context.rules)
     nodes = write_subtree(path, *table.grow_below(data, cells, subtree, rooms[1]))
     del cells, items, target, subtree  # before freed memory is given back

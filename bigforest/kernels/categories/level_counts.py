@@ -1,5 +1,5 @@
-"""Give each level of a category in a node a slot, and sum the statistics of the rows of each. Scratch: ordering.py
-LevelOrder.
+"""Give each level of a category in a node a slot, and sum the statistics of its rows. Scratch: LevelOrder of
+ordering.py.
 
 No loop over rows branches on whether a level is new, which the processor cannot predict.
 
@@ -24,13 +24,14 @@ _TABLES = np.uint64(3)
 
 @inlined
 def level_weights(item):
-    """Return its multiplicity, in the upper half for an odd class: for two classes a sum holds both weights, int64."""
+    """Return the multiplicity of an item, int64, in the upper half for an odd class: a sum over rows of two classes
+    holds both weights."""
     return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
 
 
 @inlined
 def put_level(slots, code, both, levels):
-    """Write the level `code` with these weights of classes to slot `slots`; returns its weight."""
+    """Write level `code`, whose weights of both classes are `both`, to slot `slots`; return its weight."""
     inside = both >> _BITS
     weight = (both & _LOWER) + inside
     levels.code[slots] = code
@@ -41,12 +42,13 @@ def put_level(slots, code, both, levels):
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
-    """take_slots where all codes are in low..low + span (uint64), span at most CLOSE. Slots ascend by code."""
+    """Give slots as `take_slots`, where all codes are in low..low + span (uint64), span at most CLOSE. Slots ascend by
+    code."""
     close = levels.close
     for entry in range(span << TWO):
         close[entry] = ZERO_I64
     for i in range(np.uint64(items.size)):
-        # Rows that follow each other are counted apart: an addition waits for the one before to the same place.
+        # Consecutive rows go to different tables: an addition waits for an earlier one to the same entry.
         if sums is None:
             close[np.uint64(codes[i] - low) + (i & _TABLES) * span] += level_weights(items[i])
         else:
@@ -71,10 +73,10 @@ def count_close(codes, low, span, items, levels, sums):
 
 @inlined
 def take_slots(codes, low, high, items, levels, sums):
-    """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
+    """Give every level among the rows, from code `low` to `high`, a slot. Return the number of levels (uint64).
 
-    levels.sum becomes the sum of the targets, or for classes the weight of odd classes, by which two classes are
-    ordered.
+    levels.sum becomes the sum of the targets, or for classes the weight of odd classes: for two classes levels are
+    ordered by it.
     """
     span = np.uint64(high - low) + ONE
     if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:

@@ -1,9 +1,9 @@
 """The order in which the levels of a category are split, node by node. Oracle: tests/naive/levels.py.
 
-Once its levels are in order, a category is scanned like a number: the place of a row's level stands for its code. For
-two classes the order is that of the share of the second class, for regression that of their mean: the best of
-all subsets is a prefix of it (Fisher 1958; Breiman et al. 1984, theorem 4.5). For more classes it is that of the first
-principal component of their shares (principal.py). Equal levels are ordered by code.
+Once its levels are in order, a category is scanned like a number: the rank of a row's level replaces its code. For
+two classes levels are ordered by the share of the second class, for regression by their mean: the best of all subsets
+is a prefix of this order (Fisher 1958; Breiman et al. 1984, theorem 4.5). For more classes levels are ordered by the
+first principal component of their shares (principal.py). Equal levels are ordered by code.
 
 Everything is in whole numbers, so the order of the rows changes nothing. The work is in proportion to the rows of the
 node and the levels among them, never to all levels of the feature.
@@ -39,21 +39,21 @@ _SIGN = np.uint64(1 << 63)
 class LevelOrder(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
-    slot       uint32 [codes of the largest category], group or place of each level of the node
+    slot       uint32 [codes of the largest category], group of each level of the node, then the rank of that group
     totals     int64 [codes], statistics of each level, for classes as in `close`; for regression [2 * codes], weight
                and sum alternating. 0 between nodes
-    close      int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum alternating, for classes
+    close      int64 [4 * CLOSE], statistics of close codes: two tables of weight and sum alternating, for classes
                four tables with both in one number
     code       uint32 [most + 1], the level in each slot; the last is scratch
     group      uint32 [most], the group of each slot: a single level, or all light levels
     first      uint32 [most], the lowest level of each group
-    weight     int64 [most + 1], of the rows in each group; the last as of code
-    sum        int64 [most + 1], their sum of the averaged quantity; the last as of code
-    whole      uint64 [most], of many groups: the mean rounded down, plus 2**63
-    fraction   uint64 [most], the rest of the mean, in units of 2**-62: different means differ by more. For a
-               random order the numbers to order by
+    weight     int64 [most + 1], of the rows in each group; the last is scratch
+    sum        int64 [most + 1], sum of the averaged quantity over these rows; the last is scratch
+    whole      uint64 [most], mean of each group rounded down, plus 2**63; used for many groups
+    fraction   uint64 [most], the rest of the mean, in units of 2**-62: different means differ by more. In a random
+               order the random numbers
     order      uint32 [most], groups in their order
-    rank       uint32 [most], place of each group in that order; scratch while sorting
+    rank       uint32 [most], rank of each group in that order; scratch while sorting
     digits     uint32 [256], scratch while sorting
     direction  int64 [classes], for more than two classes: the coefficient of each in a level's mean
     product    int64 [classes], scratch
@@ -81,7 +81,8 @@ class LevelOrder(NamedTuple):
 
 
 def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
-    """LevelOrder for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: regression."""
+    """Allocate LevelOrder for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1:
+    regression."""
     most = min(max(rows, CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
     return LevelOrder(
@@ -112,13 +113,13 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 @inlined
 def lightest_ungrouped(slots, weight, least, levels):
-    """Return the least weight of a level that is not grouped with others, int64; the node's weight is `weight`.
+    """Return the least weight of a level that is not grouped with others, int64; `weight` is the weight of the node.
 
-    It is at most `least`, and lower while no more levels reach it than the node's weight has binary digits: then there
-    are about as many sets of levels as a number has thresholds.
+    The result is at most `least`. It is lower if no more levels than the binary digits of `weight` reach it: there are
+    then about as many sets of levels as thresholds of a number.
     """
     low = np.int64(1)
-    # No more levels than binary digits, as in most nodes.
+    # Most nodes have no more levels than binary digits.
     if slots < _BITS and (weight << low) >> np.int64(slots) > ZERO_I64:
         return low
     room = ZERO
@@ -139,29 +140,29 @@ def lightest_ungrouped(slots, weight, least, levels):
 
 @inlined
 def form_groups(slots, least, levels):
-    """Give every level that weighs at least `least` a group of its own, and all others one together; returns the number
-    of groups.
+    """Make a group of every level that weighs at least `least`, and one group of all others; return the number of
+    groups.
 
-    levels.weight and levels.sum become those of the groups. Groups are numbered as they are found, so no entry is
-    overwritten before it is read.
+    levels.weight and levels.sum become the statistics of the groups. Groups are numbered in the order of their first
+    slots, so no entry is overwritten before it is read.
     """
     weight, total = levels.weight, levels.sum
     groups = ZERO
     light = slots
     light_weight, light_total, light_first = ZERO_I64, ZERO_I64, np.uint32(0xFFFFFFFF)
     for slot in range(slots):
-        here, inside, code = weight[slot], total[slot], levels.code[slot]
-        if here >= least:
+        level_weight, inside, code = weight[slot], total[slot], levels.code[slot]
+        if level_weight >= least:
             levels.group[slot] = np.uint32(groups)
             levels.first[groups] = code
-            weight[groups] = here
+            weight[groups] = level_weight
             total[groups] = inside
             groups += ONE
         else:
             groups += np.uint64(light == slots)
             light = min(light, groups - ONE)
             levels.group[slot] = np.uint32(light)
-            light_weight += here
+            light_weight += level_weight
             light_total += inside
             light_first = min(light_first, code)
     if light < slots:
@@ -185,15 +186,15 @@ def find_level_means(groups, levels):
 
 
 @inlined
-def comes_before(levels, one, two):
-    """Return whether group `one` comes before group `two`: by mean, then by code."""
-    sign = compare_means(levels.sum[one], levels.weight[one], levels.sum[two], levels.weight[two])
-    return sign < 0 or (sign == 0 and levels.first[one] < levels.first[two])
+def comes_before(levels, group, other):
+    """Return whether a group comes before another: by mean, then by code."""
+    sign = compare_means(levels.sum[group], levels.weight[group], levels.sum[other], levels.weight[other])
+    return sign < 0 or (sign == 0 and levels.first[group] < levels.first[other])
 
 
 @helper
 def sort_by_number(numbers, order, spare, digits):
-    """Order slots or groups by their numbers (unsigned), stably: a radix sort if there are many."""
+    """Sort slots or groups stably by their numbers (unsigned): many of them by a radix sort."""
     size = np.uint64(order.size)
     if size <= _FEW:
         for i in range(size):
@@ -218,9 +219,9 @@ def sort_by_number(numbers, order, spare, digits):
                 digits[(np.uint64(numbers[np.uint64(order[i])]) >> shift) & _DIGIT] += np.uint32(1)
             at = np.uint32(0)
             for d in range(np.uint64(_DIGITS)):
-                here = digits[d]
+                count = digits[d]
                 digits[d] = at
-                at += here
+                at += count
             for i in range(size):
                 digit = (np.uint64(numbers[np.uint64(order[i])]) >> shift) & _DIGIT
                 spare[np.uint64(digits[digit])] = order[i]
@@ -232,7 +233,7 @@ def sort_by_number(numbers, order, spare, digits):
 
 @inlined
 def sort_groups(groups, levels):
-    """levels.order = the groups by mean, then code."""
+    """Set levels.order to the groups, sorted by mean, then by code."""
     order = levels.order
     if groups <= _FEW:
         for i in range(groups):
@@ -250,7 +251,7 @@ def sort_groups(groups, levels):
 
 @inlined
 def start_order(groups, levels):
-    """levels.order = the groups by code."""
+    """Set levels.order to the groups, sorted by code."""
     for i in range(groups):
         levels.order[i] = np.uint32(i)
     sort_by_number(levels.first, levels.order[:groups], levels.rank, levels.digits)
@@ -258,12 +259,15 @@ def start_order(groups, levels):
 
 @helper
 def order_groups(codes, low, high, node, least, levels, sums, dictionary, state):
-    """Put the levels of a node in order. Afterwards levels.order[p] is the group in place p.
+    """Put the levels of a node in order: levels.order[r] becomes the group of rank r.
 
-    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: kernels/scan/target.py.
-    least: of CategoricalMissing. dictionary: None for the order by means; else the order is random, by
-    rng.split_state, and each level is a group.
-    Returns the number of groups, and of levels.
+    codes       uint32 [>= rows], the levels of the rows, from `low` to `high`
+    least       see CategoricalMissing
+    sums        see kernels/scan/target.py
+    dictionary  None for the order by means; else the order is random, by `state` of rng.split_state, and each level is
+                a group
+
+    Return the number of groups, and of levels.
     """
     slots = take_slots(codes, low, high, node.items, levels, sums)
     alone = ZERO_I64 if dictionary is not None else lightest_ungrouped(slots, node.weight, least, levels)
@@ -284,10 +288,13 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
 
 @helper
 def order_levels(codes, low, high, node, least, levels, sums, dictionary, state):
-    """order_groups, and then codes[i] becomes the place of the group of row i. levels.rank is the inverse of order."""
+    """Put the levels in order as `order_groups`, then replace codes[i] by the rank of the group of row i.
+
+    levels.rank becomes the inverse of levels.order.
+    """
     groups, slots = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
-    for place in range(groups):
-        levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
+    for rank in range(groups):
+        levels.rank[np.uint64(levels.order[rank])] = np.uint32(rank)
     for slot in range(slots):
         levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
     for i in range(np.uint64(node.items.size)):

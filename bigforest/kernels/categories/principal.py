@@ -22,7 +22,7 @@ _START_SHIFT = np.uint64(64 - DIRECTION_BITS)
 
 @inlined
 def count_level_cells(codes, items, groups, classes, levels):
-    """Fill levels.cell and levels.cells from the levels of the rows; returns the number of cells (uint64)."""
+    """Fill levels.cell and levels.cells from the levels of the rows; return the number of cells (uint64)."""
     cell, cells, group = levels.cell, levels.cells, levels.slot
     n = np.uint64(items.size)
     if groups * classes > n:
@@ -30,11 +30,11 @@ def count_level_cells(codes, items, groups, classes, levels):
             cell[i] = (np.uint64(group[np.uint64(codes[i])]) << SHIFT16) | class_of(items[i])
             cells[i] = np.uint32(items[i] & BITS16)
         return n
-    for place in range(groups * classes):
-        cells[place] = np.uint32(0)
+    for index in range(groups * classes):
+        cells[index] = np.uint32(0)
     for i in range(n):
-        here = np.uint64(group[np.uint64(codes[i])])
-        cells[here * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
+        slot_of_row = np.uint64(group[np.uint64(codes[i])])
+        cells[slot_of_row * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
     count = ZERO
     for slot in range(groups):
         for k in range(classes):
@@ -48,7 +48,7 @@ def count_level_cells(codes, items, groups, classes, levels):
 
 @inlined
 def sum_cells(groups, count, levels):
-    """levels.sum = sum of the direction's entries over the rows of each slot."""
+    """Set levels.sum to the sum of the direction's entries over the rows of each slot."""
     total, cell = levels.sum, levels.cell
     for slot in range(groups):
         total[slot] = ZERO_I64
@@ -58,11 +58,10 @@ def sum_cells(groups, count, levels):
 
 @inlined
 def power_step(groups, count, total, weight, levels):
-    """Return one step of the power iteration: the covariance of the class shares times the direction. False at its end.
+    """Take one step of the power iteration: multiply the direction by the covariance of the class shares.
 
-    total int64 [classes] and weight are those of the node.
-
-    The result is scaled to DIRECTION_BITS; a sum is below 2**62.
+    total int64 [classes] and weight are the statistics of the node. The new direction is scaled to DIRECTION_BITS; a
+    sum is below 2**62. Return whether the direction has changed.
     """
     direction, product = levels.direction, levels.product
     classes = np.uint64(direction.size)

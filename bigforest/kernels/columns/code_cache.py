@@ -1,11 +1,11 @@
 """Small tables of the codes of one subtree's rows, which lie far apart in the table of all rows.
 
-In a small node nearly every code read misses the cache, and so in all nodes below it. So the first node on the way
-down that is small enough copies the codes of its rows; from then on its items, and those of the nodes below, number
+In a small node, and in all nodes below it, nearly every read of a code misses the cache. So the first node on the way
+down that is small enough copies the codes of its rows. From then on its items, and the items of the nodes below, number
 rows of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
 
-A large table has two copies: the far one for the cache that all cores share, and below it the near one for the core's
-own. Both are rows of one table, the near copy first, and both are made from the codes by rows:
+A large table has two copies: the far one for the cache that all cores share, and below it the near one for the cache of
+the core. Both are rows of one table, the near copy first, and both are made from the codes by rows:
 
     rows of the table     0 .............................. 3,200,000
     a subtree's items     7, 90, 95, ...     numbers of far rows      near + 0, near + 1, ...
@@ -28,7 +28,7 @@ from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
 # Bytes of the near copy. Measured (benchmarks/profile.md).
 COPY_BYTES = 1_300_000
-# Bytes of the far copy, and its most rows as a part of the table: nodes of more read most cache lines of a column
+# Bytes of the far copy, and its most rows as a fraction of the table: larger nodes read most cache lines of a column
 # anyway. Measured (benchmarks/profile.md).
 _FAR_BYTES = 24_000_000
 FAR_PART = 8
@@ -51,7 +51,7 @@ class CodeCache(NamedTuple):
     value        int64 [near + far], regression targets of these rows: a read-only view of the next; None for classes
     copied       int64 [near + far]; None for classes
     row          uint32 [near + far], numbers of these rows in the table
-    room         uint64 [2], most rows of the near and of the far copy, 0 if there is no far one
+    room         uint64 [2], most rows of the near copy, and of the far copy: 0 if there is none
     span         uint64 [2, 2], of each copy: begin and end of the items that number its rows
     """
 
@@ -67,7 +67,8 @@ class CodeCache(NamedTuple):
 
 
 def make_code_cache(codes: Codes, rows: int, regression: bool) -> CodeCache:
-    """Allocate room for the copies of a part with `rows` rows; regression: whether the target is one."""
+    """Allocate room for the copies of a table, or part of one, of `rows` rows; regression: whether the targets are
+    numbers."""
     width = row_bytes(codes)
     near, far = min(COPY_BYTES // width, rows), min(_far_rows(width, codes.u8.shape[1]), rows)
     return empty_code_cache(codes, near, regression, far if far > _FAR_LEAST * near else 0)
@@ -114,7 +115,7 @@ def is_cached(cache, begin, end):
 
 @inlined
 def copy_cells(table, items, out, at):
-    """out[column, at + i] = table[row of items[i], column] for i < SQUARE."""
+    """Set out[column, at + i] to table[row of items[i], column] for i < SQUARE."""
     for column in range(np.uint64(table.shape[1])):
         for i in range(_SIDE):
             out[column, at + i] = table[items[i] >> SHIFT32, column]
@@ -122,7 +123,7 @@ def copy_cells(table, items, out, at):
 
 @inlined
 def copy_squares(table, items, out, at):
-    """`copy_cells` in squares of SQUARE by SQUARE, if there are as many columns."""
+    """Copy as `copy_cells`, in squares of SQUARE by SQUARE if the table has as many columns."""
     columns = np.uint64(table.shape[1])
     if columns < _SIDE:
         copy_cells(table, items, out, at)
@@ -159,7 +160,7 @@ def copy_rows(table, items, out, first, copy_few):
 
 @inlined
 def copy_codes(by_row, items, cache, first):
-    """Copy the codes of the rows of `items` to rows of the copy from `first` on, and renumber the items by these."""
+    """Copy the codes of the rows of `items` to rows of the copy from `first` on, and renumber the items accordingly."""
     copy_rows(by_row.r8, items, cache.u8, first, copy_squares)
     copy_rows(by_row.r16, items, cache.u16, first, copy_cells)
     copy_rows(by_row.r32, items, cache.u32, first, copy_squares)
@@ -203,9 +204,9 @@ def fill_code_cache(by_row, value, items, first, constant, cache):
 
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
-    """Return the codes that the items begin..end number rows of, and the regression targets of these rows, or None.
+    """Return Codes whose rows the items begin..end number, and the regression targets of these rows, or None.
 
-    They are those of all rows, or of the copies, which are made if it pays. `constant`: see fill_code_cache.
+    These are the codes of all rows, or of a copy, which is made if it pays. `constant`: see fill_code_cache.
     """
     n, near = end - begin, cache.room[ZERO]
     copy = np.uint64(n > near)

@@ -23,7 +23,7 @@ class DecodedColumns(NamedTuple):
     """Values of the rows of the columns with codes of WIDE_CODE bytes.
 
     f32    float32 [columns whose values are all float32, rows]
-    f64    float64 [others, rows]
+    f64    float64 [other columns, rows]
     place  uint32 [features, 2]: bytes of a value and row in the matrix of that width; 0 bytes where values are looked
            up
     """
@@ -34,7 +34,7 @@ class DecodedColumns(NamedTuple):
 
 
 def no_decoded_columns(features: int) -> DecodedColumns:
-    """Return no decoded columns, for `features` features: all values are looked up."""
+    """Return DecodedColumns without columns, for `features` features: all values are looked up."""
     return DecodedColumns(np.empty((0, 0), np.float32), np.empty((0, 0)), np.zeros((features, 2), np.uint32))
 
 
@@ -62,8 +62,8 @@ def fill_decoded_columns(
 
 
 def is_float32(values: NDArray[np.float64]) -> bool:
-    """Return whether float32 holds all values, float64 [values], as they are; a chunk at a time, as they may be
+    """Return whether float32 represents all values, float64 [values], exactly. Reads chunks, as the array may be
     mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     with np.errstate(over="ignore"):
-        return all((some.astype(np.float32) == some).all() for some in chunks)
+        return all((chunk.astype(np.float32) == chunk).all() for chunk in chunks)

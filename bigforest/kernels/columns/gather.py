@@ -10,10 +10,10 @@ from bigforest.kernels.compiler.jit import inlined
 
 @inlined
 def on_column(matrices, place, feature, action, arguments):
-    """action(column, *arguments) with the column of a feature, uint64.
+    """Call action(column, *arguments) with the column of a feature, uint64.
 
-    matrices begins with three of columns, one for each width; place uint32 [features, 2]: bytes of a cell, and number
-    of the column in the matrix of that width.
+    matrices  the first three have columns of cells of one width each
+    place     uint32 [features, 2]: bytes of a cell, and number of the column in the matrix of that width
     """
     width, slot = np.uint64(place[feature, 0]), np.uint64(place[feature, 1])
     if width == np.uint64(matrices[0].itemsize):
@@ -26,7 +26,7 @@ def on_column(matrices, place, feature, action, arguments):
 
 @inlined
 def on_codes(codes, by_row, feature, items, action, arguments):
-    """on_column of the codes, read by rows for few items; codes Codes, by_row RowMajorCodes."""
+    """Call `action` as `on_column`, with a column of Codes, or for few items of RowMajorCodes."""
     if items.size <= by_row.reach:
         columns = by_row.r8.T, by_row.r16.T, by_row.r32.T
         on_column(columns, codes.place, feature, action, arguments)
@@ -36,7 +36,7 @@ def on_codes(codes, by_row, feature, items, action, arguments):
 
 @inlined
 def gather_column(column, items, out):
-    """out[i] = column[row of items[i]]."""
+    """Set out[i] to column[row of items[i]]."""
     for i in range(np.uint64(items.size)):
         out[i] = column[items[i] >> SHIFT32]
 
@@ -59,7 +59,7 @@ def gather(codes, feature, items, out):
 
 @inlined
 def codes_or_gather(codes, feature, items, column):
-    """Return the smallest and the largest code of the rows of items, fetching them where `column` has none."""
+    """Return the smallest and the largest code of the rows of items; fetch the codes if `column` has none."""
     if column.low == column.high:
         return gather(codes, feature, items, column.codes)
     return column.low, column.high

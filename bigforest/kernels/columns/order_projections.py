@@ -1,8 +1,8 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
-Values are put into buckets of equal width over their range, so that most buckets hold one value after one pass; larger
-buckets are ordered in the same way over their own range. Where that does not separate the values (each a fraction of
-the next), heapsort does, so no data is slow.
+Values are put into buckets of equal width over their range, so that most buckets hold one value after one pass. Larger
+buckets are ordered in the same way over their smaller range. Where that does not separate the values (each a fraction
+of the next), heapsort orders them, so no data is slow.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _FEW = np.uint64(12)
 
 
 class ProjectionScratch(NamedTuple):
-    """The projections of a node on the current direction, and what ordering them needs; `rows` are the root's.
+    """The projections of a node on the current direction, and scratch to order them; `rows` is the size of the root.
 
     value        float64 [rows], in the order of the node's items
     row          uint32 [rows + 1], positions in `value`, ordered in stretches from entry 1 or 0 on
     ordered      float64 [rows + 1], the values at these positions
-    spare_row, spare_ordered  alike, scratch
-    places       uint32 [SORT_BUCKETS + 1], where the rows of a bucket go; those of ScanScratch are in use meanwhile
+    spare_row, spare_ordered  of the same shapes, scratch
+    positions    uint32 [SORT_BUCKETS + 1], where the next row of a bucket goes; ScanScratch.positions is in use
+                 meanwhile
     stretch      uint64 [rows / 12 + 2, 3], stretches still to be ordered: begin, end, poor passes so far
-    cut          float64 [1], largest projection that goes left in the best split, where that is a projection's
+    cut          float64 [1], largest projection that goes left in the best split, if this splits on a projection
     """
 
     value: NDArray[np.float64]
@@ -41,13 +42,13 @@ class ProjectionScratch(NamedTuple):
     ordered: NDArray[np.float64]
     spare_row: NDArray[np.uint32]
     spare_ordered: NDArray[np.float64]
-    places: NDArray[np.uint32]
+    positions: NDArray[np.uint32]
     stretch: NDArray[np.uint64]
     cut: NDArray[np.float64]
 
 
 def make_projection_scratch(rows: int) -> ProjectionScratch:
-    """ProjectionScratch for nodes of up to `rows` rows."""
+    """Allocate ProjectionScratch for nodes of up to `rows` rows."""
     return ProjectionScratch(
         np.empty(rows),
         np.empty(rows + 1, np.uint32),
@@ -62,20 +63,21 @@ def make_projection_scratch(rows: int) -> ProjectionScratch:
 
 @inlined
 def slope_for(low, high, buckets):
-    """Buckets per unit of half a value, so that low <= value <= high fall into 0..buckets; halves cannot overflow."""
+    """Return buckets per unit of half a value, so that low <= value <= high fall into 0..buckets. Halves do not
+    overflow."""
     span = high * 0.5 - low * 0.5
     return min(np.float64(buckets) / span, LARGEST) if span > 0.0 else 0.0
 
 
 @inlined
 def bucket_of(value, low, slope, last):
-    """Bucket of a value, from 0 to `last` (float64), never lower than that of a smaller value."""
+    """Return the bucket of a value, from 0 to `last` (float64), never lower than the bucket of a smaller value."""
     return np.uint32(np.int32(min((value * 0.5 - low * 0.5) * slope, last)))
 
 
 @inlined
 def put_in_place(projected, begin, end):
-    """Insertion sort from the spare arrays into the others, where most rows are in place or next to it."""
+    """Sort a stretch by insertion, from the spare arrays into the others; most rows are in order already."""
     row, ordered = projected.row, projected.ordered
     for i in range(begin, end):
         value = projected.spare_ordered[i]
@@ -90,53 +92,53 @@ def put_in_place(projected, begin, end):
 
 @inlined
 def insert_in_order(projected, begin, end):
-    """Insertion sort of a stretch of a few rows."""
+    """Sort a stretch of a few rows by insertion."""
     row, ordered = projected.row, projected.ordered
     for i in range(begin + ONE, end):
         value = ordered[i]
-        here = row[i]
+        moved = row[i]
         j = i
         while j > begin and ordered[j - ONE] > value:
             ordered[j] = ordered[j - ONE]
             row[j] = row[j - ONE]
             j -= ONE
         ordered[j] = value
-        row[j] = here
+        row[j] = moved
 
 
 @inlined
 def spread_projections(projected, begin, end, low, high, buckets):
-    """Write a stretch by bucket to the spare arrays; places[b] becomes bucket b's end, counted from `begin`."""
-    row, ordered, places = projected.row, projected.ordered, projected.places
+    """Write a stretch by bucket to the spare arrays; positions[b] becomes bucket b's end, counted from `begin`."""
+    row, ordered, positions = projected.row, projected.ordered, projected.positions
     slope = slope_for(low, high, buckets)
     last = np.float64(buckets - ONE)
     for b in range(buckets + ONE):
-        places[b] = np.uint32(0)
+        positions[b] = np.uint32(0)
     for i in range(begin, end):
-        places[np.uint64(bucket_of(ordered[i], low, slope, last)) + ONE] += np.uint32(1)
+        positions[np.uint64(bucket_of(ordered[i], low, slope, last)) + ONE] += np.uint32(1)
     for b in range(buckets):
-        places[b + ONE] += places[b]
+        positions[b + ONE] += positions[b]
     for i in range(begin, end):
         b = np.uint64(bucket_of(ordered[i], low, slope, last))
-        at = begin + np.uint64(places[b])
-        places[b] += np.uint32(1)
+        at = begin + np.uint64(positions[b])
+        positions[b] += np.uint32(1)
         projected.spare_ordered[at] = ordered[i]
         projected.spare_row[at] = row[i]
 
 
 @helper
 def order_by_heap(projected, begin, end):
-    """Heapsort of a stretch (Williams 1964)."""
+    """Sort a stretch by a heap (Williams 1964)."""
     row, ordered = projected.row[begin:end], projected.ordered[begin:end]
     start = (end - begin) // TWO
     last = end - begin
     while last > ONE:
         if start > ZERO:  # build the heap
             start -= ONE
-            value, here = ordered[start], row[start]
+            value, moved = ordered[start], row[start]
         else:  # move the largest to the end
             last -= ONE
-            value, here = ordered[last], row[last]
+            value, moved = ordered[last], row[last]
             ordered[last], row[last] = ordered[ZERO], row[ZERO]
         at = start
         child = TWO * at + ONE
@@ -148,12 +150,12 @@ def order_by_heap(projected, begin, end):
             ordered[at], row[at] = ordered[child], row[child]
             at = child
             child = TWO * at + ONE
-        ordered[at], row[at] = value, here
+        ordered[at], row[at] = value, moved
 
 
 @helper
 def order_stretch(projected, begin, end):
-    """Order projected.ordered[begin:end], and projected.row along with it. About 10 ns per row."""
+    """Sort projected.ordered[begin:end], and projected.row along with it. About 10 ns per row."""
     stretch, ordered = projected.stretch, projected.ordered
     stretch[ZERO, ZERO] = begin
     stretch[ZERO, ONE] = end
@@ -179,7 +181,7 @@ def order_stretch(projected, begin, end):
         spread_projections(projected, begin, end, low, high, buckets)
         first = begin
         for b in range(buckets):
-            after = begin + np.uint64(projected.places[b])
+            after = begin + np.uint64(projected.positions[b])
             if after - first <= _FEW:
                 put_in_place(projected, first, after)
             else:
@@ -195,7 +197,8 @@ def order_stretch(projected, begin, end):
 
 @inlined
 def keys_in_order(projected, begin, end, base, items, keys):
-    """keys[begin:end] = sort keys of an ordered stretch; a code is `base` (uint64) + place of the first equal."""
+    """Set keys[begin:end] to the sort keys of an ordered stretch. The code of a row is `base` (uint64) plus the index,
+    in the stretch, of the first row with the same projection."""
     ordered = projected.ordered
     code = base
     for i in range(begin, end):
@@ -206,8 +209,8 @@ def keys_in_order(projected, begin, end, base, items, keys):
 
 @inlined
 def order_bucket(projected, begin, end, base, items, keys):
-    """Order a stretch of rows, an opened bucket or all; its keys get the codes from `base` on (keys_in_order)."""
-    if end - begin <= _FEW:  # as most buckets are, without a call
+    """Order a stretch of rows, an opened bucket or all, and set its keys as `keys_in_order`."""
+    if end - begin <= _FEW:  # most buckets; saves a call
         insert_in_order(projected, begin, end)
     else:
         order_stretch(projected, begin, end)
@@ -216,7 +219,7 @@ def order_bucket(projected, begin, end, base, items, keys):
 
 @inlined
 def keep_cut(projected, begin, end, base, number, best):
-    """Note the projection at which the best split cuts, if it is of direction `number` and inside this stretch."""
-    place = np.uint64(best.split[CODE]) - base
-    if best.split[FEATURE] == number and place < end - begin:
-        projected.cut[0] = projected.ordered[begin + place]
+    """Set projected.cut if the best split is on direction `number` and between rows of this stretch."""
+    index = np.uint64(best.split[CODE]) - base
+    if best.split[FEATURE] == number and index < end - begin:
+        projected.cut[0] = projected.ordered[begin + index]

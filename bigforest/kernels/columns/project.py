@@ -1,7 +1,7 @@
 """Project the rows of a node on a direction, and send them to its children by their projections.
 
-A projection is the sum of weight * value over the terms of the direction, as kernels/common/layout.py Terms defines it.
-The value of a code is the smallest its dictionary has for it. Oracle: tests/naive/predict.py projection.
+A projection is the sum of weight * value over the terms of the direction, see Terms of kernels/common/layout.py. The
+value of a code is the smallest one in its dictionary entry. Oracle: tests/naive/predict.py projection.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ MOST_WHOLE = 2.0**31
 
 @inlined
 def add_column(column, low, weight, items, out):
-    """out[i] += weight * low[column[row of items[i]]]."""
+    """Add weight * low[column[row of items[i]]] to out[i]."""
     for i in range(np.uint64(items.size)):
         out[i] += weight * low[np.uint64(column[items[i] >> SHIFT32])]
 
 
 @inlined
 def add_values(column, weight, items, out):
-    """out[i] += weight * column[row of items[i]]; float32 or float64."""
+    """Add weight * column[row of items[i]], of float32 or float64, to out[i]."""
     for i in range(np.uint64(items.size)):
         out[i] += weight * np.float64(column[items[i] >> SHIFT32])
 
 
 @inlined
 def add_term(codes, by_row, values, feature, weight, items, out):
-    """out[i] += weight * value of `feature` in the row of items[i]; feature uint64, out float64 [>= n]."""
+    """Add weight * (value of `feature` in the row of items[i]) to out[i]; feature uint64, out float64 [>= n]."""
     wide = values.wide
-    known, place = wide.place[feature, 0], np.uint64(wide.place[feature, 1])
-    if known == np.uint32(4):
-        add_values(wide.f32[place], weight, items, out)
-    elif known == np.uint32(8):
-        add_values(wide.f64[place], weight, items, out)
+    value_bytes, column = wide.place[feature, 0], np.uint64(wide.place[feature, 1])
+    if value_bytes == np.uint32(4):
+        add_values(wide.f32[column], weight, items, out)
+    elif value_bytes == np.uint32(8):
+        add_values(wide.f64[column], weight, items, out)
     else:
         low = values.low[values.offsets[feature] :]
         on_codes(codes, by_row, feature, items, add_column, (low, weight, items, out))
@@ -70,7 +70,7 @@ def add_term(codes, by_row, values, feature, weight, items, out):
 
 @inlined
 def project(codes, by_row, values, features, weights, size, items, out):
-    """out[i] = projection of the row of items[i] on the first `size` terms; 0.5 to 2.5 ns per row and term."""
+    """Set out[i] to the projection of the row of items[i] on the first `size` terms; 0.5 to 2.5 ns per row and term."""
     for i in range(np.uint64(items.size)):
         out[i] = 0.0
     for term in range(size):
@@ -79,7 +79,7 @@ def project(codes, by_row, values, features, weights, size, items, out):
 
 @inlined
 def project_cached(values, features, weights, size, items, out):
-    """Do as `project` does, for two terms at least, on the values of a copy (value_cache.py), float64 [features,
+    """Project as `project`, on at least two terms, from the copied values (value_cache.py), float64 [features,
     rows]."""
     first, second = values[np.uint64(features[ZERO])], values[np.uint64(features[ONE])]
     a, b = weights[ZERO], weights[ONE]

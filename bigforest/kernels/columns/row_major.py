@@ -1,4 +1,4 @@
-"""Codes by rows beside codes by columns."""
+"""A copy of the codes by rows."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FEW_CELLS = 1 << 18
 NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32), 0)
 
 
-def new_arrays(*wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
-    """Arrays of these shapes and types, of any content."""
-    return [np.empty(*each) for each in wanted]
+def new_arrays(*specs: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
+    """Allocate arrays of these shapes and types."""
+    return [np.empty(*spec) for spec in specs]
 
 
 def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:

@@ -1,7 +1,7 @@
 """A small table of the rows of one subtree, so that projections of small nodes are read from the core's own cache.
 
-Besides their codes (code_cache.py) their values are copied, by columns: a small node reads a dozen columns of a large
-table in places far apart, and so do all nodes below it.
+In addition to their codes (code_cache.py) their values are copied, by columns: a small node, and each node below it,
+reads cells of a dozen columns that lie far apart in a large table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bigforest.kernels.compiler.jit import inlined
 
 
 class ValueCache(NamedTuple):
-    """The copy.
+    """The copied rows.
 
     code_cache  the codes of the rows; its span is that of the whole copy
     value       float64 [features, reach], the value of each code
@@ -40,8 +40,8 @@ class ValueCache(NamedTuple):
 
 
 def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> ValueCache:
-    """Allocate room for the copy of up to `rows` rows, or of none where the table is too wide; regression: whether the
-    target is one."""
+    """Allocate room for the copy of up to `rows` rows, or of none if the table is too wide; regression: whether the
+    targets are numbers."""
     features = codes.place.shape[0]
     reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0
@@ -71,7 +71,7 @@ def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
 
 @inlined
 def copy_wide(wide, items, value):
-    """value[f, i] = value of feature f in the row of items[i], of the features that are in `wide`."""
+    """Set value[f, i] to the value of feature f in the row of items[i], for the features in `wide`."""
     for feature in range(np.uint64(value.shape[0])):
         column = np.uint64(wide.place[feature, 1])
         if wide.place[feature, 0] == np.uint32(4):
@@ -82,7 +82,7 @@ def copy_wide(wide, items, value):
 
 @inlined
 def look_up_narrow(code_cache, values, n, value):
-    """value[f, i] = value of code i of feature f in the copy, for i < n, of the features `copy_wide` leaves out."""
+    """Set value[f, i] to the value of code i of feature f in the copy, i < n, for the features not in `wide`."""
     for feature in range(np.uint64(value.shape[0])):
         if values.wide.place[feature, 0] == np.uint32(0):
             low = values.low[values.offsets[feature] :]
@@ -92,6 +92,6 @@ def look_up_narrow(code_cache, values, n, value):
 
 @inlined
 def look_up_values(column, low, n, out):
-    """out[i] = low[column[i]] for i < n."""
+    """Set out[i] to low[column[i]] for i < n."""
     for i in range(n):
         out[i] = low[np.uint64(column[i])]

@@ -5,9 +5,9 @@ S and weight W orders like
 
     1 + (S_l log(S_l W / (W_l S)) + S_r log(S_r W / (W_r S))) / S.
 
-Splits are compared by this as float64 computes it by additions, multiplications and divisions in a fixed order, which
-has the same bits on every machine; the logarithm, too, is made of these. Mirrored splits tie, and so do those that
-change no mean. Sums are counted from a centre, which is `origin` above zero.
+Float64 additions, multiplications and divisions in a fixed order compute this score, the logarithm included, so its
+bits are the same on every machine. Mirrored splits tie, and so do splits that change no mean. Sums are counted from a
+centre, which is `origin` above zero.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def _from_zero(sums, weight, origin):
 
 @inlined
 def _part(sums, weight, all_sums, all_weight):
-    """Return the part of a side with this sum from zero in the score, times the sum of the node."""
+    """Return the term of a side in the score, times the sum of the node; both sums are counted from zero."""
     return sums * logarithm(sums * np.float64(all_weight) / (np.float64(weight) * all_sums))
 
 
 @inlined
 def poisson_corner(sum_l, w_l, weight, total, origin):
-    """poisson_score, if negative sums of a side count as 0, and one of 0 may be."""
+    """Return the score as `poisson_score`, but of any corner of a bucket: a negative sum of a side counts as 0."""
     w_r, whole = weight - w_l, _from_zero(total, weight, origin)
     left = max(_from_zero(sum_l, w_l, origin), 0.0)
     right = max(_from_zero(total - sum_l, w_r, origin), 0.0)
@@ -66,8 +66,10 @@ def poisson_corner(sum_l, w_l, weight, total, origin):
 
 @inlined
 def poisson_score(sum_l, w_l, weight, total, origin):
-    """Return the score of the split that leaves sum_l and w_l, int64, of a node's total and weight on the left; -1
-    where the sum of a side is not above 0. Neither side is empty."""
+    """Return the score of a split of a node's `total` and `weight`, with sum_l and w_l, int64, on the left.
+
+    The score is -1 if the sum of a side, counted from zero, is not above 0. Neither side is empty.
+    """
     left, right = _from_zero(sum_l, w_l, origin), _from_zero(total - sum_l, weight - w_l, origin)
     score = poisson_corner(sum_l, w_l, weight, total, origin)
     return score if (left > 0.0) & (right > 0.0) else -1.0

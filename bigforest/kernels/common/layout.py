@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# In place of the number of a feature: a leaf, and a node that splits on a projection.
+# Written instead of the number of a feature: a leaf, and a node that splits on a projection.
 LEAF, OBLIQUE = -1, -2
-# In place of the ballot of an inner node, see kernels/predict/leaf_values.py.
+# Written instead of the ballot of an inner node, see kernels/predict/leaf_values.py.
 NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 
@@ -24,8 +24,8 @@ class Terms(NamedTuple):
     feature  int32 [terms], ascending within a node
     weight   float64 [terms], finite and not 0
 
-    The projection of a row is the sum of weight * value in this order, from 0.0 on, in float64, each product and each
-    sum rounded. A projection of at most the threshold goes left; so NaN (from infinities) goes right.
+    The projection of a row is the sum of weight * value in this order, starting from 0.0, in float64, each product and
+    each sum rounded. A projection of at most the threshold goes left, so NaN (from infinities) goes right.
     """
 
     start: NDArray[np.int64]

@@ -19,22 +19,22 @@ _HALF = np.int64(32)
 def add_product(sums, row, weight, number):
     """Add weight * number to the sum in sums[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
 
-    Limbs 1 and 2 stay below 2**32; the third holds any sum of weights below 2**63 in all.
+    Limbs 1 and 2 stay below 2**32; limb 3 does not overflow as long as all weights together are below 2**63.
     """
     weight_0, weight_1 = weight & _MASK, weight >> _HALF
     number_0, number_1 = number & _MASK, number >> _HALF
     lowest = np.uint64(weight_0) * np.uint64(number_0)
-    one = sums[row, 1] + np.int64(lowest & np.uint64(_MASK))
+    limb_1 = sums[row, 1] + np.int64(lowest & np.uint64(_MASK))
     lower, upper = weight_0 * number_1, weight_1 * number_0
-    two = sums[row, 2] + np.int64(lowest >> np.uint64(32)) + (lower & _MASK) + (upper & _MASK) + (one >> _HALF)
-    sums[row, 1] = one & _MASK
-    sums[row, 2] = two & _MASK
-    sums[row, 3] += weight_1 * number_1 + (lower >> _HALF) + (upper >> _HALF) + (two >> _HALF)
+    limb_2 = sums[row, 2] + np.int64(lowest >> np.uint64(32)) + (lower & _MASK) + (upper & _MASK) + (limb_1 >> _HALF)
+    sums[row, 1] = limb_1 & _MASK
+    sums[row, 2] = limb_2 & _MASK
+    sums[row, 3] += weight_1 * number_1 + (lower >> _HALF) + (upper >> _HALF) + (limb_2 >> _HALF)
 
 
 @inlined
 def carry(sums, row):
-    """Carry limbs 1 and 2, which are sums of numbers below 2**32, so that they are below 2**32."""
+    """Bring limbs 1 and 2, sums of numbers below 2**32, below 2**32 by carrying."""
     sums[row, 2] += sums[row, 1] >> _HALF
     sums[row, 1] &= _MASK
     sums[row, 3] += sums[row, 2] >> _HALF

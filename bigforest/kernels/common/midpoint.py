@@ -10,9 +10,9 @@ from bigforest.kernels.compiler.jit import inlined
 
 @inlined
 def midpoint(below, above):
-    """Threshold between neighbouring values: below <= threshold < above, always.
+    """Return a threshold between neighbouring values: below <= threshold < above.
 
-    The middle where it separates them; the lower value where the middle rounds up to the upper one or is not finite.
+    It is the middle, or the lower value if the middle rounds up to the upper one or is not finite.
     """
     middle = below / 2.0 + above / 2.0
     return middle if below <= middle and middle < above else below

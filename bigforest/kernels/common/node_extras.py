@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 # DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py: arrays with one entry
-# per node, arrays with the entries of all nodes, and `used` uint64 [1], how many of the latter are in use.
+# per node, arrays with the entries of all nodes, and `used` uint64 [1], the number of these entries in use.
 Entries = TypeVar("Entries", bound=Any)
 _OF_NODES = ("threshold", "size", "missing")
 
 
 def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
-    """Return the pool with room for more nodes and more entries; at least half of it is free."""
+    """Return the pool with room for `nodes` nodes and `entries` more entries; arrays that are too short double."""
     used = int(pool.used[0])
     needed = {name: nodes if name in _OF_NODES else used + entries for name in pool._fields if name != "used"}
     short = [name for name, size in needed.items() if getattr(pool, name).size < size]
@@ -22,7 +22,7 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 
 
 def trimmed(pool: Entries, nodes: int) -> Entries:
-    """Return the pool without unused room, which was never written and takes no memory."""
+    """Return the pool without unused room, whose pages were never written and take no memory."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
     return pool._replace(**{name: getattr(pool, name)[:size] for name, size in sizes.items()})  # type: ignore[no-any-return]
 

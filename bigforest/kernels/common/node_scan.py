@@ -1,4 +1,4 @@
-"""Data that kernels on one node share: its record, the best split so far, scratch, and the constants.
+"""Data shared by the kernels that split a node: its record, the best split so far, scratch, constants.
 
 A node's rows come as `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
 code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
@@ -15,7 +15,7 @@ from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.kernels.llvm.lanes import LANES
 
-# Numba makes a float of the sum of a signed and an unsigned number, and types a literal 0 differently from an int64.
+# Typed constants: Numba makes a float of the sum of a signed and an unsigned number, and a literal 0 is no int64.
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
 TWO = np.uint64(2)
@@ -41,9 +41,9 @@ class Node(NamedTuple):
 
     items   uint64 [rows]
     total   int64 [classes], class weights; for regression see kernels/scan/target.py
-    weight  of all items, below 2**31
-    sq      sum of squares of the class weights; for regression the sum of the targets, relative to their mean rounded
-            down: at least 0 and below the weight
+    weight  sum of the multiplicities, below 2**31
+    sq      sum of squares of the class weights; for regression the sum of the targets less their mean rounded down: at
+            least 0 and below the weight
     """
 
     items: NDArray[np.uint64]
@@ -58,7 +58,8 @@ class BestSplit(NamedTuple):
     split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
            sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
            regression their sums). feature is -1 when there is none.
-    limit  float64 [1], its score in the scale of the scanner, times NEAR: a cheap filter before the exact comparison.
+    limit  float64 [1], score of this split in the scale of the criterion, times NEAR: a cheap filter before the exact
+           comparison.
     """
 
     split: NDArray[np.int64]
@@ -70,15 +71,15 @@ class ScanScratch(NamedTuple):
 
     codes        uint32 [rows + LANES], codes of the current feature, in the order of the node's items
     keys         uint64 [rows + 1], sort keys
-    places       uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
-    selected     uint32 [max(rows, MOST_BUCKETS) + LANES], places of rows or of splits (kernels/llvm/selection.py)
+    positions    uint32 [SORT_BUCKETS + 2], where the next row of a bucket goes
+    selected     uint32 [max(rows, MOST_BUCKETS) + LANES], indices of rows or of splits (kernels/llvm/selection.py)
     edge, bound  float64 [MOST_BUCKETS]: score of the split after a bucket, upper bound of the scores inside
     slot         uint32 [MOST_BUCKETS], numbers of the buckets that are opened
     """
 
     codes: NDArray[np.uint32]
     keys: NDArray[np.uint64]
-    places: NDArray[np.uint32]
+    positions: NDArray[np.uint32]
     selected: NDArray[np.uint32]
     edge: NDArray[np.float64]
     bound: NDArray[np.float64]
@@ -86,9 +87,10 @@ class ScanScratch(NamedTuple):
 
 
 class CachedColumn(NamedTuple):
-    """Codes of a feature that were read before: uint32 [>= rows], in the order of the node's items.
+    """Codes of a feature that may have been read before.
 
-    low, high  the smallest and the largest (uint32); equal where the codes are not valid
+    codes      uint32 [>= rows], in the order of the node's items
+    low, high  the smallest and the largest code (uint32); equal if the codes are not valid
     """
 
     codes: NDArray[np.uint32]
@@ -111,25 +113,25 @@ def make_scan_scratch(rows: int) -> ScanScratch:
 
 @inlined
 def with_codes(work, codes):
-    """Return the scratch with another array for codes."""
+    """Return the scratch with `codes` in place of its array of codes."""
     return ScanScratch(codes, *work[1:])
 
 
 @inlined
 def as_key(code, item):
-    """Sort key of a row: its code above, class and multiplicity below."""
+    """Return the sort key of a row: its code in the upper half, class and multiplicity in the lower half."""
     return (np.uint64(code) << SHIFT32) | (item & BITS32)
 
 
 @inlined
 def class_of(item):
-    """Class of an item or of a key, uint64."""
+    """Return the class of an item or of a key, uint64."""
     return (item >> SHIFT16) & BITS16
 
 
 @inlined
 def shift_for(span, most):
-    """Bits to drop so that codes 0..span fall into at most `most` buckets; takes uint64, returns uint32."""
+    """Return how many bits (uint32) to drop so that codes 0..span fall into at most `most` buckets, both uint64."""
     shift = np.uint32(0)
     while (span >> np.uint64(shift)) >= most:
         shift += np.uint32(1)
@@ -138,8 +140,8 @@ def shift_for(span, most):
 
 @inlined
 def buckets_for(n, least, most, rows):
-    """Return the most buckets that pay for n rows (uint64), about one for `rows` of them: a power of two from `least`
-    to `most`."""
+    """Return the number of buckets for n rows (uint64): a power of two from `least` to `most`, about one for every
+    `rows` rows."""
     buckets = np.uint64(least)
     while buckets < np.uint64(most) and buckets * np.uint64(rows) < n:
         buckets *= TWO
@@ -156,7 +158,7 @@ def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
 
 @inlined
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-    """Make this split the best if it is better, or as good with a lower code of the same feature. True if taken.
+    """Make this split the best if it is better, or as good with a lower code of the same feature. Return whether it is.
 
     Among equal features the one offered first is kept.
     """
@@ -172,6 +174,6 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
 
 @inlined
 def is_perfect(best):
-    """Return whether the best split under Gini leaves classes alone on both sides."""
+    """Return whether each side of the best split by Gini has a single class."""
     split = best.split
     return split[SQ_L] == split[W_L] * split[W_L] and split[SQ_R] == split[W_R] * split[W_R]

@@ -10,7 +10,7 @@ from bigforest.kernels.compiler.jit import inlined
 
 @inlined
 def sum_classes(items, total):
-    """total[k] = weight of class k among the items; int64 [classes]."""
+    """Set total[k], int64 [classes], to the weight of class k among the items."""
     if total.size == 2:  # without an array the compiler vectorises the sums
         weight = ZERO
         ones = ZERO
@@ -28,9 +28,10 @@ def sum_classes(items, total):
 
 @inlined
 def partition_by(goes_left, arguments, rows, spare):
-    """Reorder rows stably: those that go left first. Returns their number, uint64. No branch depends on the data.
+    """Reorder rows stably, with the rows that go left first; return their number, uint64. No branch depends on the
+    data.
 
-    goes_left(i, row, *arguments)  an inlined function: 1 if rows[i], which is `row`, goes left, else 0, as uint64
+    goes_left(i, row, *arguments)  an inlined function: 1 if rows[i], passed as `row`, goes left, else 0, as uint64
     rows   [n], items or row numbers, mutated
     spare  [>= n] of the same type, scratch
 
@@ -55,22 +56,22 @@ def is_up_to(i, row, values, limit):
 
 @inlined
 def partition_rows(values, limit, rows, spare):
-    """`partition_by` values: rows with values[i] <= limit go left. values [>= n], codes or projections."""
+    """Partition rows (`partition_by`): values[i] <= limit goes left. values [>= n], codes or projections."""
     return partition_by(is_up_to, (values, limit), rows, spare)
 
 
 @inlined
 def partition_codes(codes, limit, items, spare):
-    """`partition_rows` by codes, uint32 [>= n].
+    """Partition rows by codes, uint32 [>= n], as `partition_rows`.
 
-    Returns the number of rows on the left (uint64), the largest code there and the smallest on the right (uint32),
-    undefined where a side has no rows.
+    Return the number of rows on the left (uint64), the largest code on the left and the smallest on the right (uint32),
+    undefined for a side without rows.
     """
     after = np.uint32(limit + np.uint32(1))
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
-    for i in range(np.uint64(items.size)):  # a loop of its own, which the compiler vectorises
-        distance = np.uint32(codes[i] - after)  # wraps on the left, so that the largest codes there have the largest
+    for i in range(np.uint64(items.size)):  # a separate loop, which the compiler vectorises
+        distance = np.uint32(codes[i] - after)  # wraps on the left: the largest code there has the largest distance
         below = max(below, distance)
         above = min(above, distance)
     size_l = partition_rows(codes, limit, items, spare)
@@ -79,10 +80,10 @@ def partition_codes(codes, limit, items, spare):
 
 @inlined
 def partition_projections(values, limit, items, spare):
-    """`partition_rows` by projections, float64 [>= n].
+    """Partition rows by projections, float64 [>= n], as `partition_rows`.
 
-    Returns the number of rows on the left, the largest projection there, or -inf, and the smallest on the right, or
-    inf.
+    Return the number of rows on the left, the largest projection on the left, or -inf, and the smallest on the right,
+    or inf.
     """
     largest, smallest = -np.inf, np.inf
     for i in range(np.uint64(items.size)):

@@ -1,5 +1,5 @@
-"""Sort items (offset << 32 | row, all different) by their offsets: with a buffer where they fit in the cache, else
-in place. Oracle: numpy.sort.
+"""Sort items (offset << 32 | row, all different) by their offsets: through a buffer if they fit in the cache, else in
+place. Oracle: numpy.sort.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SortScratch(NamedTuple):
 
 
 def sort_scratch(buffered):
-    """SortScratch for `buffered` items at a time."""
+    """Allocate SortScratch for `buffered` items at a time."""
     return SortScratch(
         np.empty(buffered, np.uint64),
         np.empty(1 << DIGIT_BITS, np.uint64),
@@ -55,7 +55,7 @@ def sort_scratch(buffered):
 
 @helper
 def sort_items(items, begin, end, bits, scratch):
-    """Sort items[begin:end] by bits 32 .. 32 + bits - 1, above which they are equal; bits <= 32.
+    """Sort items[begin:end] by bits 32 .. 32 + bits - 1; higher bits are equal; bits <= 32.
 
     About 4 ns per item, whatever the order and the number of ties. Not stable.
     """
@@ -85,7 +85,7 @@ def sort_items(items, begin, end, bits, scratch):
 
 @helper
 def _part_in_place(items, begin, end, shift, scratch):
-    """Order items[begin:end] by the digit above `shift`; scratch.ends[digit] = where its part ends.
+    """Order items[begin:end] by the digit above `shift`; scratch.ends[digit] becomes the end of its items.
 
     McIlroy, Bostic, McIlroy: Engineering Radix Sort (1993), the American flag.
     """
@@ -105,10 +105,10 @@ def _part_in_place(items, begin, end, shift, scratch):
             item = items[heads[d]]
             home = (item >> shift) & mask
             while home != d:
-                place = heads[home]
-                heads[home] = place + ONE
-                other = items[place]
-                items[place] = item
+                head = heads[home]
+                heads[home] = head + ONE
+                other = items[head]
+                items[head] = item
                 item = other
                 home = (item >> shift) & mask
             items[heads[d]] = item
@@ -122,15 +122,15 @@ def _sort_by_digits(items, begin, size, bits, scratch):
     passes = (bits + widest - ONE) // widest
     width = (bits + passes - ONE) // passes
     shift = SHIFT32
-    there = items[begin : begin + size]
-    here = scratch.buffer[:size]
+    source = items[begin : begin + size]
+    target = scratch.buffer[:size]
     for _ in range(passes):
-        _pass(there, here, shift, width, scratch.counts)
-        there, here = here, there
+        _pass(source, target, shift, width, scratch.counts)
+        source, target = target, source
         shift += width
     if passes & ONE:
         for i in range(size):
-            here[i] = there[i]
+            target[i] = source[i]
 
 
 @inlined
@@ -150,6 +150,6 @@ def _pass(source, target, shift, width, counts):
     for i in range(np.uint64(source.size)):
         item = source[i]
         digit = (item >> shift) & mask
-        place = counts[digit]
-        counts[digit] = place + ONE
-        target[place] = item
+        position = counts[digit]
+        counts[digit] = position + ONE
+        target[position] = item

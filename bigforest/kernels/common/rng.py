@@ -13,11 +13,11 @@ from bigforest.kernels.compiler.jit import inlined
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LEFT = np.uint64(0x9E3779B97F4A7C15)
 RIGHT = np.uint64(0xD1B54A32D192ED03)
-# Streams of a node's directions: places of weights, values of weights, which class means are offered.
+# Streams of a node's directions: cells of weights, values of weights, class means that are offered.
 PLACES = np.uint64(0xA0761D6478BD642F)
 WEIGHTS = np.uint64(0xE7037ED1A0B428DB)
 OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
-# Number of features a node draws, where it is random.
+# Number of features that a node draws, if it is random.
 CHANCES = np.uint64(0x589965CC75374CC3)
 # Columns that a node draws from the subspace of its tree.
 COLUMNS = np.uint64(0x1D8E4E27C47D124F)
@@ -36,7 +36,7 @@ PURPOSE_HELD_OUT = np.uint64(8)
 
 
 def scramble(z):
-    """Scramble uint64 into uint64, one or an array; a bijection."""
+    """Scramble a uint64, or an array of them, by a bijection."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -48,20 +48,20 @@ mix = inlined(scramble)
 
 @inlined
 def below(random, bound):
-    """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; probabilities are off by at most bound /
+    """Map a random uint64 to 0 .. bound - 1, bound < 2**32, by its upper half. Probabilities are off by at most bound /
     2**32."""
     return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
 
 
 @inlined
 def split_state(key, feature):
-    """State of the stream that draws the random split on a feature (uint64) in the node of this key."""
+    """Return the state of the stream that draws the random split on a feature (uint64) in the node of this key."""
     return mix(key ^ CUTS) + (feature + np.uint64(1)) * GOLDEN
 
 
 @inlined
 def level_number(state, level):
-    """Return the number by which a level (code) is placed in a random order; state: of `split_state`."""
+    """Return the number by which a level (code) is sorted in a random order; state: from `split_state`."""
     return mix(state ^ mix(np.uint64(level)))
 
 

@@ -12,15 +12,15 @@ from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 _FEW = 48
 # Fewest buckets of a counting sort.
 _FEWEST = 512
-# Up to this many rows are ranked by pairs, if their codes are near: 32 bits then have room for a place below PAIRS.
+# Up to this many rows are ranked by pairs, if their codes are near: 32 bits then have room for an index below PAIRS.
 _RANKED = 80
-_PLACE_BITS = np.uint64(7)
+_INDEX_BITS = np.uint64(7)
 _NEAR = ONE << np.uint64(25)
 
 
 @helper
 def sort_many(keys, begin, end):
-    """Heapsort of keys[begin:end]: in place, and no input is slow (Williams 1964)."""
+    """Sort keys[begin:end] by a heap, in place; no input is slow (Williams 1964)."""
     size = end - begin
     start = size // TWO
     last = size
@@ -48,7 +48,7 @@ def sort_many(keys, begin, end):
 
 @inlined
 def insertion_sort(keys, n):
-    """Sort keys[:n], which are few, or mostly in place or next to it."""
+    """Sort keys[:n] by insertion: few keys, or keys that are almost in order."""
     for i in range(ONE, n):
         key = keys[i]
         j = i
@@ -60,7 +60,7 @@ def insertion_sort(keys, n):
 
 @helper
 def sort_bucket(keys, begin, end):
-    """Sort keys[begin:end]: a few by insertion, more by heap."""
+    """Sort keys[begin:end]: a few by insertion, more by a heap."""
     if end - begin > np.uint64(_FEW):
         sort_many(keys, begin, end)
     else:
@@ -68,37 +68,37 @@ def sort_bucket(keys, begin, end):
 
 
 @helper
-def sort_rows(codes, low, high, items, keys, places):
-    """Fill keys[:n] with the sort keys of the items, ascending by code; codes[:n] in low..high are their codes.
+def sort_rows(codes, low, high, items, keys, positions):
+    """Fill keys[:n] with the sort keys of the items, ascending by code; codes[:n], in low..high, are their codes.
 
-    Few rows by counting for each those that precede it, more by a counting sort into buckets, then each bucket. About
-    4 ns per row. places: uint32 [SORT_BUCKETS + 2], scratch.
+    Few rows are ranked by comparing all pairs. More rows are counted into buckets, which are then sorted. About 4 ns
+    per row. positions: uint32 [SORT_BUCKETS + 2], scratch.
     """
     n = np.uint64(items.size)
     span = np.uint64(high - low)
     if n <= np.uint64(_RANKED) and span < _NEAR:
-        position, one, rank = places[:PAIRS], places[PAIRS : 2 * PAIRS], places[2 * PAIRS : 3 * PAIRS]
+        distinct, ones, rank = positions[:PAIRS], positions[PAIRS : 2 * PAIRS], positions[2 * PAIRS : 3 * PAIRS]
         for i in range(n):
-            # The place of a row makes equal codes distinct, so that their ranks are.
-            position[i] = np.uint32((np.uint64(codes[i] - low) << _PLACE_BITS) | i)
-            one[i] = np.uint32(1)
-        sums_up_to(position, one, n, rank)
+            # The index of a row makes equal codes distinct, and so their ranks.
+            distinct[i] = np.uint32((np.uint64(codes[i] - low) << _INDEX_BITS) | i)
+            ones[i] = np.uint32(1)
+        sums_up_to(distinct, ones, n, rank)
         for i in range(n):
             keys[np.uint64(rank[i]) - ONE] = as_key(codes[i], items[i])
         return
     shift = shift_for(span, min(max(n, np.uint64(_FEWEST)), np.uint64(SORT_BUCKETS)))
     buckets = (span >> np.uint64(shift)) + ONE
     for b in range(buckets + ONE):
-        places[b] = np.uint32(0)
+        positions[b] = np.uint32(0)
     for i in range(n):
-        places[np.uint64((codes[i] - low) >> shift) + ONE] += np.uint32(1)
+        positions[np.uint64((codes[i] - low) >> shift) + ONE] += np.uint32(1)
     for b in range(buckets):
-        places[b + ONE] += places[b]
+        positions[b + ONE] += positions[b]
     for i in range(n):
         bucket = np.uint64((codes[i] - low) >> shift)
-        place = places[bucket]
-        places[bucket] = place + np.uint32(1)
-        keys[np.uint64(place)] = as_key(codes[i], items[i])
+        position = positions[bucket]
+        positions[bucket] = position + np.uint32(1)
+        keys[np.uint64(position)] = as_key(codes[i], items[i])
     if shift == np.uint32(0):
         return
     if n <= TWO * buckets:
@@ -106,6 +106,6 @@ def sort_rows(codes, low, high, items, keys, places):
         return
     begin = ZERO
     for b in range(buckets):
-        end = np.uint64(places[b])  # after the scatter a place is its bucket's end
+        end = np.uint64(positions[b])  # after the scatter, the position is the bucket's end
         sort_bucket(keys, begin, end)
         begin = end

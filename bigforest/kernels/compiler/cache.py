@@ -1,10 +1,10 @@
-"""Cache of compiled kernels between processes: a file for each kernel and signature, which is right or not read.
+"""Cache of compiled kernels between processes: a file for each kernel and signature. A wrong file is never loaded.
 
-A file's name and checksum are of its key: sources, versions, settings, processor and signature. So a file that is
-damaged, of another kernel, of other sources or of another machine is never loaded and only costs a compilation. Files
-are written next to their place and renamed. A process that finds a kernel missing locks it, so that others wait for its
-file. A file has the machine code, and of LLVM's only the names in it: reading the rest would take most of the time of
-loading, and nothing is linked to a kernel.
+The name and the checksum of a file depend on its key: sources, versions, settings, processor and signature. So a file
+that is damaged, of another kernel, of other sources or of another machine only costs a compilation. Files are written
+under a temporary name and renamed. A process that finds a kernel missing locks it, so that others wait for its file. A
+file has the machine code, and only the names of the LLVM code: reading the rest would take most of the time of loading,
+and nothing is linked to a kernel.
 
 A wheel may contain kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache,
 for the best level of the processor, and never written.
@@ -43,7 +43,7 @@ SOURCES = Path(__file__).resolve().parents[1]
 SHIPPED = SOURCES / "shipped"
 # A module or a folder of kernels named in an import. A match in a comment does no harm.
 _NAMES = re.compile(rb"\bbigforest\.kernels\.(\w+(?:\.\w+)*)")
-# Settings of Numba that change machine code, besides those of the processor, which are in the key anyway.
+# Settings of Numba that change machine code. Those of the processor are in the key anyway.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"),
     *("LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "ENABLE_AVX"),
@@ -58,22 +58,22 @@ _CHECKSUM = hashlib.sha256().digest_size
 
 @cache
 def stamp_of(source: Path, root: Path = SOURCES) -> str:
-    """Return a stamp of all that decides machine code besides a kernel's signature and the processor; `root` has the
-    kernels.
+    """Return a stamp of everything that determines machine code except the signature and the processor.
 
-    A kernel is stamped with its own file and all files that it imports, directly or not: an edit recompiles what it
-    may change and nothing else. Numba's own cache checks the kernel's file and Numba's version only.
+    The stamp covers the file of the kernel and all files that it imports from `root`, the folder of the kernels,
+    directly or not: an edit recompiles the kernels that it may change and no others. Numba's cache checks only the
+    kernel's file and Numba's version.
     """
-    found, waiting = {source}, [source]
+    files, waiting = {source}, [source]
     while waiting:
-        new = _imports(waiting.pop(), root) - found
-        found |= new
+        new = _imports(waiting.pop(), root) - files
+        files |= new
         waiting.extend(new)
-    return digest_of(found)
+    return digest_of(files)
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """Return a digest of the files, and of all else that decides machine code."""
+    """Return a digest of the files, of versions and of settings."""
     named = sorted(f"{path.parent.name}/{path.name} {_digest(_content(path))}" for path in files)
     return hashlib.sha256(repr((_surroundings(), named)).encode()).hexdigest()
 
@@ -86,20 +86,20 @@ def _digest(content: bytes) -> str:
 
 @cache
 def _content(path: Path) -> bytes:
-    """Return a file as this process first read it. If an update changes it later, the imported functions are still the
-    old ones, and their machine code must not be stored as that of the new file."""
+    """Return the content of a file as this process first read it. If an update changes the file later, the imported
+    functions are still the old ones, and their machine code must not be stored under the new content."""
     return path.read_bytes()
 
 
 @cache
 def _imports(source: Path, root: Path) -> set[Path]:
     """Return the files below `root` that a file names, or all files of a folder that it names."""
-    found = set()
+    files = set()
     for name in set(_NAMES.findall(_content(source))):
-        place = root.joinpath(*name.decode().split("."))
-        file = place.with_suffix(".py")
-        found |= {file} if file.is_file() else set(place.rglob("*.py"))
-    return found
+        path = root.joinpath(*name.decode().split("."))
+        file = path.with_suffix(".py")
+        files |= {file} if file.is_file() else set(path.rglob("*.py"))
+    return files
 
 
 def _surroundings() -> tuple[Any, ...]:
@@ -110,16 +110,16 @@ def _surroundings() -> tuple[Any, ...]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Return the folders of kernels: NUMBA_CACHE_DIR alone if it is usable; the first is written to.
+    """Return the folders of kernels, NUMBA_CACHE_DIR alone if it is usable. New kernels are written to the first.
 
     The folder next to the package is read even if it is not writable. It is not in the package: pip removes a package
     without the files added to it, and Python would import what is left in place of an editable installation.
     """
-    own = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
-    if config.CACHE_DIR and _is_writable(given := Path(config.CACHE_DIR) / own):
-        return (given,)
-    beside = SOURCES.parents[1] / "__pycache__" / own
-    users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir) / own
+    name = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
+    if config.CACHE_DIR and _is_writable(chosen := Path(config.CACHE_DIR) / name):
+        return (chosen,)
+    beside = SOURCES.parents[1] / "__pycache__" / name
+    users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir) / name
     return (beside, users) if _is_writable(beside) or not _is_writable(users) else (users, beside)
 
 
@@ -137,12 +137,12 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         source = Path(function.__code__.co_filename)
-        own = ""
+        closure_digest = ""
         if source.is_file() and not source.is_relative_to(SOURCES):  # a kernel of the tests, say
             closure = [cell.cell_contents for cell in function.__closure__ or ()]
-            own = hashlib.sha256(serialize.dumps((function.__code__.co_firstlineno, closure))).hexdigest()
+            closure_digest = hashlib.sha256(serialize.dumps((function.__code__.co_firstlineno, closure))).hexdigest()
         stamp = stamp_of(source, SOURCES) if source.is_file() else repr(_surroundings())
-        self._key = (stamp, own, function.__module__, function.__qualname__)
+        self._key = (stamp, closure_digest, function.__module__, function.__qualname__)
         self._name = f"{source.stem}.{function.__name__}".replace("<", "").replace(">", "")
 
     @property
@@ -153,40 +153,40 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """Return the machine code for the signature, or None.
 
-        Numba's own cache first registers all that it can compile, a fifth of the time of a short run, and a dispatcher
-        the extensions of Numba that are installed: only compiling needs these.
+        Numba would first register everything that it can compile, a fifth of the time of a short run, and the installed
+        extensions of Numba. Only compiling needs these.
         """
-        found = None if _of_process(signature) else self._found(signature, target_context)
-        if found is None:
+        compiled = None if _of_process(signature) else self._load(signature, target_context)
+        if compiled is None:
             entrypoints.init_all()
-        return found
+        return compiled
 
-    def _found(self, signature: Any, target_context: Any) -> Any:
-        for path, key in self._places(signature, target_context.codegen()):
+    def _load(self, signature: Any, target_context: Any) -> Any:
+        for path, key in self._paths(signature, target_context.codegen()):
             with contextlib.suppress(Exception):  # any fault of a file only costs a compilation
                 content = path.read_bytes()
                 if content[:_CHECKSUM] != _checksum(key, content[_CHECKSUM:]):
                     continue
                 parts = pickle.loads(content[_CHECKSUM:])
-                found = compiler.CompileResult._rebuild(target_context, *parts)
-                if tuple(found.signature.args) == tuple(signature):
-                    found.library._get_module_for_linking = _refuse
+                compiled = compiler.CompileResult._rebuild(target_context, *parts)
+                if tuple(compiled.signature.args) == tuple(signature):
+                    compiled.library._get_module_for_linking = _refuse
                     used.add(path)
-                    return found
+                    return compiled
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep the machine code, if the disk can be written."""
         if compiled.library.has_dynamic_globals or _of_process(signature):  # addresses of this process
             return
-        place, key = next(self._places(signature, compiled.codegen))
-        temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+        path, key = next(self._paths(signature, compiled.codegen))
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(Exception):  # a full disk only costs other processes a compilation
             content = _content_of(compiled)
             try:
                 temporary.write_bytes(_checksum(key, content) + content)
-                temporary.replace(place)
-                used.add(place)
+                temporary.replace(path)
+                used.add(path)
             finally:
                 temporary.unlink(missing_ok=True)
 
@@ -199,10 +199,10 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         if _of_process(signature):
             yield
             return
-        places = [path for path, _ in self._places(signature, target_context.codegen())]
+        paths = [path for path, _ in self._paths(signature, target_context.codegen())]
         lock = None
-        if not any(place.exists() for place in places):
-            lock = locked(places[0].with_suffix(".lock"), places[0].exists, patience)
+        if not any(other.exists() for other in paths):
+            lock = locked(paths[0].with_suffix(".lock"), paths[0].exists, patience)
         try:
             yield
         finally:
@@ -213,8 +213,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
                         fcntl.flock(lock, fcntl.LOCK_UN)  # a forked process may have the file open, too
                 lock.close()
 
-    def _places(self, signature: Any, codegen: Any) -> Iterator[tuple[Path, str]]:
-        """Files that may have the kernel, and the key of each; what is compiled is written to the first."""
+    def _paths(self, signature: Any, codegen: Any) -> Iterator[tuple[Path, str]]:
+        """Yield files that may have the kernel, and the key of each. A compiled kernel is written to the first."""
         for folder, machine in _machines(codegen.magic_tuple()):
             parts = (self._key, signature, *map(_fields, signature), machine)
             key = hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -231,11 +231,13 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
 
 def _content_of(compiled: Any) -> bytes:
-    """Return the content of a file for a compiled kernel, with the names alone of what LLVM has compiled."""
+    """Return the content of a file for a compiled kernel, with the names of its LLVM code instead of the code."""
     module = compiled.library._final_module
     lines = [f'target triple = "{module.triple}"', f'target datalayout = "{module.data_layout}"']
-    lines += [f'define void @"{one.name}"() {{ ret void }}' for one in module.functions if not one.is_declaration]
-    lines += [f'@"{one.name}" = global i64 0' for one in module.global_variables if not one.is_declaration]
+    lines += [
+        f'define void @"{symbol.name}"() {{ ret void }}' for symbol in module.functions if not symbol.is_declaration
+    ]
+    lines += [f'@"{symbol.name}" = global i64 0' for symbol in module.global_variables if not symbol.is_declaration]
     compiled.library._shared_module = llvmlite.binding.parse_assembly("\n".join(lines))
     # The annotation is a listing of the code, with places of sources on this machine.
     return bytes(serialize.dumps(compiled._replace(type_annotation="")._reduce()))
@@ -251,39 +253,41 @@ def _of_process(signature: Any) -> bool:
     return any(isinstance(argument, types.Dispatcher) for argument in signature)
 
 
-def _fields(given: Any) -> Any:
-    """Return the names of the fields of a named tuple and of those in it, which its type does not show."""
-    return getattr(given, "fields", ()), [_fields(one) for one in getattr(given, "types", ())]
+def _fields(kind: Any) -> Any:
+    """Return the names of the fields of a named tuple, and of named tuples in it: the text of a type does not have
+    them."""
+    return getattr(kind, "fields", ()), [_fields(item) for item in getattr(kind, "types", ())]
 
 
-def _machines(own: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Folders that may have kernels for the processor `own`, and what those in them were compiled for."""
+def _machines(processor: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield folders that may have kernels for `processor`, and the machine that the kernels in each were compiled
+    for."""
     for folder in folders():
-        yield folder, own
+        yield folder, processor
     for level in levels_of_host():
-        yield SHIPPED, (own[0], level, "")
+        yield SHIPPED, (processor[0], level, "")
 
 
 def is_noted(kind: str) -> bool:
     """Return whether the kernels of this kind, a name that the caller chooses, have been compiled for this machine."""
     if config.DISABLE_JIT:
         return True
-    found = next(filter(Path.exists, _notes(kind)), None)
-    if found is not None:
-        used.add(found)
-    return found is not None
+    path = next(filter(Path.exists, _notes(kind)), None)
+    if path is not None:
+        used.add(path)
+    return path is not None
 
 
 def note(kind: str) -> None:
     """Note that the kernels of this kind have been compiled, if the disk can be written."""
     if config.DISABLE_JIT:
         return
-    found = next(filter(Path.exists, _notes(kind)), None)
+    path = next(filter(Path.exists, _notes(kind)), None)
     with contextlib.suppress(OSError):
-        if found is None:
-            found = next(_notes(kind))
-            found.touch()
-        used.add(found)
+        if path is None:
+            path = next(_notes(kind))
+            path.touch()
+        used.add(path)
 
 
 def _notes(kind: str) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""A block without garbage collection. It is switched on again afterwards, also in a process forked meanwhile."""
+"""A block without garbage collection, which is switched on again afterwards, also in a process forked meanwhile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _paused = False
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Collect no garbage in the block, whose objects stay, and would be looked through again and again.
+    """Pause garbage collection in the block: it would search the many objects that stay again and again.
 
-    Where it is off already, by a user or by such a block in another thread, nothing is changed.
+    If collection is off already, by a user or by this block in another thread, nothing is changed.
     """
     global _paused
     if not gc.isenabled():
@@ -25,8 +25,9 @@ def gc_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # nothing is kept from collections by a user
-            # The oldest generation gets the objects of the block: what is garbage goes with the next full collection.
+        if not gc.get_freeze_count():  # a user has frozen no objects
+            # Move the objects of the block to the oldest generation: garbage among them goes with the next full
+            # collection.
             gc.freeze()
             gc.unfreeze()
         gc.enable()
@@ -34,7 +35,7 @@ def gc_paused() -> Iterator[None]:
 
 
 def _collect() -> None:
-    """In a forked process, which lacks the thread that would end the block."""
+    """Switch collection on in a forked process, which lacks the thread that would end the block."""
     global _paused
     if _paused:
         gc.enable()

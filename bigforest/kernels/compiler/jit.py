@@ -1,4 +1,4 @@
-"""The only Numba flags, and what a function is compiled as: a kernel, which Python calls, or a part of kernels."""
+"""The only Numba flags, and the decorators: `kernel`, for functions that Python calls, and two for parts of kernels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bigforest.kernels.compiler.parts import KernelCompiler, PartCompiler, PartD
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Kernels allocate nothing: callers pass all arrays. So Numba need not count references, which would cost more than the
-# work itself where arrays are passed to a function for every small node. A function that does not say otherwise is
-# inlined if the one that it is first compiled for is.
+# work itself where arrays are passed to a function for every small node. Without forceinline a function would inherit
+# this flag from the function that it is first compiled for.
 _FLAGS = {
     "nopython": True,
     "nogil": True,
@@ -30,18 +30,18 @@ _FLAGS = {
 
 
 class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
-    """A function that Python calls, and whose machine code is kept on the disk."""
+    """A function that Python calls; its machine code is kept on the disk."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        own = {"pipeline_class": KernelCompiler} if is_tested() else {}
-        super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True}, **own)
+        pipeline = {"pipeline_class": KernelCompiler} if is_tested() else {}
+        super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True}, **pipeline)
         self._cache = KernelCache(function)
 
     def _compilation_chain_init_hook(self) -> None:
-        """See Dispatcher; KernelCache does it where something is to be compiled."""
+        """See Dispatcher; KernelCache does this before compiling."""
 
     def compile(self, sig: Any) -> Any:
-        """Compile for a signature, or load what another process has compiled."""
+        """Compile for a signature, or load the machine code of another process."""
         # Numba's lock first, in every thread: compiling takes it again.
         with global_compiler_lock:
             arguments, _ = sigutils.normalize_signature(sig)
@@ -57,17 +57,17 @@ def kernel(function: Function) -> Function:
 
 
 def helper(function: Function) -> Function:
-    """Compile a part of a kernel, once for all of its callers: for what is long, or rarely called."""
+    """Compile a part of a kernel, once for all of its callers: for long or rarely called functions."""
     return part(function, _FLAGS)
 
 
 def inlined(function: Function) -> Function:
-    """Compile a part of a kernel into each of its callers: for the small and for the very frequent."""
+    """Compile a part of a kernel into each of its callers: for small or very frequently called functions."""
     return part(function, {**_FLAGS, "forceinline": True})
 
 
 def part(function: Function, options: dict[str, Any], lean: bool = is_tested()) -> Function:
-    """Compile a part of a kernel; not `lean`: as Numba compiles any function."""
+    """Compile a part of a kernel; without `lean` as Numba compiles any function."""
     if config.DISABLE_JIT:
         return function
     return PartDispatcher(function, options) if lean else registry.CPUDispatcher(function, targetoptions=options)

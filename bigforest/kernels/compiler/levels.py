@@ -1,4 +1,4 @@
-"""Levels of x86-64: what a processor must have to run kernels that were compiled for one of them."""
+"""Levels of x86-64: features that a processor must have to run kernels compiled for a level."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = {
 
 @cache
 def levels_of_host() -> tuple[str, ...]:
-    """Return levels that this processor has, the best first; empty where it is of another kind."""
+    """Return the levels of this processor, the best first; empty for another architecture."""
     try:
         has = llvmlite.binding.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know this processor

@@ -2,13 +2,13 @@
 are linked and optimised once, in the kernel.
 
 Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and
-from C, although a kernel carries a copy of all that it calls. So what is deep in a kernel is optimised once for each
-function above it. And before it optimises, Numba inlines all that must be inlined, for the sake of counting references,
-which kernels do not do. Here a part's code stays as it is, and a kernel's code is optimised as LLVM does it: what is
-called first, then what calls it. Trees of two classes grow as fast (benchmarks/profile.md).
+from C, although a kernel has a copy of every function that it calls. So a function deep in a kernel is optimised once
+for each function above it. Before it optimises, Numba also inlines every function to be inlined, in order to remove
+reference counts, which kernels do not have. Here the code of a part stays unoptimised, and the code of a kernel is
+optimised in LLVM's order: callees, then callers. Trees of two classes grow as fast (benchmarks/profile.md).
 
 These are internals of Numba. The lowest version that pyproject.toml allows and the newest are both tested (.ci/run);
-with a version that is not in TESTED functions are compiled as Numba compiles them, in about half as much time again.
+with a version that is not in TESTED, Numba compiles functions in its usual way, in about half as much time again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TESTED = ((0, 68),)
 
 
 def is_tested() -> bool:
-    """Return whether this Numba is one of those whose internals are known."""
+    """Return whether the internals of this version of Numba are known."""
     return numba.version_info.short in TESTED
 
 
@@ -62,19 +62,19 @@ class _Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
 
 
 def _callers_first(library: Any) -> list[Any]:
-    """Return the library and all that are linked into it, directly or not; LLVM leaves out what nothing calls so
-    far."""
-    found: dict[Any, None] = {}
+    """Return the library and all libraries linked into it, directly or not, each before its callees: LLVM drops a
+    function that no linked code calls yet."""
+    seen: dict[Any, None] = {}
     ended: list[Any] = []
     waiting = [(library, False)]
     while waiting:
-        one, has_ended = waiting.pop()
+        current, has_ended = waiting.pop()
         if has_ended:
-            ended.append(one)
-        elif one not in found:
-            found[one] = None
-            waiting.append((one, True))
-            waiting.extend((other, False) for other in one._linking_libraries)
+            ended.append(current)
+        elif current not in seen:
+            seen[current] = None
+            waiting.append((current, True))
+            waiting.extend((other, False) for other in current._linking_libraries)
     return ended[::-1]
 
 
@@ -83,13 +83,13 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
     _name = "bigforest_part_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Make the part's code; what stands for it in calls is a function that must not be run."""
+        """Make the part's code; calls refer to a stand-in function that must not be run."""
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         lowered = state["cr"]
         if not state.flags.forceinline:
-            # LLVM would inline it where it is called once. Optimising a long function takes more than its share.
+            # LLVM would inline a function that is called once; the time to optimise grows faster than the length.
             function = state.library._final_module.get_function(lowered.fndesc.llvm_func_name)
             function.add_function_attribute("noinline")
         state.library.finalize()
@@ -97,7 +97,8 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
         stand_in = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), name, "part of kernels", 0, lowered.env, (state.library,)
         )
-        # Numba's own functions, which call parts in tests, link what they are told of and no more.
+        # Functions that Numba compiles in its usual way, which call parts in tests, link only the libraries listed
+        # here.
         state.targetctx.insert_user_function(stand_in, lowered.fndesc, _callers_first(state.library))
         state["cr"] = lowered._replace(cfunc=stand_in)
         return True
@@ -111,7 +112,7 @@ class _LoweringKernel(typed_passes.NativeLowering):  # type: ignore[misc]
         """Make the kernel's code, which is kept on the disk."""
         state.library = _Whole(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
-        _Typing.found.clear()
+        _Typing.signatures.clear()
         return bool(super().run_pass(state))
 
 
@@ -119,7 +120,7 @@ class _Typing:
     """A typing context that finds the type of a call once: numbers are added in most parts of a kernel."""
 
     # Signature by function and types of arguments, while one kernel is compiled.
-    found: ClassVar[dict[tuple[Any, tuple[Any, ...]], Any]] = {}
+    signatures: ClassVar[dict[tuple[Any, tuple[Any, ...]], Any]] = {}
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -130,12 +131,12 @@ class _Typing:
     def resolve_function_type(self, function: Any, arguments: Any, named: Any) -> Any:
         """See BaseContext."""
         key = function, tuple(arguments)
-        if named or key not in self.found:
+        if named or key not in self.signatures:
             signature = self._context.resolve_function_type(function, arguments, named)
             if named or signature is None or not signature.return_type.is_precise():
                 return signature
-            self.found[key] = signature
-        return self.found[key]
+            self.signatures[key] = signature
+        return self.signatures[key]
 
 
 @compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
@@ -152,7 +153,7 @@ class _Inference(typed_passes.NopythonTypeInference):  # type: ignore[misc]
             state.typingctx = context
 
 
-class _Given(NamedTuple):
+class _NotNone(NamedTuple):
     """The type of an argument that is not None, in the form in which Numba's pruning recognises literals."""
 
     literal_type: Any
@@ -163,10 +164,9 @@ class _Prune(untyped_passes.DeadBranchPrune):  # type: ignore[misc]
     _name = "bigforest_prune"
 
     def run_pass(self, state: Any) -> bool:
-        """Remove the branches for an argument that is None where it is not None, and the reverse; Numba does only the
-        reverse."""
+        """Remove branches for None if the argument is not None, and the reverse; Numba does only the reverse."""
         none = types.NoneType, types.Omitted
-        dead_branch_prune(state.func_ir, [kind if isinstance(kind, none) else _Given(kind) for kind in state.args])
+        dead_branch_prune(state.func_ir, [kind if isinstance(kind, none) else _NotNone(kind) for kind in state.args])
         return True
 
 
@@ -199,25 +199,27 @@ class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[Any]:
         """See CompilerBase."""
-        self.state.type_annotation = ""  # Numba's is a listing of the code with types, which nobody reads
+        self.state.type_annotation = ""  # Numba would list the code with types, which nobody reads
         return [_Passes(self.lowering)]
 
 
 class KernelCompiler(_Compiler):
-    """The pipeline of kernels: Numba's own, but for linking and optimising."""
+    """The pipeline of kernels, which links and optimises in its own way."""
 
     lowering = _LoweringKernel
 
 
 class PartCompiler(_Compiler):
-    """The pipeline of parts: Numba's own up to the code that is given to LLVM."""
+    """The pipeline of parts, which ends with LLVM code."""
 
     lowering = _LoweringPart
 
 
 class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
-    """A part, which kernels and other parts call. It is made a dispatcher when something is compiled that calls it, as
-    most processes find all kernels compiled."""
+    """A part, which kernels and other parts call.
+
+    It becomes a dispatcher when a caller is compiled: most processes find all kernels compiled and need none.
+    """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         update_wrapper(self, function)
@@ -237,18 +239,18 @@ class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
             return object.__getattribute__(self, name)
 
     def compile(self, sig: Any) -> Any:
-        """Compile for a signature, without Numba's cache and timers."""
+        """Compile for a signature, without a cache and timers."""
         with global_compiler_lock:
             arguments, result = sigutils.normalize_signature(sig)
-            found = self.overloads.get(tuple(arguments))
-            if found is None:
+            compiled = self.overloads.get(tuple(arguments))
+            if compiled is None:
                 with event.trigger_event("numba:compile", data={"dispatcher": self}):
-                    found = self._compiler.compile(arguments, result)
-                self.add_overload(found)
-            return found.entry_point
+                    compiled = self._compiler.compile(arguments, result)
+                self.add_overload(compiled)
+            return compiled.entry_point
 
     def __call__(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Refuse: there is nothing that Python could call."""
+        """Raise TypeError: Python cannot call a part."""
         raise TypeError(
             f"{self.py_func.__module__}.{self.py_func.__name__} is compiled into kernels only; call it from a kernel, "
             "or with NUMBA_DISABLE_JIT=1"

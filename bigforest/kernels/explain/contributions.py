@@ -1,17 +1,19 @@
 """Contributions of each feature to the predictions of single rows: along the path, and Shapley values.
 
-Shapley values are those of the game in which a coalition of features is known: other nodes go both ways, by the weight
-of their bags (Lundberg, Erion and Lee 2018). A leaf with the answer v, met on conditions on d different features, plays
+Shapley values are defined by a game in which a coalition of features is known: at nodes on other features a row goes
+both ways, by the bag weights of the children (Lundberg, Erion and Lee 2018). A leaf of value v below conditions on d
+different features contributes
 
     v * product over its features j of (o_j if j is known, else z_j)
 
-where o_j says whether the row meets all conditions on j, and z_j is the share of the bag that does, node by node. With
-weights of coalitions as an integral, |S|! (d - 1 - |S|)! / d! = integral of t^|S| (1 - t)^(d - 1 - |S|), feature j gets
+where o_j is 1 if the row meets all conditions on j, else 0, and z_j is the share of the bag that meets them, node by
+node. With the weights of coalitions as an integral, |S|! (d - 1 - |S|)! / d! = integral of t^|S| (1 - t)^(d - 1 - |S|),
+feature j gets
 
     v (o_j - z_j) integral over t of the product over i other than j of (o_i t + z_i (1 - t))
 
-a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. All terms are positive, so that
-nothing cancels however deep the tree is, where sums over the sizes of coalitions lose all digits beyond depth 70. The
+a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. All terms are positive, so
+nothing cancels in trees of any depth; sums over the sizes of coalitions lose all digits beyond depth 70. The
 product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear TreeSHAP (Yu,
 Bifet, Gao and others 2022): for an edge on j, feature j gets the sum of the leaves below, multiplied by the change of
 the ratio (o_j - z_j) / (o_j t + z_j (1 - t)) since the edge on j above. Cost: leaves * points for each row, whatever
@@ -32,9 +34,9 @@ from bigforest.kernels.explain.step import (
     is_term,
     link_of,
     node_terms,
-    own_value,
     right_of,
     row_goes_left,
+    table_value,
 )
 from bigforest.kernels.llvm.lanes import LANES
 from bigforest.kernels.llvm.shapley_levels import charge, extend_products, scale
@@ -48,10 +50,10 @@ class TreeEdges(NamedTuple):
     """The edge above every node of a tree; the entry of the root is not used.
 
     depth     uint32 [nodes]
-    feature   uint32 [nodes], column of the feature that the parent looks at
-    previous  uint32 [nodes], depth of the last edge above on the same feature; 0 where there is none
-    share     float64 [nodes], share of the bag that meets all conditions on the feature down to here
-    different  uint32 [nodes], features on the path
+    feature   uint32 [nodes], column of the feature that the parent splits on
+    previous  uint32 [nodes], depth of the last edge above on the same feature; 0 if there is none
+    share     float64 [nodes], share of the bag that meets all conditions on the feature down to this edge
+    different  uint32 [nodes], number of features on the path
     """
 
     depth: NDArray[np.uint32]
@@ -74,8 +76,8 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
 
     begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
     values  [all rows, columns]; the rows from `first` on are used, as many as `out` has
-    votes   float64 [rows, classes], added to: the value of the leaf
-    out     float64 [rows, columns, classes], added to: the value of the child less the value of the node, divided
+    votes   float64 [rows, classes], increased by the value of the leaf
+    out     float64 [rows, columns, classes], increased by the value of the child less the value of the node, divided
             equally among the features of the node (Palczewska and others 2013; Saabas)
 
     Cost: a visit per level. Oracle: tests/naive/explain.py path_contributions.
@@ -86,14 +88,14 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
         row = np.uint64(i)
         node = np.uint64(begin)
         while link_of(layout, node) != _ZERO:
-            left = row_goes_left(own_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
+            left = row_goes_left(table_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
             child = node + _ONE if left else right_of(layout, node)
             shares = count_terms(layout, directions, sets, node)
             for t in range(node_terms(layout, directions, sets, node)):
                 if is_term(layout, directions, sets, node, np.uint64(t)):
-                    place = feature_of(layout, directions, sets, node, np.uint64(t))
+                    column = feature_of(layout, directions, sets, node, np.uint64(t))
                     for k in range(classes):
-                        out[row, place, k] += (answer[child - begin, k] - answer[node - begin, k]) / shares
+                        out[row, column, k] += (answer[child - begin, k] - answer[node - begin, k]) / shares
             node = child
         for k in range(classes):
             votes[row, k] += answer[node - begin, k]
@@ -108,7 +110,7 @@ def find_edges(trees, begin, end, weight, stack, edges):
     stack       uint64 [nodes of the tree], scratch: the open node of each level
     """
     layout = trees.layout
-    waiting = _ZERO  # levels of the stack: the path to the node before, which the parent of this one is on
+    waiting = _ZERO  # levels of the stack: the path to the previous node, which includes the parent of this one
     depth = _ZERO
     for i in range(np.uint64(end - begin)):
         node = np.uint64(i)
@@ -121,13 +123,13 @@ def find_edges(trees, begin, end, weight, stack, edges):
                 if inner and (node == parent + _ONE or node == right_of(layout, begin + parent) - begin):
                     break
                 depth -= _ONE
-            place = _edge_feature(layout, trees.sets, begin + parent)
-            edges.feature[node] = np.uint32(place)
+            column = _edge_feature(layout, trees.sets, begin + parent)
+            edges.feature[node] = np.uint32(column)
             previous = _ZERO
             share = weight[node] / weight[parent]
             above = depth - _ONE
             while above > _ZERO:
-                if np.uint64(edges.feature[stack[above]]) == place:
+                if np.uint64(edges.feature[stack[above]]) == column:
                     previous = above
                     share *= edges.share[stack[above]]
                     break
@@ -147,10 +149,10 @@ def find_edges(trees, begin, end, weight, stack, edges):
 
 @inlined
 def _edge_feature(layout, sets, node):
-    place = link_of(layout, node) >> layout.shift
+    column = link_of(layout, node) >> layout.shift
     if sets is None:
-        return place
-    return place - sets.features if place - sets.features < sets.features else place
+        return column
+    return column - sets.features if column - sets.features < sets.features else column
 
 
 _ROWS = np.uint64(LANES)
@@ -160,8 +162,8 @@ class ShapleyScratch(NamedTuple):
     """Scratch by level of a tree, and sums by feature. The first level has 1 in met and inverse, 0 in gain.
 
     node     uint64 [levels]
-    left     float64 [levels * LANES], 1 where the row goes left at the open node, else 0
-    met      float64 [levels * LANES], 1 where it meets all conditions on the feature of the edge, else 0
+    left     float64 [levels * LANES], 1 if the row goes left at the open node, else 0
+    met      float64 [levels * LANES], 1 if the row meets all conditions on the feature of the edge, else 0
     gain     float64 [levels * LANES], met - share of the edge
     factors  float64 [4 * points], see kernels/llvm/shapley_levels.py
     product, inverse  float64 [levels * points * LANES]
@@ -192,12 +194,12 @@ def _open_edge(scratch, points, edges, node, depth):
         scratch.met[at + r] = met
         scratch.gain[at + r] = met - share
     for q in range(np.uint64(points.t.size)):
-        known, unknown = share + (1.0 - share) * points.t[q], share - share * points.t[q]
+        factor_met, factor_unmet = share + (1.0 - share) * points.t[q], share - share * points.t[q]
         first = q + q + q + q
-        scratch.factors[first] = known
-        scratch.factors[first + _ONE] = unknown
-        scratch.factors[first + np.uint64(2)] = 1.0 / known
-        scratch.factors[first + np.uint64(3)] = 1.0 / unknown
+        scratch.factors[first] = factor_met
+        scratch.factors[first + _ONE] = factor_unmet
+        scratch.factors[first + np.uint64(2)] = 1.0 / factor_met
+        scratch.factors[first + np.uint64(3)] = 1.0 / factor_unmet
     size = np.uint64(points.t.size) * _ROWS
     extend_products(scratch.product, scratch.inverse, scratch.met, scratch.factors, size, depth, previous)
 
@@ -207,13 +209,13 @@ def _close_edge(scratch, points, edges, depth, classes):
     """Add the sums below the edge above the open node of a level to the feature of the edge and to the level above."""
     node = scratch.node[depth]
     size = np.uint64(points.t.size) * _ROWS
-    here, at = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
+    first, at = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
     for c in range(classes):
         k = np.uint64(c)
-        place = here + k * size
-        above, total = place - classes * size, at + k * _ROWS
+        begin = first + k * size
+        above, total = begin - classes * size, at + k * _ROWS
         before = np.uint64(edges.previous[node])
-        charge(scratch.below, scratch.inverse, scratch.gain, scratch.total, size, place, above, depth, before, total)
+        charge(scratch.below, scratch.inverse, scratch.gain, scratch.total, size, begin, above, depth, before, total)
 
 
 @kernel
@@ -229,11 +231,11 @@ def shapley_values(trees, begin, answer, values, first, edges, points, scratch, 
     rows = np.uint64(out.shape[0])
     for block in range((rows + _ROWS - _ONE) // _ROWS):
         start = np.uint64(block) * _ROWS
-        _some_rows(trees, trees.sets, begin, answer, values, first, start, edges, points, scratch, out)
+        _shapley_block(trees, trees.sets, begin, answer, values, first, start, edges, points, scratch, out)
 
 
 @inlined
-def _some_rows(trees, sets, begin, answer, values, first, start, edges, points, scratch, out):
+def _shapley_block(trees, sets, begin, answer, values, first, start, edges, points, scratch, out):
     layout = trees.layout
     classes, size = np.uint64(answer.shape[1]), np.uint64(points.t.size) * _ROWS
     last = np.uint64(out.shape[0]) - _ONE
@@ -259,7 +261,7 @@ def _some_rows(trees, sets, begin, answer, values, first, start, edges, points, 
         if inner:
             for r in range(_ROWS):
                 row = first + min(start + r, last)  # after the last row, that row is repeated
-                left = row_goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, at)
+                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, sets, at)
                 scratch.left[depth * _ROWS + r] = 1.0 if left else 0.0
         top = depth
     while top > _ZERO:
@@ -268,5 +270,5 @@ def _some_rows(trees, sets, begin, answer, values, first, start, edges, points, 
     for r in range(min(_ROWS, last + _ONE - start)):
         for p in range(np.uint64(out.shape[1])):
             for k in range(classes):
-                place = (np.uint64(p) * classes + np.uint64(k)) * _ROWS + r
-                out[start + r, np.uint64(p), np.uint64(k)] += scratch.total[place]
+                index = (np.uint64(p) * classes + np.uint64(k)) * _ROWS + r
+                out[start + r, np.uint64(p), np.uint64(k)] += scratch.total[index]

@@ -1,11 +1,11 @@
-"""Interactions of pairs of features in the answers on single rows: Shapley interaction values.
+"""Interactions of pairs of features in the predictions for single rows: Shapley interaction values.
 
-In the game of kernels/explain/contributions.py a leaf gives the features i and j together
+In the game of kernels/explain/contributions.py a leaf adds to the features i and j together
 
     v (o_i - z_i) (o_j - z_j) integral over t of the product over the others of (o t + z (1 - t))
 
 in addition to their single contributions (Fujimoto, Kojadinovic and Marichal 2006; Lundberg, Erion and Lee 2018, who
-give half of it to (i, j) and half to (j, i)). At a leaf, the ratio (o - z) / (o t + z (1 - t)) of a feature is the sum
+assign half to (i, j) and half to (j, i)). At a leaf, the ratio (o - z) / (o t + z (1 - t)) of a feature is the sum
 of its changes at the edges on the feature above the leaf. So the interaction of a pair is a sum over pairs of edges on
 the same path: the lower edge adds the leaves below it, once for each edge above it.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.explain.step import link_of, own_value, row_goes_left
+from bigforest.kernels.explain.step import link_of, row_goes_left, table_value
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -54,10 +54,10 @@ def _open_edge(scratch, points, edges, node, depth):
     met = from_left == scratch.left[above]
     if previous > _ZERO:
         met = met and scratch.met[previous] != np.uint8(0)
-    share, known = edges.share[node], 1.0 if met else 0.0
+    share, indicator = edges.share[node], 1.0 if met else 0.0
     scratch.met[depth] = np.uint8(met)
     scratch.share[depth] = share
-    slope = known - share
+    slope = indicator - share
     if previous > _ZERO:
         for q in range(np.uint64(points.t.size)):
             factor = share + slope * points.t[q]
@@ -72,7 +72,8 @@ def _open_edge(scratch, points, edges, node, depth):
 
 @inlined
 def _change_at(scratch, points, edges, depth):
-    """Set change[depth, q] to the change of the ratio of its feature by the edge above the open node, at point q."""
+    """Set change[depth, q] to the change that the edge above the open node makes in the ratio of its feature, at point
+    q."""
     previous = np.uint64(edges.previous[scratch.node[depth]])
     gain = np.float64(scratch.met[depth]) - scratch.share[depth]
     for q in range(np.uint64(points.t.size)):
@@ -88,23 +89,23 @@ def _close(scratch, points, edges, depth, out):
     """Add the sums below the edge above the open node of a level to the feature of the edge, to its pairs with the
     features of the edges above, and to the level above."""
     size, above = np.uint64(points.t.size), depth - _ONE
-    place = np.uint64(edges.feature[scratch.node[depth]])
+    column = np.uint64(edges.feature[scratch.node[depth]])
     for c in range(np.uint64(scratch.below.shape[1])):
         k = np.uint64(c)
         alone = 0.0
         for q in range(size):
-            here = scratch.below[depth, k, q]
-            scratch.charge[q] = scratch.change[depth, q] * here
+            leaves = scratch.below[depth, k, q]
+            scratch.charge[q] = scratch.change[depth, q] * leaves
             alone += scratch.charge[q]
-            scratch.below[above, k, q] += here
-        out[place, place, k] += alone
+            scratch.below[above, k, q] += leaves
+        out[column, column, k] += alone
         for level in range(_ONE, depth):
             other = np.uint64(edges.feature[scratch.node[np.uint64(level)]])
-            if other != place:
+            if other != column:
                 together = 0.0
                 for q in range(size):
                     together += scratch.charge[q] * scratch.change[np.uint64(level), q]
-                out[place, other, k] += together
+                out[column, other, k] += together
 
 
 @kernel
@@ -112,7 +113,7 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
     """Add the interactions of a tree without oblique nodes to out, float64 [rows, columns, columns, classes].
 
     begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    values  [all rows, columns]; rows: uint32 [rows], those that are looked at
+    values  [all rows, columns]; rows: uint32 [rows], rows to explain
     points  at least half as many as there are features on any path
     out     [i, i] is the Shapley value of feature i; [i, j] + [j, i] is the interaction of the pair, both halves
 
@@ -145,7 +146,7 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
                     held = answer[node, np.uint64(k)] * scratch.product[depth, q] if leaf else 0.0
                     scratch.below[depth, np.uint64(k), q] = held
             if not leaf:
-                left = row_goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, begin + node)
+                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, sets, begin + node)
                 scratch.left[depth] = np.uint8(left)
             top = depth
         while top > _ZERO:

@@ -1,9 +1,9 @@
 """Importance by permuting the values of a feature among the out-of-bag rows of a tree (Breiman 2001, section 10).
 
-A row is routed once. At each node, for every feature of the split, it is checked whether the permuted value would go to
-the other child; the first time it does, the row is routed on from there with that value, and the losses of the two
-leaves are compared. So features that are not on the path cost nothing, and the others only the part of the path below
-the node where the two separate.
+A row is routed once. Each node checks, for every feature of its split, whether the permuted value would go to the other
+child. The first time it does, the row is also routed with that value from the other child on, and the losses of the two
+leaves are compared. So a feature that is not on the path costs nothing, and another one only the path below the node
+where the two separate.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bigforest.kernels.explain.step import (
     leaf_from,
     link_of,
     node_terms,
-    own_value,
     replaced_value,
     right_of,
     row_goes_left,
+    table_value,
 )
 
 _ZERO = np.uint64(0)
@@ -42,7 +42,7 @@ class LeafLosses(NamedTuple):
     weight  float64 [all rows]; None if all weights are 1
     begin   uint64, position of the root: the first node of the tree
     loss    float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; for regression [nodes, 1],
-            its prediction
+            the prediction of the leaf
     """
 
     truth: NDArray[Any]
@@ -65,11 +65,11 @@ class Parted(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Losses on rows, by class of the rows, or, for regression, in one column; or by row.
+    """Sums of losses: a column for each class of the rows; a single column for regression; or a column for each row.
 
-    change  float64 [groups, columns], added to: increase of the loss when a group is permuted
-    loss    float64 [columns], added to: loss without permutation
-    weight  float64 [columns], added to: weights of the rows
+    change  float64 [groups, columns], increase of the loss when a group is permuted
+    loss    float64 [columns], loss without permutation
+    weight  float64 [columns], weights of the rows
     """
 
     change: NDArray[np.float64]
@@ -108,19 +108,19 @@ def _squared_loss(leaf_losses, row, leaf):
 
 
 @kernel
-def shuffle_columns(values, rows, places, keys, drawn):
-    """Put the values of some rows in random order, column by column: drawn[c] = values[rows, places[c]] shuffled.
+def shuffle_columns(values, rows, columns, keys, drawn):
+    """Set drawn[c] to values[rows, columns[c]] in random order.
 
-    rows    uint32 [rows]; places: uint64 [columns]; drawn [columns, rows], set
+    rows    uint32 [rows]; columns: uint64 [columns]; drawn [columns, rows], set
     keys    uint64 [columns], of the streams of draws: the same key gives the same order
 
     Fisher and Yates, as Durstenfeld 1964 has it. Oracle: tests/naive/explain.py shuffled.
     """
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
-        for c in range(np.uint64(places.size)):
-            drawn[np.uint64(c), np.uint64(i)] = values[row, places[np.uint64(c)]]
-    for c in range(np.uint64(places.size)):
+        for c in range(np.uint64(columns.size)):
+            drawn[np.uint64(c), np.uint64(i)] = values[row, columns[np.uint64(c)]]
+    for c in range(np.uint64(columns.size)):
         _shuffle(drawn, np.uint64(c), keys[np.uint64(c)])
 
 
@@ -135,9 +135,12 @@ def _shuffle(drawn, column, key):
 
 
 @inlined
-def _permute(trees, replaced, rows, leaf_losses, lose, of, parted, sums):
-    """Add up increases of losses, see `permute_classes`. lose(leaf_losses, row, leaf), and of(leaf_losses, row, at),
-    the column of the sums, are compiled in."""
+def _permute(trees, replaced, rows, leaf_losses, lose, column_of, parted, sums):
+    """Add up increases of losses, see `permute_classes`.
+
+    Two inlined functions are compiled in: lose(leaf_losses, row, leaf) returns the loss of a leaf on a row, and
+    column_of(leaf_losses, row, at) the column of the sums.
+    """
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
@@ -146,7 +149,7 @@ def _permute(trees, replaced, rows, leaf_losses, lose, of, parted, sums):
         waiting = _ZERO
         node = leaf_losses.begin
         while link_of(layout, node) != _ZERO:
-            left = row_goes_left(own_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
+            left = row_goes_left(table_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
             right = right_of(layout, node)
             for t in range(node_terms(layout, directions, sets, node)):
                 if not is_term(layout, directions, sets, node, np.uint64(t)):
@@ -161,7 +164,7 @@ def _permute(trees, replaced, rows, leaf_losses, lose, of, parted, sums):
                     waiting += _ONE
             node = node + _ONE if left else right
         before = lose(leaf_losses, row, node)
-        weight, column = row_weight(leaf_losses.weight, row), of(leaf_losses, row, at)
+        weight, column = row_weight(leaf_losses.weight, row), column_of(leaf_losses, row, at)
         sums.loss[column] += weight * before
         sums.weight[column] += weight
         for w in range(waiting):
@@ -192,13 +195,13 @@ def permute_numbers(trees, replaced, rows, leaf_losses, parted, sums):
 
 @kernel
 def permute_class_rows(trees, replaced, rows, leaf_losses, parted, sums):
-    """Compute the increase of the loss on each row by itself, as `permute_classes`."""
+    """Compute the increase of the loss on each row separately, as `permute_classes`."""
     _permute(trees, replaced, rows, leaf_losses, _class_loss, _row_itself, parted, sums)
 
 
 @kernel
 def permute_number_rows(trees, replaced, rows, leaf_losses, parted, sums):
-    """Compute the increase of the squared error on each row by itself, as `permute_numbers`."""
+    """Compute the increase of the squared error on each row separately, as `permute_numbers`."""
     _permute(trees, replaced, rows, leaf_losses, _squared_loss, _row_itself, parted, sums)
 
 
@@ -209,11 +212,11 @@ def decreases(trees, begin, end, answer, labels, out):
     begin, end  of the tree among the nodes, uint64
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; for regression [nodes, 1]
     labels      float64 [nodes of the tree, classes], the labels of the rows in each leaf, summed; inner nodes are set
-    out         float64 [columns], added to: the sum over the rows in a node of label * (answer of the child they go to
-                - that of the node). A node of several features gives each the same share
+    out         float64 [columns], increased by the sum over the rows in a node of label * (answer of the child of the
+                row - answer of the node), divided equally among the features of the node
 
-    Of the rows of the bag itself it is the decrease of Gini impurity, or of variance. Oracle: tests/naive/explain.py
-    oob_decrease.
+    On the rows of the bag the result would be the decrease of Gini impurity, or of variance. Oracle:
+    tests/naive/explain.py oob_decrease.
     """
     layout, directions, sets = trees.layout, trees.directions, trees.sets
     classes = np.uint64(answer.shape[1])

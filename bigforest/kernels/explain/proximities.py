@@ -48,24 +48,24 @@ class Shares(NamedTuple):
 
 
 @inlined
-def mean_leaf_share(row, known, weight, share, touched):
-    """Compute the proximities of a row; returns how many rows have one, which are listed in `touched`."""
+def mean_leaf_share(row, leaf_rows, weight, share, touched):
+    """Compute the proximities of a row; return the number of rows with a proximity, which are listed in `touched`."""
     reached, voters = _ZERO, _ZERO
-    for t in range(np.uint64(known.leaf.shape[0])):
+    for t in range(np.uint64(leaf_rows.leaf.shape[0])):
         tree = np.uint64(t)
-        if known.bag[tree, row] != 0:
+        if leaf_rows.bag[tree, row] != 0:
             continue
         voters += _ONE
-        leaf = np.uint64(known.begin[tree]) + np.uint64(known.leaf[tree, row])
-        begin, end = np.uint64(known.start[leaf]), np.uint64(known.start[leaf + _ONE])
+        leaf = np.uint64(leaf_rows.begin[tree]) + np.uint64(leaf_rows.leaf[tree, row])
+        begin, end = np.uint64(leaf_rows.start[leaf]), np.uint64(leaf_rows.start[leaf + _ONE])
         total = 0.0
         for m in range(begin, end):
-            other = np.uint64(known.members[tree, np.uint64(m)])
-            total += np.float64(known.bag[tree, other]) * row_weight(weight, other)
+            other = np.uint64(leaf_rows.members[tree, np.uint64(m)])
+            total += np.float64(leaf_rows.bag[tree, other]) * row_weight(weight, other)
         for m in range(begin, end):
-            other = np.uint64(known.members[tree, np.uint64(m)])
-            part = np.float64(known.bag[tree, other]) * row_weight(weight, other) / total
-            if part == 0.0:  # too small for a number beside far heavier rows: it would be touched again and again
+            other = np.uint64(leaf_rows.members[tree, np.uint64(m)])
+            part = np.float64(leaf_rows.bag[tree, other]) * row_weight(weight, other) / total
+            if part == 0.0:  # rounded to 0 by far heavier rows: the row would be listed again and again
                 continue
             if share[other] == 0.0:
                 touched[reached] = np.uint32(other)
@@ -77,43 +77,43 @@ def mean_leaf_share(row, known, weight, share, touched):
 
 
 @inlined
-def _keep(place, proximity, i, row, value):
+def _keep(neighbor, proximity, i, row, value):
     """Insert a row among the nearest of row i if it is one of them."""
     last = np.uint64(proximity.shape[1]) - _ONE
-    lower = proximity[i, last] == value and place[i, last] > row
+    lower = proximity[i, last] == value and neighbor[i, last] > row
     if not (value > proximity[i, last] or lower):
         return
     at = last
     while at > _ZERO:
         before = at - _ONE
-        if proximity[i, before] > value or (proximity[i, before] == value and place[i, before] < row):
+        if proximity[i, before] > value or (proximity[i, before] == value and neighbor[i, before] < row):
             break
-        place[i, at], proximity[i, at] = place[i, before], proximity[i, before]
+        neighbor[i, at], proximity[i, at] = neighbor[i, before], proximity[i, before]
         at = before
-    place[i, at], proximity[i, at] = np.uint32(row), value
+    neighbor[i, at], proximity[i, at] = np.uint32(row), value
 
 
 @kernel
-def find_neighbors(rows, known, target, scratch, place, proximity, sums):
-    """Find the rows of largest proximity of each of some rows, and sum the proximities by class.
+def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
+    """Find the rows of largest proximity to each row of `rows`, and sum the proximities by class.
 
-    rows        uint32 [rows]; known: LeafRows
+    rows        uint32 [rows]; leaf_rows: LeafRows
     target      uint16 [all rows], the class of each
     scratch     Shares
-    place, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, among ties the lowest row first; 0
-                  where there are fewer
+    neighbor, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, the lowest row first among
+                ties; 0 if there are fewer
     sums        float64 [rows, classes, 2], zeros, set: proximities, and their squares
 
     Cost: trees * rows of a leaf. Oracle: tests/naive/explain.py proximities.
     """
-    _find(rows, known, known.weight, target, scratch.share, scratch.touched, place, proximity, sums)
+    _find(rows, leaf_rows, leaf_rows.weight, target, scratch.share, scratch.touched, neighbor, proximity, sums)
 
 
 @inlined
-def _find(rows, known, weight, target, share, touched, place, proximity, sums):
+def _find(rows, leaf_rows, weight, target, share, touched, neighbor, proximity, sums):
     for n in range(np.uint64(rows.size)):
         i = np.uint64(n)
-        reached = mean_leaf_share(np.uint64(rows[i]), known, weight, share, touched)
+        reached = mean_leaf_share(np.uint64(rows[i]), leaf_rows, weight, share, touched)
         for r in range(reached):
             other = np.uint64(touched[np.uint64(r)])
             value = share[other]
@@ -121,27 +121,39 @@ def _find(rows, known, weight, target, share, touched, place, proximity, sums):
             of_class = np.uint64(target[other])
             sums[i, of_class, 0] += value
             sums[i, of_class, 1] += value * value
-            _keep(place, proximity, i, other, value)
+            _keep(neighbor, proximity, i, other, value)
 
 
 @kernel
-def fill_missing(rows, known, scratch, kept, values, places, codes, tally, filled, mass):
-    """Fill the missing values of some rows by their proximities (proximities.py) to the rows that have the value.
+def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, filled, mass):
+    """Fill the missing values of `rows` by their proximities to the rows that have the value.
 
-    rows    uint32 [rows], numbered among those that are kept; known: LeafRows; scratch: Shares
-    kept    uint32 [all kept rows], the row of `values` of each
-    values  [all rows, columns]; categories are codes
-    places  uint32 [places], columns that are filled; codes: int64 [places], of a category, 0 for a number. A category
-            is missing where its code is 0, a number where it is NaN; a code beyond is a level not seen in training,
-            with which nothing is filled
-    tally   float64 [most codes], zeros: scratch
-    filled  float64 [rows, places], NaN, set where a value is missing and some row of positive proximity has one: of
-            numbers the mean weighted by proximity, of categories the code of largest proximity, the lowest among ties
-    mass    float64 [rows, places], zeros, set: proximities of the rows that have the value, at most 1
+    rows     uint32 [rows], numbers of kept rows; leaf_rows: LeafRows; scratch: Shares
+    kept     uint32 [kept rows], the row of `values` of each
+    values   [all rows, columns]; categories are codes
+    columns  uint32 [columns], columns to fill; codes: int64 [columns], number of codes of a category, 0 for a number.
+             Code 0 of a category, and NaN, are missing. A higher code is a level not seen in training; it fills nothing
+    tally    float64 [most codes], zeros: scratch
+    filled   float64 [rows, columns], NaN, set if a value is missing and a row of positive proximity has one: for
+             numbers the mean weighted by proximity, for categories the code of largest proximity, the lowest among ties
+    mass     float64 [rows, columns], zeros, set: sum of the proximities of the rows that have the value, at most 1
 
     Cost: trees * rows of a leaf, and the rows reached for each missing value. Oracle: tests/naive/explain.py filled.
     """
-    _fill(rows, known, known.weight, scratch.share, scratch.touched, kept, values, places, codes, tally, filled, mass)
+    _fill(
+        rows,
+        leaf_rows,
+        leaf_rows.weight,
+        scratch.share,
+        scratch.touched,
+        kept,
+        values,
+        columns,
+        codes,
+        tally,
+        filled,
+        mass,
+    )
 
 
 @inlined
@@ -150,20 +162,20 @@ def _is_missing(value, category):
 
 
 @inlined
-def _fill(rows, known, weight, share, touched, kept, values, places, codes, tally, filled, mass):
+def _fill(rows, leaf_rows, weight, share, touched, kept, values, columns, codes, tally, filled, mass):
     for n in range(np.uint64(rows.size)):
         i = np.uint64(n)
         row = np.uint64(rows[i])
-        reached = mean_leaf_share(row, known, weight, share, touched)
-        for p in range(np.uint64(places.size)):
+        reached = mean_leaf_share(row, leaf_rows, weight, share, touched)
+        for p in range(np.uint64(columns.size)):
             at = np.uint64(p)
-            place, category = np.uint64(places[at]), codes[at] > 0
-            if not _is_missing(values[np.uint64(kept[row]), place], category):
+            column, category = np.uint64(columns[at]), codes[at] > 0
+            if not _is_missing(values[np.uint64(kept[row]), column], category):
                 continue
             total, held = 0.0, 0.0
             for r in range(reached):
                 other = np.uint64(touched[np.uint64(r)])
-                value = np.float64(values[np.uint64(kept[other]), place])
+                value = np.float64(values[np.uint64(kept[other]), column])
                 if _is_missing(value, category) or (category and value >= np.float64(codes[at])):
                     continue
                 held += share[other]

@@ -2,7 +2,7 @@
 
 Explanations route the same row many times with other values, one row at a time; tiles
 (kernels/predict/flat_tree.py) are for many rows that are routed together. The nodes are the same. Missing values are
-NaN, as in tiles, and the columns are the used features with a column of zeros behind them, which directions refer to.
+NaN, as in tiles. The columns are the used features and, last, a column of zeros, to which directions refer.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Replaced(NamedTuple):
 
     values  [rows, columns]
     drawn   [drawn columns, drawn rows], the other values
-    column  int32 [columns], the row of `drawn` with the other values of a feature; -1 where it keeps its values
-    group   int32 [columns], the group of a feature; -1 likewise
+    column  int32 [columns], the row of `drawn` with the other values of a feature; -1 if it keeps its values
+    group   int32 [columns], the group of a feature; -1 if it keeps its values
     """
 
     values: NDArray[Any]
@@ -57,32 +57,32 @@ def right_of(layout, node):
 
 
 @inlined
-def own_value(values, row, other, group, place):
+def table_value(values, row, other, group, column):
     """Return the value of a row in the table."""
-    return values[row, place]
+    return values[row, column]
 
 
 @inlined
-def replaced_value(state, row, other, group, place):
-    """Return the value of a row: of a feature of the group that of row `other` of Replaced.drawn, else that in the
-    table."""
-    if np.int64(state.group[place]) == group:
-        return state.drawn[np.uint64(state.column[place]), other]
-    return state.values[row, place]
+def replaced_value(state, row, other, group, column):
+    """Return the value of a row: for a feature of the group the value in column `other` of Replaced.drawn, else the
+    value in the table."""
+    if np.int64(state.group[column]) == group:
+        return state.drawn[np.uint64(state.column[column]), other]
+    return state.values[row, column]
 
 
 @inlined
 def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
-    """Return whether a row goes left at an inner node; look(state, row, other, group, place) returns its values.
+    """Return whether a row goes left at an inner node; look(state, row, other, group, column) returns its values.
 
-    directions and sets are those of the trees: compiled separately for None.
+    directions and sets  of the trees, passed separately: compiled separately for None
     """
     if sets is None:
         return _is_up_to(look, state, row, other, group, trees.layout, directions, node)
     else:  # noqa: RET505, only this form is dropped when sets is None
         layout = trees.layout
         link = link_of(layout, node)
-        category = (link >> layout.shift) - sets.features  # place of a category; wraps round for other features
+        category = (link >> layout.shift) - sets.features  # column of a category; wraps round for other features
         if category >= sets.features:
             return _is_up_to(look, state, row, other, group, layout, directions, node)
         code = np.uint64(look(state, row, other, group, category))
@@ -94,13 +94,13 @@ def row_goes_left(look, state, row, other, group, trees, directions, sets, node)
 def _is_up_to(look, state, row, other, group, layout, directions, node):
     """Return whether a row goes left at a node that compares a value, or a projection, with its threshold."""
     link = link_of(layout, node)
-    place = link >> layout.shift
+    column = link >> layout.shift
     if directions is None:
-        value = look(state, row, other, group, place)
+        value = look(state, row, other, group, column)
         return (value <= layout.thresholds[node + node]) | ((value != value) & ((link & layout.default) != _ZERO))
     else:  # noqa: RET505, only this form is dropped when directions is None
         projection = 0.0
-        word = place * _BLOCK
+        word = column * _BLOCK
         while True:
             for t in range(np.uint64(TERMS)):
                 term = word + np.uint64(t) + np.uint64(t)
@@ -151,10 +151,10 @@ def feature_of(layout, directions, sets, node, term):
 
 
 @inlined
-def _feature_at(directions, place, term):
+def _feature_at(directions, column, term):
     if directions is None:
-        return place
-    return directions.at[place * _BLOCK + term + term] & ~MORE
+        return column
+    return directions.at[column * _BLOCK + term + term] & ~MORE
 
 
 @inlined
@@ -163,8 +163,8 @@ def is_term(layout, directions, sets, node, term):
     if directions is None:
         return True
     else:  # noqa: RET505, only this form is dropped when directions is None
-        place = link_of(layout, node) >> layout.shift
-        return _is_category(layout, sets, node) or directions.weight[place * _BLOCK + term + term + _ONE] != 0.0
+        column = link_of(layout, node) >> layout.shift
+        return _is_category(layout, sets, node) or directions.weight[column * _BLOCK + term + term + _ONE] != 0.0
 
 
 @inlined
@@ -200,7 +200,7 @@ def walk_rows(trees, root, values, rows, leaves):
     none = np.int64(-1)
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
-        leaf = leaf_from(own_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
+        leaf = leaf_from(table_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
         leaves[np.uint64(i)] = np.uint32(leaf)
 
 
@@ -209,7 +209,7 @@ def node_answers(layout, begin, end, mixed, weight, answer):
     """Write the value of every node of a tree: the ballot of a leaf, and of an inner node the mean over its bag.
 
     begin, end  of the tree among the nodes, uint64
-    mixed       float64 [ballots, classes], the ballots for more than one class (flat_tree.py)
+    mixed       float64 [ballots, classes], ballots with several classes (flat_tree.py)
     weight      float64 [nodes of the tree], of the bag rows in each
     answer      float64 [nodes of the tree, classes], set; for regression [nodes, 1]
     """

@@ -1,4 +1,4 @@
-"""Predictions of trees for a row with some of its values replaced by each of a list of others."""
+"""Predictions of trees for a row, with some of its values replaced by each point of a grid."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bigforest.kernels.explain.step import (
     is_term,
     link_of,
     node_terms,
-    own_value,
     replaced_value,
     right_of,
     row_goes_left,
+    table_value,
 )
 
 _ZERO = np.uint64(0)
@@ -29,8 +29,8 @@ _VARIED = np.int64(0)
 class VaryScratch(NamedTuple):
     """Points of a row that are still to be routed, in ranges, each from a node: uint32 [points] each.
 
-    order  the numbers of the points; spare: likewise
-    node, begin, end  of the ranges that wait
+    order, spare      numbers of the points; scratch to partition them
+    node, begin, end  of each waiting range
     """
 
     order: NDArray[np.uint32]
@@ -42,21 +42,21 @@ class VaryScratch(NamedTuple):
 
 @inlined
 def _point_goes_left(i, point, trees, directions, sets, replaced, row, drawn, node):
-    """Return whether a point of a row goes left at a node, as uint64; drawn: the columns of `replaced.drawn` of the
-    points."""
+    """Return whether a point of a row goes left at a node, as uint64; drawn[p] is the column of `replaced.drawn` of
+    point p."""
     other = np.uint64(drawn[point])
     return np.uint64(row_goes_left(replaced_value, replaced, row, other, _VARIED, trees, directions, sets, node))
 
 
 @kernel
 def vary(trees, root, answer, replaced, rows, points, scratch, out):
-    """Add the value of the leaf of each of some rows with the values of each of its points.
+    """Add the values of the leaves in which rows end with the values of each of their points.
 
     root      uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    replaced  Replaced, with the group 0 for the columns that are varied: points are columns of `drawn`
+    replaced  Replaced, with group 0 for varied columns; points are columns of `drawn`
     rows      uint32 [rows]
     points    uint32 [rows, points of a row]; or [1, points], the same for all rows
-    out       float64 [rows, points of a row, classes], added to
+    out       float64 [rows, points of a row, classes], increased by the values
 
     All points are routed together, and separate only at nodes that split on a varied feature. Cost: a visit per level
     and range of points. Oracle: tests/naive/predict.py find_leaf.
@@ -75,7 +75,7 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
                 if _looks_at_varied(layout, directions, sets, replaced.group, node):
                     arguments = (trees, directions, sets, replaced, row, drawn, node)
                     cut += partition_by(_point_goes_left, arguments, scratch.order[begin:end], scratch.spare)
-                elif row_goes_left(own_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
+                elif row_goes_left(table_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
                     cut = end
                 right = right_of(layout, node)
                 if begin < cut < end:
@@ -98,8 +98,8 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
 
 @inlined
 def _looks_at_varied(layout, directions, sets, group, node):
-    found = False
+    varied = False
     for t in range(node_terms(layout, directions, sets, node)):
         if is_term(layout, directions, sets, node, np.uint64(t)):
-            found = found or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
-    return found
+            varied = varied or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
+    return varied

@@ -22,7 +22,7 @@ _ZEROS = ir.Constant(_VECTOR, [0] * _HALF)
 
 
 def weigh_bits(words, weight):
-    """Sum of weight[c] over the columns c that are set in a row, int32.
+    """Return the sum of weight[c] over the columns c that are set in a row, int32.
 
     words uint64 [n], the row; weight int32 [64 * n], whose sums fit. Compiled callers get vectors.
     """
@@ -30,17 +30,18 @@ def weigh_bits(words, weight):
 
 
 def add_bits(words, value, total):
-    """total[c] += value over the columns c that are set; words uint64 [n], value int32, total int32 [64 * n]."""
+    """Add value to total[c] for the columns c that are set; words uint64 [n], value int32, total int32 [64 * n]."""
     total[_set_columns(words)] += value
 
 
 def _set_columns(words):
-    """Numbers of the columns that are set."""
+    """Return the numbers of the columns that are set."""
     return np.flatnonzero(np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little"))
 
 
 def _each_half(lanes: Lanes, numbers: str, emit: Callable[[Any, Any], None]) -> None:
-    """Emit a loop over either half of every word: emit(which of its columns are set, pointer to their numbers)."""
+    """Emit a loop over both halves of every word: emit(mask of the set columns, pointer to the numbers of the
+    columns)."""
     builder = lanes.builder
     digits = ir.Constant(_VECTOR, [1 << lane for lane in range(_HALF)])
     with cgutils.for_range(builder, lanes.size("words")) as loop:
@@ -48,11 +49,11 @@ def _each_half(lanes: Lanes, numbers: str, emit: Callable[[Any, Any], None]) -> 
         for half in range(2):
             shifted = builder.lshr(word, ir.Constant(word.type, _HALF * half))
             bits = builder.and_(lanes.splat(shifted, _HALF), digits)
-            place = builder.add(
+            column = builder.add(
                 builder.mul(loop.index, ir.Constant(loop.index.type, WORD)),
                 ir.Constant(loop.index.type, _HALF * half),
             )
-            pointer = builder.bitcast(lanes.pointer(numbers, place), _VECTOR.as_pointer())
+            pointer = builder.bitcast(lanes.pointer(numbers, column), _VECTOR.as_pointer())
             emit(builder.icmp_unsigned("!=", bits, _ZEROS), pointer)
 
 
@@ -62,8 +63,8 @@ def _emit_weigh_bits(lanes: Lanes) -> Any:
     total = cgutils.alloca_once_value(builder, _ZEROS)
 
     def emit(chosen: Any, pointer: Any) -> None:
-        here = builder.select(chosen, builder.load(pointer, align=4), _ZEROS)
-        builder.store(builder.add(builder.load(total), here), total)
+        added = builder.select(chosen, builder.load(pointer, align=4), _ZEROS)
+        builder.store(builder.add(builder.load(total), added), total)
 
     _each_half(lanes, "weight", emit)
     kind = ir.FunctionType(NUMBER, [_VECTOR])
@@ -73,10 +74,10 @@ def _emit_weigh_bits(lanes: Lanes) -> Any:
 
 @emits(add_bits, value=types.int32)
 def _emit_add_bits(lanes: Lanes, value: Any) -> None:
-    builder, added = lanes.builder, lanes.splat(value, _HALF)
+    builder, summand = lanes.builder, lanes.splat(value, _HALF)
 
     def emit(chosen: Any, pointer: Any) -> None:
-        here = builder.select(chosen, added, _ZEROS)
-        builder.store(builder.add(builder.load(pointer, align=4), here), pointer, align=4)
+        added = builder.select(chosen, summand, _ZEROS)
+        builder.store(builder.add(builder.load(pointer, align=4), added), pointer, align=4)
 
     _each_half(lanes, "total", emit)

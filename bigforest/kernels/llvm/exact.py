@@ -1,14 +1,14 @@
-"""Exact comparison of scores, so that equal splits compare as equal and the tie rule decides, not rounding.
+"""Exact comparison of scores: equal splits compare as equal, so the tie rule decides and not rounding.
 
 The Gini decrease of a split orders like sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side
-and w its weight. As a fraction that is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so the
+and w its weight. As a fraction this is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so the
 numerator stays below 2**94, the denominator below 2**62, and products of 64 bits compare them without error.
 
 The decrease of variance orders like (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r). For sums below 2**62 in magnitude and
 weights below 2**31 in sum, cross products stay below 2**251.
 
-The mean of a level (kernels/categories/ordering.py) is compared as a fraction, too: its numerator and a weight have 64
-bits each.
+Means of levels (kernels/categories/ordering.py) are compared as fractions, too: a numerator and a weight have 64 bits
+each.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _PRODUCT = ir.IntType(128)
 
 
 def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
-    """Sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
+    """Return the sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
 
-    Compiled callers get the version below; this one serves plain Python, whose integers have no width.
+    Compiled callers get the version below; this one is for plain Python, whose integers have no width.
     """
     sq_l, w_l, sq_r, w_r = int(sq_l), int(w_l), int(sq_r), int(w_r)
     other_sq_l, other_w_l = int(other_sq_l), int(other_w_l)
     other_sq_r, other_w_r = int(other_sq_r), int(other_w_r)
-    one = (sq_l * w_r + sq_r * w_l) * (other_w_l * other_w_r)
-    two = (other_sq_l * other_w_r + other_sq_r * other_w_l) * (w_l * w_r)
-    return (one > two) - (one < two)
+    score = (sq_l * w_r + sq_r * w_l) * (other_w_l * other_w_r)
+    other_score = (other_sq_l * other_w_r + other_sq_r * other_w_l) * (w_l * w_r)
+    return (score > other_score) - (score < other_score)
 
 
 @emits(compare_gini, types.int64)
@@ -53,31 +53,32 @@ def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
         upper = builder.mul(builder.lshr(numerator, half), denominator)
         return builder.add(upper, builder.lshr(lower, half)), builder.and_(lower, low_half)
 
-    one = cross(sq_l, w_l, sq_r, w_r, builder.mul(other_w_l, other_w_r))
-    two = cross(other_sq_l, other_w_l, other_sq_r, other_w_r, builder.mul(w_l, w_r))
-    equal = builder.icmp_unsigned("==", one[0], two[0])
-    return builder.select(equal, _sign(builder, one[1], two[1]), _sign(builder, one[0], two[0]))
+    score = cross(sq_l, w_l, sq_r, w_r, builder.mul(other_w_l, other_w_r))
+    other_score = cross(other_sq_l, other_w_l, other_sq_r, other_w_r, builder.mul(w_l, w_r))
+    equal = builder.icmp_unsigned("==", score[0], other_score[0])
+    return builder.select(equal, _sign(builder, score[1], other_score[1]), _sign(builder, score[0], other_score[0]))
 
 
-def _sign(builder: Any, one: Any, two: Any) -> Any:
-    """Emit code of the sign of one - two."""
-    number = ir.IntType(64)
-    more = builder.zext(builder.icmp_signed(">", one, two), number)
-    less = builder.zext(builder.icmp_signed("<", one, two), number)
+def _sign(builder: Any, number: Any, other: Any) -> Any:
+    """Emit the sign of number - other, int64."""
+    kind = ir.IntType(64)
+    more = builder.zext(builder.icmp_signed(">", number, other), kind)
+    less = builder.zext(builder.icmp_signed("<", number, other), kind)
     return builder.sub(more, less)
 
 
 def compare_variance(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r):
-    """Sign (1, 0, -1) of the first decrease of variance minus the other; int64 arguments, all weights positive.
+    """Return the sign (1, 0, -1) of the first decrease of variance minus the other; int64 arguments, all weights
+    positive.
 
-    The weights of both have the same sum, and so have the sums. Compiled as compare_gini is.
+    Both splits have the same total weight and the same total sum. Compiled like `compare_gini`.
     """
     sum_l, w_l, sum_r, w_r = int(sum_l), int(w_l), int(sum_r), int(w_r)
     other_sum_l, other_w_l = int(other_sum_l), int(other_w_l)
     other_sum_r, other_w_r = int(other_sum_r), int(other_w_r)
-    one = (sum_l * w_r - sum_r * w_l) ** 2 * (other_w_l * other_w_r)
-    two = (other_sum_l * other_w_r - other_sum_r * other_w_l) ** 2 * (w_l * w_r)
-    return (one > two) - (one < two)
+    score = (sum_l * w_r - sum_r * w_l) ** 2 * (other_w_l * other_w_r)
+    other_score = (other_sum_l * other_w_r - other_sum_r * other_w_l) ** 2 * (w_l * w_r)
+    return (score > other_score) - (score < other_score)
 
 
 @emits(compare_variance, types.int64)
@@ -91,18 +92,18 @@ def _emit_compare_variance(lanes: Lanes, *numbers: Any) -> Any:
         difference = builder.sub(builder.mul(suml, wr), builder.mul(sumr, wl))
         return builder.mul(builder.mul(difference, difference), builder.mul(denominator_l, denominator_r))
 
-    one = cross(sum_l, w_l, sum_r, w_r, other_w_l, other_w_r)
-    two = cross(other_sum_l, other_w_l, other_sum_r, other_w_r, w_l, w_r)
-    return _sign(builder, one, two)
+    score = cross(sum_l, w_l, sum_r, w_r, other_w_l, other_w_r)
+    other_score = cross(other_sum_l, other_w_l, other_sum_r, other_w_r, w_l, w_r)
+    return _sign(builder, score, other_score)
 
 
 def compare_means(total, weight, other_total, other_weight):
-    """Sign (1, 0, -1) of total / weight minus the other; int64 arguments, the weights positive.
+    """Return the sign (1, 0, -1) of total / weight minus the other mean; int64 arguments, the weights positive.
 
-    Compiled in 128 bits, which hold all products; a division would take longer than all of it.
+    Compiled in 128 bits, which hold all products; a division alone would take longer.
     """
-    one, two = int(total) * int(other_weight), int(other_total) * int(weight)
-    return (one > two) - (one < two)
+    mean, other_mean = int(total) * int(other_weight), int(other_total) * int(weight)
+    return (mean > other_mean) - (mean < other_mean)
 
 
 @emits(compare_means, types.int64)

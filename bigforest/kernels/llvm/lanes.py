@@ -1,7 +1,7 @@
-"""Functions written in LLVM, each beside a plain-Python function, which says what it does and is its oracle.
+"""Functions written in LLVM. Each has a twin in plain Python, which documents it and is its oracle.
 
 The compiler does not vectorise loops over arrays that might overlap, so these functions emit vectors explicitly. LLVM
-cuts them into what the processor has.
+cuts them to the width of the processor's registers.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def emits(plain: Callable[..., Any], returns: Any = types.void, **numbers: Any) 
     """Compile calls of `plain` as the code that the decorated function emits; without a compiler `plain` runs.
 
     The emitter is called with Lanes and with the arguments that are numbers, in order, and returns the result, if there
-    is one. `numbers` are their types by name: int64 if not given. All others are arrays.
+    is one. All other arguments are arrays. `numbers` are the types of numbers by name, int64 by default.
     """
     order = inspect.signature(plain)
 
     def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
         @type_callable(plain)
         def typer(context: Any) -> Any:
-            def typed(*given: Any) -> Any:
+            def typed(*arguments: Any) -> Any:
                 return signature(
                     returns,
                     *(
                         kind if isinstance(kind, types.Array) else numbers.get(name, types.int64)
-                        for name, kind in zip(order.parameters, given, strict=True)
+                        for name, kind in zip(order.parameters, arguments, strict=True)
                     ),
                 )
 
@@ -51,13 +51,13 @@ def emits(plain: Callable[..., Any], returns: Any = types.void, **numbers: Any) 
 
         @lower_builtin(plain, types.VarArg(types.Any))
         def lower(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            given = list(zip(order.parameters, sig.args, values, strict=True))
+            arguments = list(zip(order.parameters, sig.args, values, strict=True))
             arrays = {
                 name: context.make_array(kind)(context, builder, value=value)
-                for name, kind, value in given
+                for name, kind, value in arguments
                 if isinstance(kind, types.Array)
             }
-            result = emit(Lanes(builder, arrays), *(value for name, _, value in given if name not in arrays))
+            result = emit(Lanes(builder, arrays), *(value for name, _, value in arguments if name not in arrays))
             return context.get_dummy_value() if result is None else result
 
         return emit
@@ -69,7 +69,7 @@ class Lanes:
     """Emits code on arrays, a block of LANES numbers at a time.
 
     builder  emits the code
-    arrays   as Numba has them, by name
+    arrays   Numba's array structures, by name
     """
 
     def __init__(self, builder: Any, arrays: dict[str, Any]) -> None:
@@ -95,21 +95,21 @@ class Lanes:
 
     def load(self, name: str, base: Any) -> Any:
         """Emit the block of an array from `base` on."""
-        place = self.pointer(name, base)
-        kind = ir.VectorType(place.type.pointee, LANES)
-        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=4)
+        address = self.pointer(name, base)
+        kind = ir.VectorType(address.type.pointee, LANES)
+        return self.builder.load(self.builder.bitcast(address, kind.as_pointer()), align=4)
 
     def store(self, vector: Any, name: str, base: Any) -> None:
         """Write the block of an array from `base` on."""
-        place = self.pointer(name, base)
-        self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=4)
+        address = self.pointer(name, base)
+        self.builder.store(vector, self.builder.bitcast(address, vector.type.as_pointer()), align=4)
 
     def spread(self, name: str, index: Any) -> Any:
         """Emit one entry of an array in all lanes."""
         return self.splat(self.builder.load(self.pointer(name, index)))
 
     def running(self, vector: Any) -> Any:
-        """Emit the sums of the lanes up to each."""
+        """Emit the running sums of the lanes."""
         step = 1
         while step < LANES:
             moved = ir.Constant(VECTOR, [LANES + lane - step if lane >= step else 0 for lane in range(LANES)])
@@ -127,7 +127,7 @@ class Lanes:
 
     @contextmanager
     def blocks(self, rows: Any) -> Iterator[Any]:
-        """Emit a loop over the places where a block of `rows` rows begins."""
+        """Emit a loop over the first rows of the blocks of `rows` rows."""
         first, step = ir.Constant(rows.type, 0), ir.Constant(rows.type, LANES)
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
@@ -141,23 +141,23 @@ class Lanes:
         return self.builder.load(total)
 
     def real(self, vector: Any, kind: Any = FLOATS) -> Any:
-        """Signed numbers as float32, or as DOUBLES."""
+        """Emit signed numbers as float32, or as DOUBLES."""
         return self.builder.sitofp(vector, kind)
 
     def inside(self, base: Any, rows: Any) -> Any:
         """Emit the lanes of the block at `base` that belong to the rows, as a mask."""
-        return self.builder.icmp_signed("<", self.places(base), self.splat(rows))
+        return self.builder.icmp_signed("<", self.row_numbers(base), self.splat(rows))
 
-    def places(self, base: Any) -> Any:
+    def row_numbers(self, base: Any) -> Any:
         """Emit the numbers of the rows of the block at `base`."""
         return self.builder.add(self.splat(base), ir.Constant(VECTOR, list(range(LANES))))
 
     def masked(self, score: Any, allowed: Any) -> Any:
-        """Emit the scores, none negative, where they are allowed, elsewhere -1."""
+        """Emit the scores, none negative, in allowed lanes, elsewhere -1."""
         return self.builder.select(allowed, score, ir.Constant(score.type, [-1.0] * LANES))
 
     def highest(self, vector: Any) -> Any:
-        """Emit the highest lane of scores, none of which is negative but -1, as float64.
+        """Emit the highest lane, as float64, of scores that are -1 or not negative.
 
         The bits of such floats, read as signed integers, are in the order of their values.
         """
@@ -171,6 +171,6 @@ class Lanes:
             return self.builder.fpext(self.builder.bitcast(bits, ir.FloatType()), ir.DoubleType())
         return self.builder.bitcast(bits, ir.DoubleType())
 
-    def larger(self, one: Any, two: Any) -> Any:
+    def larger(self, score: Any, other: Any) -> Any:
         """Emit the larger of the scores in each lane."""
-        return self.builder.select(self.builder.fcmp_ordered(">", one, two), one, two)
+        return self.builder.select(self.builder.fcmp_ordered(">", score, other), score, other)

@@ -1,9 +1,9 @@
-"""Splits of few rows by all pairs of them, sixteen at a time: sums over the rows up to each, and their scores.
+"""Splits of few rows, by all pairs of rows, sixteen at a time: sums over the rows up to each row, and scores.
 
 Quadratic, but a pair costs a sixteenth of a few instructions and nothing branches on the data, so for few rows this is
 faster than sorting. The plain-Python bodies below are the oracle of the compiled versions.
 
-Scores are float32: they say which splits are worth an exact comparison, those from the highest * (1 - SCORE_ERROR) on.
+Scores are float32: only splits that score at least the highest * (1 - SCORE_ERROR) need an exact comparison.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SCORE_ERROR = 1e-6
 
 
 def sums_up_to(code, add, n, out):
-    """out[i] = sum of add[j] over all j < n with code[j] <= code[i], for i < n.
+    """Set out[i], i < n, to the sum of add[j] over all j < n with code[j] <= code[i].
 
-    code, add, out uint32 [>= n rounded up to LANES]; the padding of code and out is read and
-    written, with arbitrary values. Sums wrap at 2**32. Cost: n * n / 16 steps. Compiled callers get vectors.
+    code, add, out uint32 [>= n rounded up to LANES]; the padding of code and out is read and written, with arbitrary
+    values. Sums wrap at 2**32. Cost: n * n / 16 steps. Compiled callers get vectors.
     """
     for i in range(int(n)):
         out[i] = np.uint32(int(add[:n][code[:n] <= code[i]].sum()) & 0xFFFFFFFF)
@@ -52,14 +52,15 @@ def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
 
 
 def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
-    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class.py);
-    returns the highest.
+    """Set `out` as `sums_up_to`, and score[i] to d**2 / (w_l w_r) of the split after code[i]
+    (kernels/scan/two_class.py).
 
-    add    uint32 or uint64: a weight, shifted 16 for class 1; all weigh `weight` < SCORED_WEIGHT, `ones` of it in
-           class 1, together with `before`, uint32, what has smaller codes and is added to `out`
-    score  float32, as long as out: -1 where a side has less than min_leaf, which is 1 at least
+    add     uint32 or uint64, weights of the rows, shifted 16 for class 1
+    before  uint32, weights of the rows of the node with smaller codes; added to `out`
+    weight  of the node, below SCORED_WEIGHT; ones: the part of it in class 1
+    score   float32, as long as out: -1 if a side weighs less than min_leaf, which is 1 at least
 
-    The highest is float64.
+    Return the highest score, float64.
     """
     sums_up_to(code, add, n, out)
     out[: int(n)] += before
@@ -73,9 +74,9 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
 
 
 class TwoClassScores:
-    """Writes the code of scores of splits of two classes by what is on the left, and keeps the highest.
+    """Emitter of the scores of splits of two classes, which keeps the highest.
 
-    ones, weight  of the node, 32-bit vectors; least: what a side has at least
+    ones, weight  of the node, 32-bit vectors; least: the smallest weight of a side
     """
 
     def __init__(self, lanes: Lanes, ones: Any, weight: Any, least: Any) -> None:
@@ -84,7 +85,8 @@ class TwoClassScores:
         self._best = cgutils.alloca_once_value(lanes.builder, ir.Constant(FLOATS, [-1.0] * LANES))
 
     def sides(self, left: Any) -> tuple[Any, Any, Any]:
-        """d**2 and w_l w_r, float32, and whether both sides have enough; `left` as in score_pairs_two."""
+        """Emit d**2 and w_l w_r, float32, and whether both sides weigh enough; left: weights on the left, as `out` of
+        score_pairs_two."""
         lanes, builder = self._lanes, self._lanes.builder
         ones_l = builder.lshr(left, ir.Constant(VECTOR, [16] * LANES))
         w_l = builder.add(ones_l, builder.and_(left, ir.Constant(VECTOR, [0xFFFF] * LANES)))
@@ -97,9 +99,9 @@ class TwoClassScores:
         """Write the scores of a block of `rows` rows to the array `score`."""
         lanes, builder = self._lanes, self._lanes.builder
         square, room, enough = self.sides(left)
-        found = lanes.masked(builder.fdiv(square, room), builder.and_(enough, lanes.inside(base, rows)))
-        lanes.store(found, "score", base)
-        builder.store(lanes.larger(found, builder.load(self._best)), self._best)
+        scores = lanes.masked(builder.fdiv(square, room), builder.and_(enough, lanes.inside(base, rows)))
+        lanes.store(scores, "score", base)
+        builder.store(lanes.larger(scores, builder.load(self._best)), self._best)
 
     def highest(self) -> Any:
         """Emit the highest score that was stored."""

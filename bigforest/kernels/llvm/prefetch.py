@@ -19,7 +19,7 @@ def prefetch(array, index):
 @emits(prefetch)
 def _emit_prefetch(lanes: Lanes, index: Any) -> None:
     builder = lanes.builder
-    place = builder.bitcast(lanes.pointer("array", index), ir.IntType(8).as_pointer())
-    kind = ir.FunctionType(ir.VoidType(), [place.type, NUMBER, NUMBER, NUMBER])
-    function = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
-    builder.call(function, [place, *(ir.Constant(NUMBER, value) for value in (_READ, _KEEP, _DATA))])
+    address = builder.bitcast(lanes.pointer("array", index), ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, NUMBER, NUMBER, NUMBER])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+    builder.call(function, [address, *(ir.Constant(NUMBER, value) for value in (_READ, _KEEP, _DATA))])

@@ -1,6 +1,6 @@
 """Select the rows of a node whose codes lie in a range, or the splits whose scores reach a bar, sixteen at a time.
 
-As plain Python the functions below are what they are when compiled, and their oracle.
+The plain-Python bodies below are the oracle of the compiled versions.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _MASK, _BITS = ir.VectorType(ir.IntType(1), LANES), ir.IntType(LANES)
 
 
 def select_codes(code, n, first, span, out):
-    """Write the places i < n with first <= code[i] <= first + span to `out`, ascending; returns how many (uint64).
+    """Write the indices i < n with first <= code[i] <= first + span to `out`, ascending; return their number (uint64).
 
-    code  uint32 [>= n rounded up to LANES], read as far as that; first, span uint32
+    code  uint32 [>= n rounded up to LANES], read up to this length; first, span uint32
     out   uint32 [>= n + LANES]
 
     Cost: n / 16 steps. Compiled callers get vectors.
     """
-    found = np.flatnonzero(code[: int(n)].astype(np.int64) - int(first) <= int(span))
-    found = found[code[found] >= first]
-    out[: found.size] = found
-    return np.uint64(found.size)
+    indices = np.flatnonzero(code[: int(n)].astype(np.int64) - int(first) <= int(span))
+    indices = indices[code[indices] >= first]
+    out[: indices.size] = indices
+    return np.uint64(indices.size)
 
 
 def select_scores(score, n, bar, out):
-    """Write the places i < n with score[i] >= bar to `out`, ascending; returns how many (uint64).
+    """Write the indices i < n with score[i] >= bar to `out`, ascending; return their number (uint64).
 
     score float32, as long as code in select_codes; bar float32.
     """
-    found = np.flatnonzero(score[: int(n)] >= bar)
-    out[: found.size] = found
-    return np.uint64(found.size)
+    indices = np.flatnonzero(score[: int(n)] >= bar)
+    out[: indices.size] = indices
+    return np.uint64(indices.size)
 
 
 class Selection:
-    """Writes the code that lists places in the array `out` of some lanes."""
+    """Emitter of a list of row numbers, in the array `out`."""
 
     def __init__(self, lanes: Lanes, rows: Any) -> None:
         self._lanes, self._rows, builder = lanes, rows, lanes.builder
@@ -53,19 +53,19 @@ class Selection:
         self._size = cgutils.alloca_once_value(builder, ir.Constant(rows.type, 0))
 
     def add(self, base: Any, chosen: Any) -> None:
-        """List the rows of the block at `base` in the lanes that are chosen."""
+        """Emit code to list the rows of the block at `base` whose lanes are chosen."""
         lanes, builder = self._lanes, self._lanes.builder
         chosen = builder.and_(chosen, lanes.inside(base, self._rows))
         bits = builder.bitcast(chosen, _BITS)
         with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(_BITS, 0))):
             size = self.size()
             rest = ir.Constant(VECTOR, ir.Undefined)
-            lanes.store(builder.call(self._squeeze, [lanes.places(base), chosen, rest]), "out", size)
+            lanes.store(builder.call(self._squeeze, [lanes.row_numbers(base), chosen, rest]), "out", size)
             more = builder.zext(builder.call(self._count, [bits]), size.type)
             builder.store(builder.add(size, more), self._size)
 
     def size(self) -> Any:
-        """Emit the number of listed places."""
+        """Emit the number of listed rows."""
         return self._lanes.builder.load(self._size)
 
 

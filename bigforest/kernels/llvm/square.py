@@ -14,7 +14,7 @@ _STAGES = 4
 
 
 def transpose_square(table, items, column, out, at):
-    """out[column + c, at + r] = table[items[r] >> 32, column + c] for r, c < SQUARE.
+    """Set out[column + c, at + r] to table[items[r] >> 32, column + c] for r, c < SQUARE.
 
     table, out [., .] of unsigned integers of one width, C order; items uint64 [>= SQUARE]; column, at uint64. Compiled
     callers get vectors.
@@ -32,7 +32,7 @@ def _emit_transpose_square(lanes: Lanes, column: Any, at: Any) -> None:
     code = source.data.type.pointee
     vector, width = ir.VectorType(code, SQUARE), code.width // 8
 
-    def place(array: Any, row: Any, offset: Any) -> Any:
+    def address_of(array: Any, row: Any, offset: Any) -> Any:
         start = builder.add(builder.mul(row, builder.extract_value(array.strides, 0)), offset)
         data = builder.gep(builder.bitcast(array.data, byte), [start])
         return builder.bitcast(data, vector.as_pointer())
@@ -40,7 +40,7 @@ def _emit_transpose_square(lanes: Lanes, column: Any, at: Any) -> None:
     vectors, offset = [], builder.mul(column, word(width))
     for r in range(SQUARE):
         row = builder.lshr(builder.load(lanes.pointer("items", word(r))), word(32))
-        vectors.append(builder.load(place(source, row, offset), align=width))
+        vectors.append(builder.load(address_of(source, row, offset), align=width))
     # Interleaving vectors i and i + 8 rotates the eight bits of (row, column) by one; four rotations swap row and
     # column.
     for _ in range(_STAGES):
@@ -48,9 +48,9 @@ def _emit_transpose_square(lanes: Lanes, column: Any, at: Any) -> None:
         vectors = [_interleave(builder, *pair, half) for pair in halves for half in (0, SQUARE // 2)]
     offset = builder.mul(at, word(width))
     for c, transposed in enumerate(vectors):
-        builder.store(transposed, place(target, builder.add(column, word(c)), offset), align=width)
+        builder.store(transposed, address_of(target, builder.add(column, word(c)), offset), align=width)
 
 
-def _interleave(builder: Any, one: Any, other: Any, start: int) -> Any:
+def _interleave(builder: Any, vector: Any, other: Any, start: int) -> Any:
     order = [lane for k in range(start, start + SQUARE // 2) for lane in (k, SQUARE + k)]
-    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(NUMBER, SQUARE), order))
+    return builder.shuffle_vector(vector, other, ir.Constant(ir.VectorType(NUMBER, SQUARE), order))

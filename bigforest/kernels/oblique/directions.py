@@ -1,11 +1,10 @@
 """Directions of oblique trees: drawn by the key of a node, or the axes of a tree and the table in their coordinates.
 
-sparse-oblique  Randomer forests (Tomita et al., section 2): the cells of a matrix of features by columns get weights,
-                and each column that is not empty is a direction. Cell c is that of feature c % features in column
-                c // features. The stream of places is keyed by the node; the weight of a cell follows from the node's
-                key and its number alone.
-rotation        a tree draws its own axes. Sums run in a fixed order, so that axes and projections do not depend on a
-                library's threads.
+sparse-oblique  Randomer forests (Tomita et al., section 2): some cells of a matrix of features by columns get weights,
+                and each column that is not empty is a direction. Cell c belongs to feature c % features in column
+                c // features. The key of the node determines the cells; its key and the number of a cell the weight.
+rotation        each tree draws axes. Sums run in a fixed order, so that axes and projections do not depend on the
+                threads of a library.
 
 Oracles: tests/naive/directions.py, tests/naive/rotation.py.
 """
@@ -22,7 +21,7 @@ from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, mix
 from bigforest.kernels.common.sort import insertion_sort, sort_many
 from bigforest.kernels.compiler.jit import inlined, kernel
 
-# How nonzero cells are chosen, and their weights.
+# Rules for nonzero cells and their weights.
 PLACED, CHANCE, NORMAL = 0, 1, 2
 
 # Normal weights are rounded to this step, so that the last bit of the platform's log does not matter.
@@ -35,9 +34,9 @@ class Sparse(NamedTuple):
     """Rules by which directions are drawn.
 
     way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has one with probability `chance`. NORMAL:
-              likewise, with normal weights.
+              as CHANCE, with normal weights.
     columns   uint64, at least 1
-    cells     uint64, of all features * columns; 0 unless PLACED
+    cells     uint64, number of nonzero cells among features * columns; 0 unless PLACED
     chance    uint64, probability of a nonzero cell times 2**53; not used with PLACED
     scale     float64 [features], factor of a weight, finite; 0 leaves the feature out
     """
@@ -53,8 +52,8 @@ class Drawn(NamedTuple):
     """Scratch of the directions of a node.
 
     cells    uint64 [Sparse.cells], ascending
-    feature  uint32 [2, features], terms of the current direction and of the best
-    weight   float64 [2, features]
+    feature  uint32 [2, features], features of the terms of the current direction and of the best
+    weight   float64 [2, features], weights of these terms
     size     uint64 [2], number of terms
     """
 
@@ -79,32 +78,32 @@ def make_drawn(sparse: Sparse) -> Drawn:
 def draw_cells(sparse, key, cells):
     """Draw `cells` different cells, uniformly, in ascending order."""
     features = np.uint64(sparse.scale.size)
-    wanted = np.uint64(cells.size)
+    count = np.uint64(cells.size)
     total = features * sparse.columns
     state = mix(key ^ PLACES)
-    have = ZERO
-    if wanted * TWO > total:  # one cell after another: selection sampling (Knuth, TAOCP 3.4.2 S)
+    drawn = ZERO
+    if count * TWO > total:  # selection sampling (Knuth, TAOCP 3.4.2 S)
         for cell in range(total):
             state += GOLDEN
-            if ((mix(state) >> SHIFT32) * (total - cell)) >> SHIFT32 < wanted - have:
-                cells[have] = cell
-                have += ONE
+            if ((mix(state) >> SHIFT32) * (total - cell)) >> SHIFT32 < count - drawn:
+                cells[drawn] = cell
+                drawn += ONE
         return
-    while have < wanted:  # draw the missing ones, drop duplicates, repeat
-        for place in range(have, wanted):
+    while drawn < count:  # draw the missing ones, drop duplicates, repeat
+        for index in range(drawn, count):
             state += GOLDEN
             random = mix(state)
             column = ((random >> SHIFT32) * sparse.columns) >> SHIFT32
-            cells[place] = column * features + (((random & BITS32) * features) >> SHIFT32)
-        if wanted <= np.uint64(32):
-            insertion_sort(cells, wanted)
+            cells[index] = column * features + (((random & BITS32) * features) >> SHIFT32)
+        if count <= np.uint64(32):
+            insertion_sort(cells, count)
         else:
-            sort_many(cells, ZERO, wanted)
-        have = ONE
-        for place in range(ONE, wanted):
-            if cells[place] != cells[have - ONE]:
-                cells[have] = cells[place]
-                have += ONE
+            sort_many(cells, ZERO, count)
+        drawn = ONE
+        for index in range(ONE, count):
+            if cells[index] != cells[drawn - ONE]:
+                cells[drawn] = cells[index]
+                drawn += ONE
 
 
 @inlined
@@ -119,18 +118,18 @@ def weight_of(sparse, key, cell):
 @inlined
 def normal_of(random):
     """Return a normally distributed number from a random uint64: Box and Muller 1958, rounded to NORMAL_STEP."""
-    one = (np.float64(random >> _BITS11) + 1.0) * _UNIT
-    two = np.float64(mix(random + GOLDEN) >> _BITS11) * _UNIT
-    normal = np.sqrt(-2.0 * np.log(one)) * np.cos(2.0 * np.pi * two)
+    radius = (np.float64(random >> _BITS11) + 1.0) * _UNIT
+    angle = np.float64(mix(random + GOLDEN) >> _BITS11) * _UNIT
+    normal = np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * np.pi * angle)
     return np.rint(normal / NORMAL_STEP) * NORMAL_STEP
 
 
 @inlined
 def draw_column(sparse, key, column, at, drawn, which):
-    """Write the terms of a column into half `which` of `drawn`; returns their number and where the next one begins.
+    """Write the terms of a column into half `which` of `drawn`; return their number, and the new `at`.
 
     key    of the node
-    at     uint64, place in drawn.cells of the first cell not yet used
+    at     uint64, index in drawn.cells of the first cell not used by an earlier column
     """
     features = np.uint64(sparse.scale.size)
     first = column * features
@@ -152,7 +151,7 @@ def draw_column(sparse, key, column, at, drawn, which):
 
 @inlined
 def put_term(sparse, feature, weight, drawn, which, size):
-    """Append a term, unless its weight is 0 once scaled; returns the number of terms."""
+    """Append a term, unless its scaled weight is 0; return the number of terms."""
     scaled = weight * sparse.scale[feature]
     if scaled == 0.0:
         return size
@@ -165,8 +164,8 @@ def put_term(sparse, feature, weight, drawn, which, size):
 def draw_axes(key, orthogonal, axes):
     """Fill axes float64 [axes, features] with Gaussian directions of length 1 from the stream `key`.
 
-    orthogonal: each is made orthogonal to those before (Gram and Schmidt, modified), in groups of
-    as many as there are features. A direction that nearly vanishes in this is drawn again.
+    orthogonal: each direction is made orthogonal to the earlier ones of its group (modified Gram-Schmidt); a group has
+    as many directions as there are features. A direction that nearly vanishes is drawn again.
     """
     features = axes.shape[1]
     drawn = np.uint64(0)

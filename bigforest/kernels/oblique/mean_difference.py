@@ -1,7 +1,7 @@
 """Differences of class means as directions. Oracle: tests/naive/means.py.
 
-Sums are of whole numbers, so they do not depend on the order of the rows or on batches: a value is counted in steps of
-2**-30 of its column's range from the smallest value, or in units where all values are whole.
+Sums are whole numbers, so they do not depend on the order of the rows or on batches: a value is counted in steps of
+2**-30 of its column's range from the smallest value, or in units if all values are whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bigforest.kernels.common.partition import sum_classes
 from bigforest.kernels.common.rng import GOLDEN, OFFERS, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 
-# How pairs of classes are chosen.
+# Rules to choose pairs of classes.
 NO_PAIRS, CONSECUTIVE, LARGEST_CLASS, ALL = 0, 1, 2, 3
 
 STEPS = 2.0**30
@@ -28,9 +28,9 @@ class Means(NamedTuple):
     """Class means: inputs from the table, and scratch of one growing tree.
 
     pairing  NO_PAIRS, CONSECUTIVE, LARGEST_CLASS or ALL
-    by_node  whether means are those of the node; else they are those of the tree, with pairs, terms and projections
-             here
-    step     uint32 [codes], the steps of each code, in the order of CodeValues.low
+    by_node  whether the means are taken over the rows of the node; else over the rows of the tree, with `size`,
+             `feature`, `weight` and `value` filled once per tree
+    step     uint32 [codes], steps of the value of each code, in the order of CodeValues.low
     unit     float64 [features], size of a step; 0 leaves the feature out
     sums     int64 [features, classes], scratch: steps by class
     pairs    int64 [1], number of pairs
@@ -38,7 +38,7 @@ class Means(NamedTuple):
     size     uint64 [pairs], number of terms
     feature  uint32 [pairs, features], terms
     weight   float64 [pairs, features]
-    value    float64 [pairs, rows of the table], projections; of rows of the bag
+    value    float64 [pairs, rows of the table], projections of the rows of the bag
     """
 
     pairing: int
@@ -55,7 +55,7 @@ class Means(NamedTuple):
 
 
 def max_pairs(pairing: int, classes: int) -> int:
-    """Pairs of classes that have rows."""
+    """Return the most pairs of classes that a node may have."""
     return {NO_PAIRS: 0, ALL: classes * (classes - 1) // 2}.get(pairing, classes - 1)
 
 
@@ -112,7 +112,10 @@ def choose_pairs(pairing, total, pair):
 
 @inlined
 def sum_steps(codes, by_row, values, items, means, gathered):
-    """Set means.sums[f, k] = steps of feature f over the items of class k, repeats counted. gathered uint32 [>= n]."""
+    """Set means.sums[f, k] to the steps of feature f, summed over the items of class k with their multiplicities.
+
+    gathered  uint32 [>= n], scratch
+    """
     sums = means.sums
     for feature in range(np.uint64(means.unit.size)):
         for k in range(np.uint64(sums.shape[1])):
@@ -128,23 +131,23 @@ def sum_steps(codes, by_row, values, items, means, gathered):
 def difference(means, scale, total, first, second, feature, weight):
     """Write the mean of class `second` less that of `first` as terms; return their number (uint64).
 
-    With scaled features a weight has the scale twice, once of the mean and once of the value.
+    The scale of a feature enters twice: once for the mean, once for the value that the weight multiplies.
     """
     size = ZERO
     for f in range(np.uint64(means.unit.size)):
-        one = np.float64(means.sums[f, first]) / np.float64(total[first])
-        two = np.float64(means.sums[f, second]) / np.float64(total[second])
-        here = (two - one) * means.unit[f] * (scale[f] * scale[f])
-        if here != 0.0 and abs(here) <= LARGEST:
+        mean_first = np.float64(means.sums[f, first]) / np.float64(total[first])
+        mean_second = np.float64(means.sums[f, second]) / np.float64(total[second])
+        coefficient = (mean_second - mean_first) * means.unit[f] * (scale[f] * scale[f])
+        if coefficient != 0.0 and abs(coefficient) <= LARGEST:
             feature[size] = np.uint32(f)
-            weight[size] = here
+            weight[size] = coefficient
             size += ONE
     return size
 
 
 @kernel
 def find_differences(means, scale, total):
-    """Compute the differences of a tree, means.size, feature and weight, from means.sums; total int64 [classes]."""
+    """Fill means.size, feature and weight with the differences of a tree, from means.sums; total int64 [classes]."""
     count = choose_pairs(means.pairing, total, means.pair)
     means.pairs[0] = count
     for j in range(np.uint64(count)):
@@ -163,14 +166,15 @@ def project_differences(codes, by_row, values, items, means, value):
 
 @kernel
 def sum_root(codes, by_row, values, items, total, means, gathered):
-    """Sum a root by class, into total int64 [classes] and means.sums; gathered uint32 [>= n] is scratch."""
+    """Sum the rows of a root by class into total, int64 [classes], and means.sums; gathered uint32 [>= n] is
+    scratch."""
     sum_classes(items, total)
     sum_steps(codes, by_row, values, items, means, gathered)
 
 
 @inlined
 def is_offered(key, number, columns, features):
-    """Return whether the node of this key tries difference `number`: with chance min(1, columns / features)."""
+    """Return whether the node of this key tries difference `number`: with probability min(1, columns / features)."""
     random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
     return ((random >> SHIFT32) * features) >> SHIFT32 < columns
 

@@ -1,12 +1,15 @@
 """Best threshold on the projections of a node: by the scans of codes, on codes made from the projections.
 
-Few rows are ordered by projection, and a row's code is the place of the first with its projection. Many are counted
-into buckets of equal width, whose numbers, shifted, are the codes; the scan of codes then scores the edges and opens
-what could hold a better split, and there the projections are ordered and the rows get codes of their own from the
-bucket's on. So where it matters two rows share a code only if their projections are equal to the last bit. Nodes of two
-classes that are small enough to compare all pairs take buckets so narrow that rows mostly stand alone, and are ordered
-where they do not. Whole numbers are codes as they are. For regression rows have their
-places in the node in place of classes. Oracle: tests/naive/split.py on the projections.
+1. Few rows are ordered by projection. The code of a row is the index of the first row with the same projection.
+2. Many rows are counted into buckets of equal width. The code of a row is the number of its bucket, shifted. The scan
+   of codes scores the edges of buckets and opens the buckets that may have a better split inside. The projections of an
+   opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. So wherever a split
+   may be the best, two rows share a code only if their projections are equal to the last bit.
+3. A node of two classes that is small enough to compare all pairs of rows takes very narrow buckets, which mostly have
+   one row each. If two rows share a bucket, the node is ordered as in 1.
+
+Projections that are whole numbers serve as codes. For regression sort keys have the index of a row in the node instead
+of its class and multiplicity. Oracle: tests/naive/split.py on the projections.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from bigforest.kernels.scan.many_classes import MANY_BUCKETS, scan_buckets_many,
 from bigforest.kernels.scan.regression import BUCKETS_FOR_SUMS, scan_buckets_sums, walk_sums
 from bigforest.kernels.scan.two_class import HEAVY_BUCKETS, is_light, offer_two, scan_heavy, walk_two
 
-# Whole projections in a range below this are codes.
+# Whole projections in a range below this serve as codes.
 MOST_CODES = 2.0**32
 # Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS.
 _ORDERED_TWO = 256
@@ -36,9 +39,9 @@ _HALF, _LOW_HALF = np.uint32(16), np.uint32(0xFFFF)
 
 @inlined
 def codes_of_whole(low, high, n, projected, work):
-    """Set work.codes[:n] = projections less the smallest, where all are whole numbers and high - low < MOST_CODES.
+    """Set work.codes[:n] to the projections less the smallest; all are whole numbers, and high - low < MOST_CODES.
 
-    Returns the largest. These codes are scanned like those of a feature; cut_after_code says what the best split means.
+    Return the largest code. These codes are scanned like the codes of a feature; `cut_after_code` then finds the cut.
     """
     for i in range(n):
         work.codes[i] = np.uint32(np.int64(projected.value[i] - low))
@@ -47,7 +50,7 @@ def codes_of_whole(low, high, n, projected, work):
 
 @inlined
 def cut_after_code(n, best, work, projected):
-    """Set projected.cut = largest projection of a row whose work.codes are at most the best split's."""
+    """Set projected.cut to the largest projection of a row whose code is at most that of the best split."""
     cut = -np.inf
     for i in range(n):
         value = projected.value[i]
@@ -59,7 +62,7 @@ def cut_after_code(n, best, work, projected):
 def scan_projection(low, high, node, min_leaf, number, best, work, projected, criterion):
     """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
 
-    After `prepare` of kernels/scan/criterion.py. projected.cut is set where a split is taken.
+    Call `prepare` of kernels/scan/criterion.py before. projected.cut is set when a split is taken.
     """
     two, many, scores, sums = criterion
     offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums)
@@ -67,7 +70,7 @@ def scan_projection(low, high, node, min_leaf, number, best, work, projected, cr
 
 @inlined
 def offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
-    """Scan the projections of a direction by this criterion (`scan_projection`); the last four as in Criterion."""
+    """Scan the projections of a direction (`scan_projection`); the last four arguments are the fields of Criterion."""
     n = np.uint64(node.items.size)
     if sums is not None:
         scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums)
@@ -92,7 +95,7 @@ def offer_projection(low, high, node, min_leaf, number, best, work, projected, t
 
 @helper
 def scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two):
-    """Do `scan_projection` for two classes."""
+    """Scan as `scan_projection`, for two classes."""
     n = np.uint64(node.items.size)
     if n > np.uint64(_ORDERED_TWO):
         shift, buckets = codes_of_buckets(low, high, n, HEAVY_BUCKETS, work, projected)
@@ -110,7 +113,8 @@ def scan_projected_two(low, high, node, min_leaf, number, best, work, projected,
 
 @inlined
 def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, two):
-    """Do `scan_projection` by pairs of up to PAIRS rows. If two rows share a bucket, return False without a change."""
+    """Scan as `scan_projection`, by pairs of up to PAIRS rows. If two rows share a bucket, return False without a
+    change."""
     n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
     slope = slope_for(low, high, _NARROW)
     last = np.float64(_NARROW - 1)
@@ -135,15 +139,15 @@ def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, 
 def shares_codes(n, weight, add, left):
     """Return whether two of the rows that were scored by pairs have the same code; weight: sum over all rows.
 
-    The sum over rows of own weight times the weight of rows up to it counts every two rows once, and twice if they have
-    the same code.
+    The sum over all rows of (weight of the row) * (weight of the rows with codes up to its code) counts every pair of
+    rows once, and twice if the two have the same code.
     """
-    found, alone = ZERO_I64, weight * weight
+    pairs, expected = ZERO_I64, weight * weight
     for i in range(n):
-        own = weight_of_pair(add[i])
-        found += own * weight_of_pair(left[i])
-        alone += own * own
-    return found + found != alone
+        row_weight = weight_of_pair(add[i])
+        pairs += row_weight * weight_of_pair(left[i])
+        expected += row_weight * row_weight
+    return pairs + pairs != expected
 
 
 @inlined
@@ -154,7 +158,7 @@ def weight_of_pair(packed):
 
 @inlined
 def order_all(projected, items, work):
-    """Set work.keys = the sort keys of all rows in the order of their projections, with the lower halves of `items`."""
+    """Set work.keys to the sort keys of all rows, ordered by their projections, with the lower halves of `items`."""
     n = np.uint64(items.size)
     for i in range(n):
         projected.row[i] = np.uint32(i)
@@ -163,17 +167,18 @@ def order_all(projected, items, work):
 
 
 @inlined
-def codes_of_buckets(low, high, n, wanted, work, projected):
-    """Set work.codes[:n] = buckets of equal width, shifted: the rows of one get codes of their own when it is opened.
+def codes_of_buckets(low, high, n, limits, work, projected):
+    """Set work.codes[:n] to the buckets of rows, of equal width, shifted: the rows of an opened bucket get different
+    codes.
 
-    wanted  arguments of buckets_for
+    limits  arguments of `buckets_for`
 
-    Returns by how much they are shifted, and how many buckets there are.
+    Return the number of bits by which buckets are shifted, and the number of buckets.
     """
     shift = np.uint32(0)
     while n >> np.uint64(shift) != ZERO:
         shift += np.uint32(1)
-    buckets = min(buckets_for(n, *wanted), ONE << np.uint64(np.uint32(32) - shift))
+    buckets = min(buckets_for(n, *limits), ONE << np.uint64(np.uint32(32) - shift))
     slope = slope_for(low, high, buckets)
     last = np.float64(buckets - ONE)
     for i in range(n):
@@ -183,7 +188,7 @@ def codes_of_buckets(low, high, n, wanted, work, projected):
 
 @inlined
 def cut_at_edge(shift, n, number, best, work, projected):
-    """Set projected.cut if the best split belongs to direction `number`, at the edge of a bucket."""
+    """Set projected.cut if the best split is on direction `number`, at the edge of a bucket."""
     inside = (np.int64(1) << np.int64(shift)) - 1
     if best.split[FEATURE] == number and best.split[CODE] & inside == inside:
         cut_after_code(n, best, work, projected)
@@ -191,13 +196,13 @@ def cut_at_edge(shift, n, number, best, work, projected):
 
 @inlined
 def scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums):
-    """Do `scan_projection` for regression."""
+    """Scan as `scan_projection`, for regression."""
     n = np.uint64(node.items.size)
     if n > np.uint64(_ORDERED_SUMS):
         shift, buckets = codes_of_buckets(low, high, n, BUCKETS_FOR_SUMS, work, projected)
         scan_buckets_sums(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, sums, projected)
         cut_at_edge(shift, n, number, best, work, projected)
     else:
-        order_all(projected, sums.place[:n], work)
+        order_all(projected, sums.position[:n], work)
         walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, number, best, sums)
         keep_cut(projected, ZERO, n, ZERO, number, best)

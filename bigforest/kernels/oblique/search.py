@@ -1,9 +1,9 @@
 """Find the best split of a node among directions. Oracle: tests/naive/oblique.py.
 
 Directions are scanned in the order in which they are drawn; among equal splits the lowest number wins. A direction of
-one feature is that feature: its codes are scanned, and its weight is dropped. If all directions are constant,
-features are drawn as the axis family draws them until one does; only where all are constant is the node a leaf. A
-direction with a projection that is not finite is skipped.
+one feature is that feature: its codes are scanned, and its weight is dropped. If all directions are constant, features
+are drawn, as in the axis family, until one is not constant; if all are, the node is a leaf. A direction with a
+projection that is not finite is skipped.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from bigforest.kernels.scan.target import sum_left
 
 
 class Oblique(NamedTuple):
-    """A family of oblique splits, and scratch of one growing tree; `rows` are the root's.
+    """A family of oblique splits, and scratch of one growing tree; `rows` is the size of the root.
 
-    sparse     how directions are drawn
-    means      the differences of class means that are offered besides
+    sparse     rules by which directions are drawn
+    means      the differences of class means that are offered in addition
     values     of the codes
     cache      a copy of the rows of a small subtree
     drawn      scratch of the directions
-    projected  scratch of the projections; its `value` is not used; a row of `value` is
+    projected  scratch of the projections, with a row of `value` below in place of its `value`
     value      float64 [2, rows], projections on the current direction and on the best
     """
 
@@ -115,7 +115,7 @@ def smallest(codes: Codes, rows: int, classes: int, regression: bool) -> Oblique
 
 @inlined
 def with_value(projected, value):
-    """Return the record with another array of projections."""
+    """Return the record with `value` in place of its projections."""
     return ProjectionScratch(value, *projected[1:])
 
 
@@ -133,9 +133,9 @@ def is_whole(oblique, which, size):
 
 @inlined
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
-    """Return the codes of the rows numbered by items begin..end: all codes, or a copy for few enough rows.
+    """Return the codes of the rows that items begin..end number: all codes, or the copy for few rows.
 
-    Returns Codes, RowMajorCodes of the same, the regression targets, or None, and whether it is the copy.
+    Return Codes, RowMajorCodes of the same rows, the regression targets or None, and whether these are copies.
     """
     if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
         cache = oblique.cache.code_cache
@@ -147,17 +147,17 @@ def codes_of_node(codes, by_row, value, items, begin, end, oblique):
 def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, oblique):
     """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
-    cached       whether items number rows of oblique.cache, as codes then do.
+    cached       whether items number rows of the copy, oblique.cache
     criterion    Criterion
 
-    Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
+    Return the half of oblique.drawn and oblique.value with the direction and the projections of the best split.
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
     two, many, scores, sums = criterion
     means, min_leaf = oblique.means, rules.min_leaf
-    if not means.by_node:  # else classes are those of the pairs
+    if not means.by_node:  # pairs refer to all classes
         node = present_node(node, None, many)
     prepare(node, two)
     drawn = oblique.drawn
@@ -190,8 +190,8 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
         if size == ONE:
             least, most = fetch_codes(codes, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
-            known = columns <= number and not means.by_node
-            low, high = project_node(codes, by_row, node, cached, known, number - columns, oblique, which, size)
+            of_tree = columns <= number and not means.by_node
+            low, high = project_node(codes, by_row, node, cached, of_tree, number - columns, oblique, which, size)
             if low < high:
                 projected = with_value(oblique.projected, value)
                 if high - low < MOST_CODES and is_whole(oblique, which, size):
@@ -213,16 +213,16 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
 
 
 @inlined
-def project_node(codes, by_row, node, cached, known, pair, oblique, which, size):
+def project_node(codes, by_row, node, cached, of_tree, pair, oblique, which, size):
     """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that half of oblique.value.
 
-    known  whether that is difference `pair` of the tree's class means, whose projections are known already.
+    of_tree  whether the direction is difference `pair` of the tree's class means, whose projections are stored
 
-    Returns the smallest and the largest projection; (0, 0) where one is not finite.
+    Return the smallest and the largest projection; (0, 0) if one is not finite.
     """
     value, items = oblique.value[which], node.items
     features, weights = oblique.drawn.feature[which], oblique.drawn.weight[which]
-    if known:
+    if of_tree:
         projections = oblique.cache.mean[pair] if cached else oblique.means.value[pair]
         for i in range(np.uint64(items.size)):
             value[i] = projections[items[i] >> SHIFT32]
@@ -237,7 +237,7 @@ def project_node(codes, by_row, node, cached, known, pair, oblique, which, size)
 def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Returns the number of rows on the left; scratch.total_l gets their statistics (target.py).
+    Return the number of rows on the left; scratch.total_l gets their statistics (target.py).
     """
     drawn = oblique.drawn
     size = drawn.size[which]

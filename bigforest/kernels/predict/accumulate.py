@@ -20,8 +20,8 @@ _ONE = np.uint64(1)
 class Votes(NamedTuple):
     """Sums of ballots.
 
-    mixed  float64 [ballots, classes], those for more than one class (flat_tree.py)
-    votes  float64 [rows, classes], added to; for regression [rows, 1], sums of the trees' predictions
+    mixed  float64 [ballots, classes], ballots with several classes (flat_tree.py)
+    votes  float64 [rows, classes], sums; for regression [rows, 1], sums of the trees' predictions
     """
 
     mixed: NDArray[np.float64]
@@ -33,7 +33,7 @@ class SpreadVotes(NamedTuple):
 
     cast    Votes
     value   float64 [leaves], values of the leaves as grown
-    spread  float64 [rows, 2], sums of these values and of their squares, added to
+    spread  float64 [rows, 2], sums of these values and of their squares
     """
 
     cast: Votes
@@ -57,12 +57,12 @@ class LeafNumbers(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Statistics of the leaves of a tree over its bag, by wide weights.
+    """Statistics of the leaves of a tree over its bag, with wide weights.
 
-    weight  int64 [rows], of each row in the bag; 0 for others
+    weight  int64 [rows], weight of each row in the bag; 0 for other rows
     target  [rows], classes, uint16, or numbers, int64
-    sums    int64 [nodes, classes], the weight of each, added to; for regression [nodes, PARTS]: the weight, and the sum
-            by weight as limbs, see `add_product`
+    sums    int64 [nodes, classes], sums of the weights of each class; for regression [nodes, PARTS]: the weight, and
+            the weighted sum as limbs, see `add_product`
     """
 
     weight: NDArray[np.int64]
@@ -70,12 +70,12 @@ class Weighed(NamedTuple):
     sums: NDArray[np.int64]
 
 
-class Places(NamedTuple):
+class TreeLeaves(NamedTuple):
     """The leaves of trees in which rows end.
 
     roots   uint64 [trees], positions of the roots among the nodes
     leaves  uint32 [rows, trees], set: number of the leaf in its tree
-    bags    uint16 [trees, rows], how often a row is in the bag: only out-of-bag rows are routed; None: all rows,
+    bags    uint16 [trees, rows], multiplicities in the bag: only out-of-bag rows are routed; None: all rows are,
             compiled separately
     """
 
@@ -151,20 +151,20 @@ def _note(state, layout, tree, row, node):
 
 
 @inlined
-def _place(state, layout, tree, row, node):
+def _write_leaf(state, layout, tree, row, node):
     state.leaves[row, tree] = np.uint32(node - state.roots[tree])
 
 
 @inlined
-def add_ballots(way, directions, roots, votes, scratch):
-    """Add the ballots of all trees, as `vote`. directions None, where no node is oblique, is a separate compilation."""
+def add_ballots(inputs, directions, roots, votes, scratch):
+    """Add the ballots of all trees, as `vote`. directions: None if no node is oblique, compiled separately."""
     if directions is None:
-        if way.by_level:
-            route_levels(way, roots, _cast, votes, scratch)
+        if inputs.by_level:
+            route_levels(inputs, roots, _cast, votes, scratch)
         else:
-            route(way, roots, _always, _cast, votes, scratch)
+            route(inputs, roots, _always, _cast, votes, scratch)
     else:
-        route(way, roots, _always, _cast, votes, scratch)
+        route(inputs, roots, _always, _cast, votes, scratch)
 
 
 @kernel
@@ -181,42 +181,42 @@ def vote(
     Oracle: tests/naive/predict.py sum_of_votes.
     """
     layout = NodeLayout(thresholds, links, shift, default, ballot)
-    way = RouteInputs(tiles, rows, by_level, layout, directions, sets, missing)
-    add_ballots(way, directions, roots, Votes(mixed, votes), RouteScratch(numbers, value))
+    inputs = RouteInputs(tiles, rows, by_level, layout, directions, sets, missing)
+    add_ballots(inputs, directions, roots, Votes(mixed, votes), RouteScratch(numbers, value))
 
 
 @kernel
-def vote_spread(way, roots, votes, scratch):
+def vote_spread(inputs, roots, votes, scratch):
     """Add the ballots of all trees, as `vote`, to SpreadVotes."""
-    route(way, roots, _always, _cast_spread, votes, scratch)
+    route(inputs, roots, _always, _cast_spread, votes, scratch)
 
 
 @kernel
-def note_leaves(way, roots, leaves, scratch):
-    """Add the ballots of all trees, as `vote`, and write down the leaves in LeafNumbers. Oracle: tests/naive/predict.py
+def note_leaves(inputs, roots, leaves, scratch):
+    """Add the ballots of all trees, as `vote`, and record the leaves in LeafNumbers. Oracle: tests/naive/predict.py
     find_leaf."""
-    route(way, roots, _always, _note, leaves, scratch)
+    route(inputs, roots, _always, _note, leaves, scratch)
 
 
 @kernel
-def place_leaves(way, places, scratch):
-    """Write the leaf of each row, or of each out-of-bag row, in each tree into Places.
+def place_leaves(inputs, tree_leaves, scratch):
+    """Record the leaf of each row, or of each out-of-bag row, in each tree in TreeLeaves.
 
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """
-    route(way, places.roots, _left_out, _place, places, scratch)
+    route(inputs, tree_leaves.roots, _left_out, _write_leaf, tree_leaves, scratch)
 
 
 @kernel
-def weigh_classes(way, root, weighed, scratch):
+def weigh_classes(inputs, root, weighed, scratch):
     """Add the rows of the bag of the tree that begins at `root`, uint64 [1], to Weighed."""
-    route(way, root, _weighs, _weigh_class, weighed, scratch)
+    route(inputs, root, _weighs, _weigh_class, weighed, scratch)
 
 
 @kernel
-def weigh_numbers(way, root, weighed, scratch):
+def weigh_numbers(inputs, root, weighed, scratch):
     """Add the rows of the bag of a regression tree to Weighed, as `weigh_classes`."""
-    route(way, root, _weighs, _weigh_number, weighed, scratch)
+    route(inputs, root, _weighs, _weigh_number, weighed, scratch)
 
 
 @kernel

@@ -1,26 +1,25 @@
-"""Packed trees, rows in tiles, and where a row goes at a node: the data structures of prediction and of the out-of-bag
-report.
+"""Packed trees, and rows in tiles: the data structures of prediction and of the out-of-bag report.
 
 A node is two words of one array (`NodeLayout`), so that a step touches one cache line.
 
     word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
-    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up; in the bit below,
-                 whether a row without a value goes left; in the rest, the distance to its right child. Leaf: 0, so that
-                 a step from a leaf stays there.
+    word 2i + 1  inner node: the column of its feature in a tile, in the bits from `shift` up; in the bit below,
+                 whether a row without a value goes left; in the lower bits, the distance to its right child. Leaf: 0,
+                 so that a step from a leaf stays in the leaf.
 
-A node on a category has the place of its feature plus the number of used features. In place of a threshold it has the
-number of its set of levels (`LevelSets`), and the bit says whether a row goes left that is not in the set. A place of
-at least twice the number of used features is that of an oblique node: the first block of its direction (`Directions`).
+A node on a category has the column of its feature plus the number of used features. Its word 2i is the number of its
+set of levels (`LevelSets`), and the bit says whether a row goes left whose level is not in the set. Column numbers from
+twice the number of used features on belong to oblique nodes: they count the first blocks of directions (`Directions`).
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. Ballot b < classes votes for class b alone and needs no table; ballot b >= classes is row b - classes of
 `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
 touched.
 
-Values come in tiles, of float64, or of float32 or of one byte where these hold all of them. Where no node is oblique
-they are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection
-takes several values of a row, so there they are [tiles, rows, used features + 1], and what comes last of a row is a
-zero.
+Values come in tiles, of float64, or of float32 or one byte if these represent all values. If no node is oblique, tiles
+are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection takes
+several values of a row, so in forests with oblique nodes tiles are [tiles, rows, used features + 1], and the last value
+of a row is a zero.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from bigforest.kernels.compiler.jit import inlined
 
 # Most rows of a tile that goes level by level (route_levels.py).
 TILE = 512
-# Terms of a block of a direction, and the bit set in the last of them if the next block continues the direction.
+# Terms of a block of a direction, and the bit that is set in the last term if the next block continues the direction.
 TERMS = 4
 MORE = np.uint64(1 << 63)
 
@@ -48,7 +47,7 @@ class NodeLayout(NamedTuple):
     thresholds  float64 [2 * nodes], a view of links
     links       uint64 [2 * nodes]
     shift       uint64, bits of a link below the feature
-    default     uint64, the bit below those: set where a row without a value goes left
+    default     uint64, the bit below `shift`: set if a row without a value goes left
     ballot      uint64, mask of the bits of a leaf that number its ballot
     """
 
@@ -60,14 +59,14 @@ class NodeLayout(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """The directions of nodes in forests with oblique nodes: the one at place p begins with block p.
+    """The directions of nodes in forests with oblique nodes. The column number of a node is its first block.
 
-    A block is TERMS terms, a cache line. The last one is padded with terms of weight 0
-    on the zero that ends a row of a tile. Most directions are one block, and so is a feature, with the weight 1. The
-    blocks of categories are empty.
+    A block is TERMS terms, a cache line. The last block of a direction is padded with terms of weight 0 on the zero
+    that ends a row of a tile. Most directions are one block, and so is a feature, with the weight 1. The blocks of
+    categories are empty.
 
-    at      uint64 [2 * TERMS * blocks], word 2t is the place of the feature of term t, with MORE in the last term of a
-            block where the next one belongs to the same direction
+    at      uint64 [2 * TERMS * blocks], word 2t is the column of the feature of term t, with MORE in the last term of a
+            block if the next block belongs to the same direction
     weight  float64, a view of it: word 2t + 1 is the weight of term t
     """
 
@@ -76,14 +75,14 @@ class Directions(NamedTuple):
 
 
 class LevelSets(NamedTuple):
-    """The levels that nodes on categories list: set s is of codes low[s] to before low[s] + span[s].
+    """The levels that nodes on categories list. The codes of set s lie from low[s] to before low[s] + span[s].
 
-    It has words[first[s]:first[s + 1]]: either a bit for each of these codes, or, where that takes more words than
-    levels, the codes less low[s], ascending.
+    words[first[s]:first[s + 1]] is either a bit for each code of this range, or, if that takes more words, the codes of
+    the set less low[s], ascending.
 
     features  uint64, used features
-    mask      uint64 [sets], a bit for each code of a set whose codes are below 64; 0 of other sets. A step reads it
-              without a branch on the kind of node or on the level, which would be mispredicted at every other node
+    mask      uint64 [sets], a bit for each code of a set whose codes are all below 64; else 0. A step reads it without
+              a branch on the kind of node or on the level, which would be mispredicted at every other node
     low       uint64 [sets]
     span      uint64 [sets]
     first     uint64 [sets + 1]
@@ -101,16 +100,16 @@ class LevelSets(NamedTuple):
 class RouteInputs(NamedTuple):
     """Rows in tiles, and the nodes they are routed through.
 
-    tiles       of float64, float32 or uint8, C order, whose rows follow each other; there may be more than are used.
-                [tiles, used features, rows of a tile] where directions are None, else
+    tiles       float64, float32 or uint8, C order; the last tiles, and the end of a tile, may be unused.
+                [tiles, used features, rows of a tile] if directions is None, else
                 [tiles, rows of a tile, used features + 1]
-    rows        their number
-    by_level    whether they are few beside the nodes, so that going level by level is faster. The rows of a tile are a
-                power of two then, up to TILE
-    directions  None where no node is oblique; sets: None where none is on a category
-    missing     None where no value is NaN, else True
+    rows        number of rows
+    by_level    whether the rows are few compared with the nodes, so that level by level is faster. A tile then has a
+                power of two of rows, up to TILE
+    directions  None if no node is oblique; sets: None if no node is on a category
+    missing     None if no value is NaN, else True
 
-    A field that is None is a separate compilation.
+    Kernels are compiled separately for fields that are None.
     """
 
     tiles: NDArray[Any]
@@ -125,7 +124,7 @@ class RouteInputs(NamedTuple):
 @inlined
 def is_listed(sets, number, code):
     """Return whether a code is in a set. Cost: one word, or a binary search in few words."""
-    at = code - sets.low[number]  # wraps round below it
+    at = code - sets.low[number]  # wraps round for codes below the range
     if at >= sets.span[number]:
         return False
     begin, end = sets.first[number], sets.first[number + _ONE]

@@ -5,11 +5,11 @@ a leaf, and their weights N_0, ..., N_L,
 
     f = v_0 + sum over l from 1 to L of (v_l - v_(l-1)) / (1 + lambda / N_(l-1))
 
-With a_l = N_l / (N_l + lambda), which falls on the way down, this is a mix of the values of the path,
+With a_l = N_l / (N_l + lambda), which decreases on the way down, this is a mix of the values of the path,
 
     f = (1 - a_0) v_0 + sum over l from 1 to L - 1 of (a_(l-1) - a_l) v_l + a_(L-1) v_L
 
-whose weights are 0 or more and add up to 1. It is added up in this form: shares of classes stay shares.
+whose weights are 0 or more and add up to 1. The code uses this form, so that shares of classes stay shares.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ONE = np.uint64(1)
 
 @inlined
 def present_classes(counts):
-    """Return how many classes of a node have rows, and the number of the last of them; counts [classes]."""
+    """Return the number of classes with rows, and the last of these classes; counts [classes]."""
     present, last = 0, 0
     for k in range(np.uint64(counts.size)):
         if counts[k] > 0:
@@ -35,12 +35,12 @@ def present_classes(counts):
 
 @inlined
 def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, total, number):
-    """Compute `value_nodes` for a number of classes, 0 without."""
+    """Compute `value_nodes` with the number of classes, 0 without classes."""
     left = np.uint64(weight.size)
     count = np.uint64(0)
     for back in range(np.uint64(ballot.size)):
         node = np.uint64(ballot.size) - _ONE - np.uint64(back)
-        own = np.uint64(ballot[node])
+        leaf_ballot = np.uint64(ballot[node])
         if ballot[node] == NO_BALLOT:
             if count < np.uint64(2):
                 return 0
@@ -57,14 +57,14 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
             waiting[count] = 0
             held[count, 0] = np.uint64(weight[left])
             if mixed is not None:
-                if own >= classes + np.uint64(mixed.shape[0]):
+                if leaf_ballot >= classes + np.uint64(mixed.shape[0]):
                     return 0
                 for k in range(classes):
                     held[count, _ONE + np.uint64(k)] = np.uint64(0)
-                    if own >= classes:
-                        held[count, _ONE + np.uint64(k)] = np.uint64(mixed[own - classes, np.uint64(k)])
-                if own < classes:
-                    held[count, _ONE + own] = np.uint64(weight[left])
+                    if leaf_ballot >= classes:
+                        held[count, _ONE + np.uint64(k)] = np.uint64(mixed[leaf_ballot - classes, np.uint64(k)])
+                if leaf_ballot < classes:
+                    held[count, _ONE + leaf_ballot] = np.uint64(weight[left])
         total[node] = np.float64(held[count, 0])
         for k in range(classes):
             value[node, np.uint64(k)] = np.float64(held[count, _ONE + np.uint64(k)]) / total[node]
@@ -76,13 +76,13 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
 def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, number):
     """Compute the values of the nodes of a tree from its leaves.
 
-    Returns 1 more than the nodes that wait at the same time for their right child, in preorder, or 0 if these are not
-    the leaves of one tree.
+    Return 1 more than the most nodes that wait at the same time for their right child, in preorder, or 0 if these are
+    not the leaves of one tree.
 
     ballot   uint32 [nodes], in preorder, NO_BALLOT in inner nodes
-    weight   [leaves], weight of the bag rows in each
-    mixed    of the same type [leaves with several classes, classes], weights of the classes; None without classes,
-             compiled separately
+    weight   [leaves], weight of the bag rows in each leaf
+    mixed    of the type of `weight` [leaves with several classes, classes], weights of the classes; None without
+             classes, compiled separately
     first    uint64, number of the first leaf
     waiting  int64 [leaves], scratch
     held     uint64 [leaves, 1 + classes], scratch, or [leaves, 1] without classes: few of its rows are used
@@ -98,12 +98,13 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     return _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, total, number)
 
 
-# The state of `shrink_leaves` between calls, by place: nodes whose right child has not come yet, role of the next node.
+# Entries of the state of `shrink_leaves` between calls: nodes whose right child is still to come, role of the next
+# node.
 OPEN = 0
 SIDE = 1
-# Lambdas that are tried as a rule: with their number known, loops over them become vectors.
+# The usual number of lambdas: with a constant number the loops over lambdas become vectors.
 USUAL = np.uint64(6)
-# Values of the last.
+# Roles of a node.
 ROOT = 0
 LEFT_CHILD = 1
 RIGHT_CHILD = 2
@@ -111,29 +112,30 @@ RIGHT_CHILD = 2
 
 @kernel
 def most_open(leaf, state):
-    """Return the room that `shrink_leaves` needs for these nodes: its `leaf` and `state`, which stays."""
+    """Return the room that `shrink_leaves` needs for these nodes, from its `leaf` and `state`; nothing is changed."""
     most = state[OPEN]
     waiting = state[OPEN] - (state[SIDE] == RIGHT_CHILD)
     for i in range(leaf.size):
-        # After a leaf comes the right child of the last node that waits; where none does, the next tree.
+        # After a leaf comes the right child of the last waiting node, or, if none waits, the next tree.
         waiting = max(0, waiting - 1) if leaf[i] else waiting + 1
         most = max(most, waiting)
     return most
 
 
 @inlined
-def _share(leaf, own, of_parent, side, lambdas, tried, share):
-    """Set share[k] to the weight of the value of a node in the leaves below it, or in itself, by lambda k."""
+def _share(leaf, weight, of_parent, side, lambdas, tried, share):
+    """Set share[k] to the weight of the value of a node in the leaves below it, or in the leaf that it is, by lambda
+    k."""
     for k in range(tried):
         j = np.uint64(k)
         amount = lambdas[j]
         if side == ROOT:
-            share[j] = 1.0 if leaf else amount / (own + amount)
+            share[j] = 1.0 if leaf else amount / (weight + amount)
         elif leaf:
             share[j] = of_parent / (of_parent + amount)
         else:
-            # The difference of the shares a of parent and node, of factors that neither cancel nor overflow.
-            share[j] = amount / (of_parent + amount) * ((of_parent - own) / (own + amount))
+            # The difference of the shares a of parent and node, as factors that neither cancel nor overflow.
+            share[j] = amount / (of_parent + amount) * ((of_parent - weight) / (weight + amount))
 
 
 @inlined
@@ -143,31 +145,31 @@ def _shrink(leaf, weight, value, lambdas, tried, state, above, kept, share, leav
     for c in range(width):
         for k in range(tried):
             above[0, np.uint64(c), np.uint64(k)] = 0.0
-    found = np.uint64(0)
+    number = np.uint64(0)
     waiting, side = np.uint64(state[OPEN]), state[SIDE]
     for i in range(np.uint64(leaf.size)):
         node = np.uint64(i)
-        # The node's parent in `above`. A right child takes the place of its parent, which no longer waits.
+        # Slot of the parent in `above`. A right child takes the slot of its parent, which no longer waits.
         parent = waiting
-        own = parent if side == RIGHT_CHILD else parent + _ONE
+        slot = parent if side == RIGHT_CHILD else parent + _ONE
         _share(leaf[node], weight[node], kept[parent], side, lambdas, tried, share)
         if leaf[node]:
             for c in range(width):
-                mine = value[node, np.uint64(c)]
+                node_value = value[node, np.uint64(c)]
                 for k in range(tried):
                     j = np.uint64(k)
-                    leaves[found, np.uint64(c) * tried + j] = above[parent, np.uint64(c), j] + share[j] * mine
-            found += _ONE
-            waiting = own - _ONE
+                    leaves[number, np.uint64(c) * tried + j] = above[parent, np.uint64(c), j] + share[j] * node_value
+            number += _ONE
+            waiting = slot - _ONE
             side = RIGHT_CHILD if waiting > np.uint64(0) else ROOT
         else:
             for c in range(width):
-                mine = value[node, np.uint64(c)]
+                node_value = value[node, np.uint64(c)]
                 for k in range(tried):
                     j = np.uint64(k)
-                    above[own, np.uint64(c), j] = above[parent, np.uint64(c), j] + share[j] * mine
-            kept[own] = weight[node]
-            waiting = own
+                    above[slot, np.uint64(c), j] = above[parent, np.uint64(c), j] + share[j] * node_value
+            kept[slot] = weight[node]
+            waiting = slot
             side = LEFT_CHILD
     state[OPEN], state[SIDE] = np.int64(waiting), side
 
@@ -180,14 +182,14 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
     weight   float64 [nodes], N
     value    float64 [nodes, width], v: shares of classes, or a number
     lambdas  float64 [lambdas]
-    state    int64 [2], where it stands: zeros before the first node of all; updated, for the nodes that follow these
-    above    float64 [1 + room, width, lambdas]: zeros, then, of the nodes whose right child is still to come, the mix
-             without its last term; room as `most_open` says
-    kept     float64 [1 + room]: their weight
+    state    int64 [2]: zeros before the first node of all; updated, for a call with the nodes that follow
+    above    float64 [1 + room, width, lambdas]: zeros at first; the mix, without its last term, of each node whose
+             right child is still to come; room is from `most_open`
+    kept     float64 [1 + room]: weight of each of these nodes
     share    float64 [lambdas], scratch
-    leaves   float64 [leaves, width * lambdas], out: the first of the values by all lambdas, then the next
+    leaves   float64 [leaves, width * lambdas], out: the first value for all lambdas, then the next value
 
-    Lambda 0 gives the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
+    Lambda 0 returns the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
     Oracle: tests/naive/shrinkage.py.
     """
     if np.uint64(lambdas.size) == USUAL:

@@ -1,7 +1,7 @@
 """Checking and packing the nodes of a forest from disk, one pass each; and thresholds as codes.
 
-Packed trees that route rows of the store compare codes: each threshold is replaced by the largest code whose value it
-reaches.
+Packed trees that route rows of the store compare codes: each threshold is replaced by the largest code whose value is
+at most the threshold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.predict.leaf_values import present_classes
 
-# What `check_nodes` found.
+# Results of `check_nodes`.
 SOUND = 0
 WRONG_LEFT = 1
 WRONG_RIGHT = 2
@@ -23,7 +23,7 @@ WRONG_TREE = 6
 WRONG_NODE = 7
 WRONG_SUMS = 8
 
-# The state of `check_nodes` between calls, by place: the tree, number and depth of the next node, open nodes, whether
+# Entries of the state of `check_nodes` between calls: the tree, number and depth of the next node, open nodes, whether
 # the tree is complete, and the role of the next node.
 TREE = 0
 NEXT = 1
@@ -31,22 +31,22 @@ DEPTH = 2
 OPEN = 3
 WHOLE = 4
 SIDE = 5
-# Values of the last.
+# Roles of a node.
 ROOT = 0
 LEFT_CHILD = 1
 RIGHT_CHILD = 2
 
 # Bits of a NaN, to which the number of a leaf's ballot is added.
 LEAF_BITS = np.uint64(0x7FF8000000000000)
-# The largest place of a feature, or first block of a direction, in a link.
+# The largest column of a feature, or first block of a direction, in a link.
 LAST_PLACE = 2**31 - 1
 
 
 @inlined
 def is_part(side, rest, weight, counts):
-    """Return whether a left child has no more than its parent, or a right child exactly the rest.
+    """Return whether a left child has at most the weight and counts of its parent, or a right child exactly the rest.
 
-    rest  uint64 [1 + classes], weight and counts of the parent; those of a left child are subtracted.
+    rest  uint64 [1 + classes], weight and counts of the parent; the ones of the child are subtracted
     """
     if side == ROOT:
         return True
@@ -63,15 +63,16 @@ def is_part(side, rest, weight, counts):
 def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
     """Check that the nodes continue whole trees in preorder with consistent counts. Return SOUND or the problem.
 
-    state    int64 [6], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
-    tree, node          uint32 [nodes], number of the tree and of the node in it
+    state    int64 [6], see above; before the first node of all, a complete tree. Updated, for a call with the nodes
+             that follow
+    tree, node          uint32 [nodes], numbers of the tree and of the node within the tree
     leaf     bool [nodes]
     left, right, depth  uint32 [nodes], numbers within the tree; ignored in leaves, except depth
     weight   uint64 [nodes]
     counts   uint32 or uint64 [nodes, classes]; without classes only the weight is checked
-    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth, of inner nodes whose right child has
-             not come yet
-    rest     uint64 [as many, and one more, 1 + classes]: rest of their weight and counts for that child
+    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth, of inner nodes whose right child is
+             still to come
+    rest     uint64 [rows of waiting + 1, 1 + classes]: weight and counts that remain for that child
 
     Safe on any input: no value of an array is used as an index. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
@@ -154,15 +155,15 @@ def pack_nodes(
     threshold    float64 [nodes]; ignored on a category
     default_left bool [nodes]; ignored in leaves and oblique nodes
     listed       bool [nodes], whether a node is on a category
-    blocks       int64 [nodes], blocks of the directions of oblique nodes
+    blocks       int64 [nodes], number of blocks of the direction of each oblique node
     counts       uint32 or uint64 [nodes, classes]; without classes every leaf is mixed
     mixed        of the same type [mixed leaves, classes], filled from row 0
     first_mixed  mixed leaves before these nodes, so that ballots are numbered consecutively
-    first_block  blocks before these, likewise; first_set: nodes on categories before these, likewise
-    used         bool [features], set for those that some axis node or node on a category splits on
+    first_block  blocks before these nodes; first_set: nodes on categories before these nodes
+    used         bool [features], set for features that an axis node or a node on a category splits on
     """
     classes = counts.shape[1]
-    found = 0
+    impure = 0
     features = used.size
     for i in range(feature.size):
         if feature[i] != LEAF:
@@ -182,37 +183,37 @@ def pack_nodes(
             layout.links[2 * i + 1] = (np.uint64(column) << layout.shift) | default | np.uint64(right[i] - node[i])
             continue
         if classes == 0:
-            layout.links[2 * i] = LEAF_BITS + np.uint64(1 + first_mixed + found)
+            layout.links[2 * i] = LEAF_BITS + np.uint64(1 + first_mixed + impure)
             layout.links[2 * i + 1] = np.uint64(0)
-            found += 1
+            impure += 1
             continue
         present, ballot = present_classes(counts[i])
         if present > 1:
-            ballot = classes + first_mixed + found
+            ballot = classes + first_mixed + impure
             for k in range(classes):
-                mixed[found, k] = counts[i, k]
-            found += 1
+                mixed[impure, k] = counts[i, k]
+            impure += 1
         layout.links[2 * i] = LEAF_BITS + np.uint64(ballot)
         layout.links[2 * i + 1] = np.uint64(0)
 
 
 @kernel
-def number_nodes(layout, place, used, first_block, first_set, classes, first_mixed):
-    """Renumber the nodes of some trees as part of a group.
+def number_nodes(layout, column_of, used, first_block, first_set, classes, first_mixed):
+    """Renumber the nodes of some trees as part of a group of trees.
 
-    Features are replaced by their places, uint64 [features], among the `used` ones; first_block, first_set and
-    first_mixed are the numbers of blocks, sets and mixed ballots before those of these trees.
+    column_of  uint64 [features], column of each feature among the `used` ones, which replaces the feature
+    first_block, first_set, first_mixed  numbers of blocks, sets and mixed ballots of earlier trees in the group
     """
-    features = np.uint64(place.size)
+    features = np.uint64(column_of.size)
     within = (np.uint64(1) << layout.shift) - np.uint64(1)
     for node in range(layout.links.size // 2):
         link = layout.links[2 * node + 1]
         if link:
             column = link >> layout.shift
             if column < features:
-                column = place[column]
+                column = column_of[column]
             elif column < features + features:
-                column = np.uint64(used) + place[column - features]
+                column = np.uint64(used) + column_of[column - features]
                 layout.links[2 * node] += np.uint64(first_set)
             else:
                 column = np.uint64(2 * used + first_block) + (column - features - features)
@@ -223,8 +224,8 @@ def number_nodes(layout, place, used, first_block, first_set, classes, first_mix
 
 @inlined
 def words_of(codes):
-    """Return the words of a set of ascending codes: bits over their span, or the codes where these are less than half
-    as many, as they take a search."""
+    """Return the number of words of a set of ascending codes: bits over their span, or the codes if these are less than
+    half as many words. Codes take a search."""
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     bits = (span + 31) // 32
     return bits if bits <= 2 * codes.size else codes.size
@@ -232,8 +233,8 @@ def words_of(codes):
 
 @kernel
 def measure_sets(start, code, mask, low, span, first):
-    """Compute mask, lowest code, span and place of words of LevelSets (flat_tree.py), of code[start[s]:start[s + 1]]
-    each.
+    """Compute mask, low, span and first of LevelSets (flat_tree.py); the codes of set s are code[start[s]:start[s +
+    1]].
 
     mask, low, span uint64 [sets], first uint64 [sets + 1]: out.
     """
@@ -254,57 +255,57 @@ def fill_sets(start, code, first, words):
     """Write the words of these sets, uint32."""
     for number in range(start.size - 1):
         codes = code[start[number] : start[number + 1]]
-        own = words[first[number] : first[number + 1]]
-        listed = own.size * 32 < np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
-        own[:] = np.uint32(0)
+        set_words = words[first[number] : first[number + 1]]
+        listed = set_words.size * 32 < np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
+        set_words[:] = np.uint32(0)
         for i in range(codes.size):
             at = codes[i] - codes[0]
             if listed:
-                own[i] = at
+                set_words[i] = at
             else:
-                own[at >> np.uint32(5)] |= np.uint32(1) << (at & np.uint32(31))
+                set_words[at >> np.uint32(5)] |= np.uint32(1) << (at & np.uint32(31))
 
 
 @kernel
 def count_nodes(layout, counts):
-    """Count the axis nodes by the place of their feature: counts int64 [places], zeros."""
-    places = np.uint64(counts.size)
+    """Count the axis nodes by the column of their feature: counts int64 [columns], zeros."""
+    columns = np.uint64(counts.size)
     for node in range(layout.links.size // 2):
         link = layout.links[2 * node + 1]
-        if link and link >> layout.shift < places:
+        if link and link >> layout.shift < columns:
             counts[link >> layout.shift] += 1
 
 
 @kernel
 def list_nodes(layout, first, ends, order):
-    """List the axis nodes on the features in the places from `first` on, by place: order uint32 [their number].
+    """List the axis nodes on features of columns from `first` on, by column: order uint32 [number of these nodes].
 
-    ends int64 [places]: where the nodes of each begin in `order`; afterwards where they end.
+    ends  int64 [columns]: where the nodes of each column begin in `order`; afterwards where they end
     """
-    places = np.uint64(ends.size)
+    columns = np.uint64(ends.size)
     for node in range(layout.links.size // 2):
         link = layout.links[2 * node + 1]
         if link:
-            place = (link >> layout.shift) - np.uint64(first)  # huge for places before `first`
-            if place < places:
-                order[ends[place]] = np.uint32(node)
-                ends[place] += 1
+            column = (link >> layout.shift) - np.uint64(first)  # huge for columns before `first`
+            if column < columns:
+                order[ends[column]] = np.uint32(node)
+                ends[column] += 1
 
 
 @kernel
 def nodes_to_codes(thresholds, nodes, values, code, whole):
-    """Replace thresholds by the largest code whose value they reach; returns how many of the nodes were done.
+    """Replace thresholds by the largest code whose value is at most the threshold; return how many nodes are done.
 
-    thresholds  float64 [2 * all nodes], that of node n in place 2 * n
+    thresholds  float64 [2 * all nodes], the threshold of node n at index 2 * n
     nodes       uint32, ascending by threshold unless `whole`
-    values      float64, ascending, a piece of a dictionary; code: the first one's
-    whole       whether the piece is the last one, and all nodes are done. Otherwise those are that do not reach the
-                last value; the next piece has to begin with it
+    values      float64, ascending, a piece of a dictionary; code: the code of its first value
+    whole       whether the piece is the last one, so that all nodes can be done. Otherwise only thresholds below its
+                last value are replaced, and the next piece has to begin with that value
     """
     last = values[values.size - 1]
     for done in range(nodes.size):
-        place = 2 * np.uint64(nodes[done])
-        threshold = thresholds[place]
+        index = 2 * np.uint64(nodes[done])
+        threshold = thresholds[index]
         if not whole and threshold >= last:
             return done
         reached, beyond = 0, values.size
@@ -314,5 +315,5 @@ def nodes_to_codes(thresholds, nodes, values, code, whole):
                 reached = middle + 1
             else:
                 beyond = middle
-        thresholds[place] = np.float64(code + reached - 1)
+        thresholds[index] = np.float64(code + reached - 1)
     return nodes.size

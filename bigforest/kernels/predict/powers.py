@@ -1,7 +1,7 @@
 """Probabilities of classes from shares of votes, by a power.
 
 The probability of class k is p_k**a / sum of p_j**a over the classes j, of shares p. A power a is a whole number of
-quarters, so it is a product of square roots and products, which are rounded in the same way on every processor. Shares
+quarters, so it is computed by square roots and products, which are rounded in the same way on every processor. Shares
 are divided by the largest one first, so no power of all shares is 0. A class without votes keeps the probability 0.
 """
 
@@ -18,17 +18,17 @@ _NONE, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
 
 @inlined
 def _raised(ratio, root, fourth, quarters):
-    """Return ratio**(quarters / 4) of a ratio from 0 to 1 and its roots; quarters: int64, 1 or more."""
-    found = fourth if quarters & _ONE else 1.0
+    """Return ratio**(quarters / 4) of a ratio from 0 to 1, by its roots; quarters: int64, 1 or more."""
+    power = fourth if quarters & _ONE else 1.0
     if quarters & _TWO:
-        found *= root
-    square, left = ratio, quarters >> _TWO
-    while left:
-        if left & _ONE:
-            found *= square
+        power *= root
+    square, exponent = ratio, quarters >> _TWO
+    while exponent:
+        if exponent & _ONE:
+            power *= square
         square *= square
-        left >>= _ONE
-    return found
+        exponent >>= _ONE
+    return power
 
 
 @inlined
@@ -41,10 +41,10 @@ def raised(ratio, quarters):
 @inlined
 def _largest(votes, row):
     """Return the most votes of a class on a row."""
-    found = votes[row, np.uint64(0)]
+    largest = votes[row, np.uint64(0)]
     for k in range(np.uint64(1), np.uint64(votes.shape[1])):
-        found = max(found, votes[row, np.uint64(k)])
-    return found
+        largest = max(largest, votes[row, np.uint64(k)])
+    return largest
 
 
 @kernel
@@ -62,22 +62,22 @@ def raise_shares(shares, quarters):
         if largest <= 0.0:
             continue
         for k in range(np.uint64(shares.shape[1])):
-            own = np.uint64(k)
-            shares[row, own] = raised(shares[row, own] / largest, quarters)
-            total += shares[row, own]
+            j = np.uint64(k)
+            shares[row, j] = raised(shares[row, j] / largest, quarters)
+            total += shares[row, j]
         for k in range(np.uint64(shares.shape[1])):
             shares[row, np.uint64(k)] /= total
 
 
 @kernel
-def true_probabilities(votes, rows, truth, quarters, found):
-    """Compute the probability of the true class of some rows, by each power.
+def true_probabilities(votes, rows, truth, quarters, probability):
+    """Compute the probability of the true class of each row in `rows`, by each power.
 
     votes     float64 [table rows, classes], 0 or more
-    rows      int64 [rows], those to look at
+    rows      int64 [rows], rows of the table
     truth     uint16 [table rows], their classes
     quarters  int64 [powers], 1 or more, ascending: the powers, times 4
-    found     float64 [rows, powers], out; 0 of a row without votes
+    probability  float64 [rows, powers], out; 0 for a row without votes
 
     Cost: rows * classes * powers steps of some ns; a class without votes takes one. Oracle: tests/naive/power.py.
     """
@@ -85,7 +85,7 @@ def true_probabilities(votes, rows, truth, quarters, found):
         at, row = np.uint64(i), np.uint64(rows[np.uint64(i)])
         largest = _largest(votes, row)
         for p in range(np.uint64(quarters.size)):
-            found[at, np.uint64(p)] = 0.0
+            probability[at, np.uint64(p)] = 0.0
         if largest <= 0.0:
             continue
         for k in range(np.uint64(votes.shape[1])):
@@ -98,7 +98,7 @@ def true_probabilities(votes, rows, truth, quarters, found):
                     step = quarters[np.uint64(p)] - reached
                     reached = quarters[np.uint64(p)]
                     power *= _raised(ratio, root, fourth, step)
-                    found[at, np.uint64(p)] += power
-        own = votes[row, np.uint64(truth[row])] / largest
+                    probability[at, np.uint64(p)] += power
+        true_ratio = votes[row, np.uint64(truth[row])] / largest
         for p in range(np.uint64(quarters.size)):
-            found[at, np.uint64(p)] = raised(own, quarters[np.uint64(p)]) / found[at, np.uint64(p)]
+            probability[at, np.uint64(p)] = raised(true_ratio, quarters[np.uint64(p)]) / probability[at, np.uint64(p)]

@@ -1,7 +1,8 @@
 """Quantiles of the training targets in the leaves that a row ends in. Oracle: tests/naive/quantile.py.
 
 Quantile regression forests (Meinshausen 2006, section 3): in a tree, a training row of
-weight w in a leaf of weight W has the share w / W of a row that ends there; the distribution is the mean over trees.
+weight w in a leaf of weight W has the share w / W of a row that ends in the leaf; the distribution is the mean over
+trees.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _ONE = np.uint64(1)
 
 @kernel
 def add_up_leaves(start, code, reach, codes):
-    """Replace the weights of the targets of each leaf by cumulative weights; returns whether the leaves are valid.
+    """Replace the weights of the targets of each leaf by cumulative weights; return whether the leaves are valid.
 
     start  uint64 [leaves + 1], ascending from 0: the targets of leaf i are entries start[i] to before start[i + 1]
     code   uint32 [entries], numbers of the targets, which must ascend within a leaf and be below `codes`
@@ -44,13 +45,13 @@ def add_up_leaves(start, code, reach, codes):
 
 
 @inlined
-def share_up_to(begin, end, code, reach, wanted):
-    """Return the share of the weight of a leaf, in steps, on targets up to `wanted`; a binary search."""
+def share_up_to(begin, end, code, reach, limit):
+    """Return the share of the weight of a leaf, in steps, on codes up to `limit`; a binary search."""
     last = np.float64(reach[end - _ONE])
     first = begin
     while begin < end:
         middle = (begin + end) >> _ONE
-        if np.uint64(code[middle]) <= wanted:
+        if np.uint64(code[middle]) <= limit:
             begin = middle + _ONE
         else:
             end = middle
@@ -60,17 +61,17 @@ def share_up_to(begin, end, code, reach, wanted):
 
 
 @kernel
-def find_quantiles(leaves, start, code, reach, value, wanted, out):
-    """Set out[r, k] to the smallest target at which the distribution function of row r reaches wanted[k].
+def find_quantiles(leaves, start, code, reach, value, levels, out):
+    """Set out[r, k] to the smallest target at which the distribution function of row r reaches levels[k].
 
     leaves  uint32 [rows, trees], the leaf of each tree that the row ends in
     start, code, reach  of the leaves, after `add_up_leaves`
     value   float64 [codes], the targets, ascending
-    wanted  float64 [quantiles], from 0 to 1
+    levels  float64 [quantiles], from 0 to 1
     out     float64 [rows, quantiles]
 
-    A sum of shares counts as reaching it if it is short by less than a step per tree, the largest rounding error; a
-    target without a share never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each.
+    A sum of shares also reaches a level if it is short by less than a step per tree, the largest rounding error; a
+    target without a share never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each quantile.
     """
     trees = np.uint64(leaves.shape[1])
     for row in range(np.uint64(leaves.shape[0])):
@@ -79,8 +80,8 @@ def find_quantiles(leaves, start, code, reach, value, wanted, out):
             leaf = np.uint64(leaves[row, tree])
             lowest = min(lowest, np.uint64(code[start[leaf]]))
             highest = max(highest, np.uint64(code[start[leaf + _ONE] - _ONE]))
-        for place in range(np.uint64(wanted.size)):
-            least = max(np.int64(np.ceil(wanted[place] * np.float64(trees) * UNIT)) - np.int64(trees), np.int64(1))
+        for k in range(np.uint64(levels.size)):
+            least = max(np.int64(np.ceil(levels[k] * np.float64(trees) * UNIT)) - np.int64(trees), np.int64(1))
             low, high = lowest, highest
             while low < high:
                 middle = (low + high) >> _ONE
@@ -92,4 +93,4 @@ def find_quantiles(leaves, start, code, reach, value, wanted, out):
                     high = middle
                 else:
                     low = middle + _ONE
-            out[row, place] = value[low]
+            out[row, k] = value[low]

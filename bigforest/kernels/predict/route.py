@@ -1,7 +1,7 @@
 """Route rows through trees node by node: the loop of prediction and of the out-of-bag report.
 
 Nodes are visited in the order in which they are stored, each with the list of the rows of a tile that reach it. So a
-node is read once, its column of the tile is in the cache, and a row at a node costs a few steps without a branch:
+node is read once, its column of the tile is in the cache, and a row at a node costs a few instructions, no branch:
 
     rows at a node      7  2  9  4  1
     goes left?          1  0  1  0  1
@@ -29,8 +29,8 @@ _BLOCK = np.uint64(2 * TERMS)
 
 @inlined
 def add_block(tile, directions, word, rows, value):
-    """Add the terms of the block from `word` on, one after the other, to value[i] for rows[i]; returns whether the
-    direction continues."""
+    """Add the terms of the block that begins at `word`, in order, to value[i] for rows[i]; return whether the direction
+    continues."""
     at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
     first, second, third, last = at[0], at[2], at[4], at[6] & ~MORE
     a, b, c, d = weight[1], weight[3], weight[5], weight[7]
@@ -45,10 +45,10 @@ def add_block(tile, directions, word, rows, value):
 
 @inlined
 def project_tile(tile, directions, block, rows, value):
-    """Set value[i] to the projection of rows[i] (kernels/common/layout.py Terms) on the direction that begins with a
-    block.
+    """Set value[i] to the projection of rows[i] (kernels/common/layout.py Terms) on the direction that begins with
+    `block`.
 
-    Most directions have one term or two, and the weight 0 for the others: skipping these takes an eighth off the time.
+    Most directions have one term or two, and padding of weight 0; skipping the padding saves an eighth of the time.
     """
     word = block * _BLOCK
     at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
@@ -66,28 +66,28 @@ def project_tile(tile, directions, block, rows, value):
 
 
 @inlined
-def look_up_tile(tile, layout, sets, node, place, rows, value):
-    """Set value[i] to 0 where rows[i] goes left at a node on the category at `place`, else to 1."""
+def look_up_tile(tile, layout, sets, node, category, rows, value):
+    """Set value[i] to 0 if rows[i] goes left at a node on the category in column `category`, else to 1."""
     default = (np.uint64(layout.links[node + node + _ONE]) & layout.default) != _ZERO
     for i in range(np.uint64(rows.size)):
-        code = np.uint64(tile[np.uint64(rows[i]), place])
+        code = np.uint64(tile[np.uint64(rows[i]), category])
         value[i] = np.float64(is_listed(sets, np.uint64(layout.links[node + node]), code) == default)
 
 
 @inlined
 def look_at(tile, layout, directions, sets, node, rows, value):
-    """Set value[i] to the number that an inner node compares for rows[i]; return the largest one that goes left.
+    """Set value[i] to the number that an inner node compares for rows[i]; return the largest number that goes left.
 
-    sets None, where no node is on a category, is a separate compilation.
+    sets  None if no node is on a category, compiled separately
     """
     column = np.uint64(layout.links[node + node + _ONE]) >> layout.shift
     if sets is None:
         project_tile(tile, directions, column, rows, value)
         return layout.thresholds[node + node]
     else:  # noqa: RET505, only this form is dropped when sets is None
-        place = column - sets.features  # place of a category; wraps round for other features
-        if place < sets.features:
-            look_up_tile(tile, layout, sets, node, place, rows, value)
+        category = column - sets.features  # wraps round for other features
+        if category < sets.features:
+            look_up_tile(tile, layout, sets, node, category, rows, value)
             return 0.0
         project_tile(tile, directions, column, rows, value)
         return layout.thresholds[node + node]
@@ -95,7 +95,7 @@ def look_at(tile, layout, directions, sets, node, rows, value):
 
 @inlined
 def split_by(goes_left, arguments, rows, spare):
-    """Partition rows as `partition_by`, with a counter for each side: a fifteenth faster, on 28 columns of float32."""
+    """Partition rows as `partition_by`, with a counter for each side: 7 % faster on 28 columns of float32."""
     size_l, size_r = _ZERO, _ZERO
     for i in range(np.uint64(rows.size)):
         row = rows[i]
@@ -123,10 +123,13 @@ def is_left(i, row, column, limit):
 
 @inlined
 def split_numbers(column, limit, default, missing, rows, spare):
-    """Reorder rows stably: those whose value in a column is up to `limit` first, and with `default` those without one.
+    """Partition rows by a column: values up to `limit` go left, and missing values if `default` is set.
 
-    rows [n], mutated; spare of their type [>= n], scratch. Returns how many go left, uint64.
-    missing None, where no value is NaN, is a separate compilation.
+    rows     [n], mutated: stably reordered, rows that go left first
+    spare    of the type of rows [>= n], scratch
+    missing  None if no value is NaN, compiled separately
+
+    Return the number of rows that go left, uint64.
     """
     if missing is not None and default:
         return split_by(is_left_or_missing, (column, limit), rows, spare)
@@ -142,9 +145,9 @@ def is_in_mask(i, row, column, mask, other):
 
 @inlined
 def is_in_words(i, row, column, words, low, span, other):
-    """Return whether the code of a row is in `words`, a bit for each of `span` codes from `low` on, xor `other`; as
+    """Return whether the code of a row is in `words`, a bit for each of `span` codes from `low` on, xor `other`, as
     uint64."""
-    at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round below it
+    at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round for codes below `low`
     within = np.uint64(at < span)
     at &= _ZERO - within
     return ((np.uint64(words[at >> np.uint64(5)]) >> (at & np.uint64(31))) & within) ^ other
@@ -158,7 +161,7 @@ def is_in_list(i, row, column, sets, number, other):
 
 @inlined
 def split_levels(column, sets, number, default, rows, spare):
-    """Reorder rows stably: those whose code in a column is in a set of LevelSets first; with `default` the others.
+    """Partition rows by a column: codes in a set of LevelSets go left; with `default` the other codes do.
 
     rows, spare and the result are as for `split_numbers`.
     """
@@ -173,10 +176,10 @@ def split_levels(column, sets, number, default, rows, spare):
 
 @inlined
 def split_by_value(tile, layout, sets, missing, node, rows, spare):
-    """Reorder rows stably: those first that go left at an inner node which is not oblique.
+    """Partition rows at an inner node that is not oblique.
 
-    tile [used features, rows of a tile]; rows, spare and the result are as for `split_numbers`.
-    sets None, where no node is on a category, is a separate compilation.
+    tile  [used features, rows of a tile]; rows, spare and the result are as for `split_numbers`
+    sets  None if no node is on a category, compiled separately
     """
     link = np.uint64(layout.links[node + node + _ONE])
     column, default = link >> layout.shift, (link & layout.default) != _ZERO
@@ -191,10 +194,10 @@ def split_by_value(tile, layout, sets, missing, node, rows, spare):
 
 @inlined
 def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value):
-    """Reorder rows stably: those first that go left at an inner node.
+    """Partition rows at an inner node.
 
-    tile  of RouteInputs; rows, spare and the result are as for `split_numbers`; value float64 [>= n], scratch.
-    directions None, where no node is oblique, is a separate compilation.
+    tile        of RouteInputs; rows, spare and the result are as for `split_numbers`; value float64 [>= n], scratch
+    directions  None if no node is oblique, compiled separately
     """
     if directions is None:
         return split_by_value(tile, layout, sets, missing, node, rows, spare)
@@ -214,10 +217,10 @@ class RouteScratch(NamedTuple):
     value: NDArray[np.float64]
 
 
-def new_scratch(way: RouteInputs) -> RouteScratch:
-    """Return the scratch for RouteInputs."""
-    rows = way.tiles.shape[2 if way.directions is None else 1]
-    return RouteScratch(np.empty((5, TILE if way.by_level else rows), np.uint32), np.empty(rows))
+def new_scratch(inputs: RouteInputs) -> RouteScratch:
+    """Allocate RouteScratch for these inputs."""
+    rows = inputs.tiles.shape[2 if inputs.directions is None else 1]
+    return RouteScratch(np.empty((5, TILE if inputs.by_level else rows), np.uint32), np.empty(rows))
 
 
 @inlined
@@ -230,26 +233,26 @@ def rows_of_tile(tiles, directions):
 
 
 @inlined
-def descend(tile, way, node, listed, scratch, first, tree, arrive, state):
+def descend(tile, inputs, node, listed, scratch, first, tree, arrive, state):
     """Send the `listed` rows of scratch.numbers[0] from the root `node` to their leaves; see `route` for `arrive`.
 
-    tile  of RouteInputs; its row r is called first + r.
+    tile  of RouteInputs; its row r has the number first + r
 
     Ranges of rows that wait are not empty and do not overlap, so there are fewer ranges than rows.
     Cost: one visit per row and level, of about a nanosecond, or 4 for two terms, and one per node that a row reaches.
     Oracle: tests/naive/predict.py find_leaf.
     """
-    layout = way.layout
+    layout = inputs.layout
     rows, spare = scratch.numbers[0], scratch.numbers[1]
     nodes, begins, ends = scratch.numbers[2], scratch.numbers[3], scratch.numbers[4]
     waiting = _ZERO
     begin, end = _ZERO, listed
     while True:
-        here = rows[begin:end]
+        node_rows = rows[begin:end]
         link = np.uint64(layout.links[node + node + _ONE])
         if link != _ZERO:
             at = begin + split_rows(
-                tile, layout, way.directions, way.sets, way.missing, node, here, spare, scratch.value
+                tile, layout, inputs.directions, inputs.sets, inputs.missing, node, node_rows, spare, scratch.value
             )
             right = node + (link & (layout.default - _ONE))
             if begin < at < end:
@@ -258,8 +261,8 @@ def descend(tile, way, node, listed, scratch, first, tree, arrive, state):
             node = node + _ONE if at > begin else right
             end = at if at > begin else end
             continue
-        for i in range(np.uint64(here.size)):
-            arrive(state, layout, tree, first + np.uint64(here[i]), node)
+        for i in range(np.uint64(node_rows.size)):
+            arrive(state, layout, tree, first + np.uint64(node_rows[i]), node)
         if waiting == _ZERO:
             break
         waiting -= _ONE
@@ -267,27 +270,27 @@ def descend(tile, way, node, listed, scratch, first, tree, arrive, state):
 
 
 @inlined
-def route(way, roots, goes, arrive, state, scratch):
+def route(inputs, roots, goes, arrive, state, scratch):
     """Route the rows of RouteInputs through trees, one after the other: the loop of every kernel that routes rows.
 
     goes(state, tree, row)          whether a row is routed through a tree.
     arrive(state, layout, tree, row, node)  called, tree by tree, for every row that reaches the leaf `node`.
 
-    Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their places in it, rows from
-    the first of `way`. scratch is from `new_scratch`.
+    Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their index in it, rows as in
+    `inputs`. scratch is from `new_scratch`.
     """
     rows = scratch.numbers[0]
-    size = np.uint64(rows_of_tile(way.tiles, way.directions))
-    tiles = (np.uint64(way.rows) + size - _ONE) // size
+    size = np.uint64(rows_of_tile(inputs.tiles, inputs.directions))
+    tiles = (np.uint64(inputs.rows) + size - _ONE) // size
     for t in range(np.uint64(roots.size)):
         tree = np.uint64(t)
         for n in range(tiles):
             number = np.uint64(n)
             first = number * size
             listed = _ZERO
-            for j in range(min(size, np.uint64(way.rows) - first)):
+            for j in range(min(size, np.uint64(inputs.rows) - first)):
                 row = np.uint64(j)
                 rows[listed] = np.uint32(row)
                 listed += np.uint64(goes(state, tree, first + row))
             if listed > _ZERO:
-                descend(way.tiles[number], way, roots[tree], listed, scratch, first, tree, arrive, state)
+                descend(inputs.tiles[number], inputs, roots[tree], listed, scratch, first, tree, arrive, state)

@@ -1,9 +1,9 @@
 """Route rows of the store through a tree that has just been grown: the list of rows is partitioned at each node.
 
-Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between those of
-the rows that were. Such rows are few, and their values are compared with the threshold, as in prediction; so no
-threshold is turned into a code. Oblique nodes compare projections, of values that are looked up by codes or are in
-memory; the terms of a node are read once for all its rows.
+Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between the largest
+code on the left and the smallest on the right. These rows are few, and their values are compared with the threshold, as
+in prediction; so no threshold is turned into a code. Oblique nodes compare projections of values that are looked up by
+codes or are in memory; the terms of a node are read once for all its rows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _ALL = np.uint32(0xFFFFFFFF)
 class CodeView(NamedTuple):
     """The codes of a table by columns and by rows, one matrix after the other, read-only.
 
-    u8, u16, u32  by columns: that of a row is in place row + slot * rows[width]; of values uint8, float32, float64
-    r8, r16, r32  by rows: row * widths + slot; u8, u16, u32 again if there is no such copy
+    u8, u16, u32  by columns: the cell of a row is at index row + slot * rows[matrix]; if cells are values, of uint8,
+                  float32, float64
+    r8, r16, r32  by rows: index row * widths[matrix] + slot; u8, u16, u32 again if there is no copy by rows
     rows, widths  uint64 [3], rows and columns of each matrix
     place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
     reach         a node of up to this many rows is read by rows
@@ -49,10 +50,10 @@ class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
     feature, right, left_code, right_code, threshold  see forest/nodes.py TreeArrays
-    default_left  bool [nodes], whether rows without a value go left, or those whose level is not listed
+    default_left  bool [nodes], whether rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
-    kind          uint8 [features], as in categorical_missing.py; None where all are plain numbers, compiled separately
-    start, level  those that node i lists are level[start[i]:start[i + 1]]; empty where there are no categories
+    kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
+    start, level  node i lists the levels level[start[i]:start[i + 1]]; both are empty if there are no categories
     """
 
     feature: NDArray[np.int32]
@@ -83,8 +84,11 @@ class CodeScratch(NamedTuple):
 
 @inlined
 def decided(without, code, left):
-    """Return whether a row goes left, 1 or 0. without: 1 where missing values go left, 0 where they go right, 2 where
-    the feature has none; None where no feature has any, compiled separately."""
+    """Return whether a row goes left, 1 or 0: `left`, except for a missing value, whose code is 0.
+
+    without  1 if missing values go left, 0 if they go right, 2 if the feature has none; None if no feature has missing
+             values, compiled separately
+    """
     if without is None:
         return left
     return np.uint64(without) if (without < np.uint8(2)) & (code == np.uint32(0)) else left
@@ -94,9 +98,9 @@ def decided(without, code, left):
 def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
     """Return whether a row goes left at a node on a number, as uint64.
 
-    bounds  codes up to the first go left, those from the second on go right, and others as their values do: `low` of
-            the code against the threshold
-    without  where rows without a value, of code 0, go: see `decided`
+    bounds   codes up to the first bound go left, codes from the second on go right; between them, `low` of the code is
+             compared with the threshold
+    without  see `decided`
     """
     below, above = bounds
     code = np.uint32(cells[np.uint64(row) * across + base])
@@ -110,7 +114,7 @@ def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without)
 @inlined
 def level_goes_left(i, row, cells, across, base, listed, others_left):
     """Return whether a row goes left at a node on a category, as uint64: listed levels go to one side, all others to
-    the other."""
+    the opposite side."""
     return np.uint64(listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left)
 
 
@@ -139,17 +143,17 @@ def part_cells(cells, across, base, splits, kind, node, rows, scratch):
         without = np.uint8(2)
         if kind[feature] == _MISSING:
             without = np.uint8(splits.default_left[node])
-            if bounds[0] == np.uint32(0) or bounds[1] == np.uint32(0):  # all values on one side: codes do not decide
+            if bounds[0] == np.uint32(0) or bounds[1] == np.uint32(0):  # all values are on one side
                 bounds = (np.uint32(0), _ALL)
         return partition_by(code_goes_left, (cells, across, base, bounds, low, threshold, without), rows, scratch.spare)
 
 
 @inlined
 def on_cells(view, feature, size, action, arguments):
-    """Call action(cells, across, base, *arguments), where cells[row * across + base], uint64, is the cell of a feature
-    in a row.
+    """Call action(cells, across, base, *arguments); the cell of the feature in a row is cells[row * across + base],
+    uint64.
 
-    It is read by rows for few rows; size, uint64, says how many there are.
+    size  uint64, number of rows: few are read by rows
     """
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
     few = size <= view.reach
@@ -166,7 +170,7 @@ def on_cells(view, feature, size, action, arguments):
 
 @inlined
 def part_rows(view, splits, node, rows, scratch):
-    """Partition the rows of a node; returns how many go left."""
+    """Partition the rows of a node; return how many go left."""
     arguments = (splits, splits.kind, node, rows, scratch)
     return on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), part_cells, arguments)
 
@@ -195,7 +199,7 @@ def descend_rows(part, view, splits, root, rows, leaf, scratch):
 
 @kernel
 def find_leaves(view, splits, root, rows, leaf, scratch):
-    """Find the leaf of a tree in which each of some rows ends.
+    """Find the leaf of a tree in which each row of `rows` ends.
 
     view, splits, scratch  CodeView, GrownSplits, CodeScratch
     root  position of the root among the nodes
@@ -212,8 +216,8 @@ class ProjectedSplits(NamedTuple):
 
     feature, right, threshold  see forest/nodes.py TreeArrays
     start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
-    offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None where cells are
-                               values, compiled separately
+    offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None if cells are values,
+                               compiled separately
     """
 
     feature: NDArray[np.int32]
@@ -259,8 +263,8 @@ def add_node_term(view, splits, feature, weight, rows, value):
 
 @inlined
 def compared_values(view, splits, node, rows, value):
-    """Set value[i] to the number that a node compares with its threshold for rows[i]: its projection, or the value of
-    its feature."""
+    """Set value[i] to the number of rows[i] that a node compares with its threshold: a projection, or a value of its
+    feature."""
     for i in range(np.uint64(rows.size)):
         value[i] = 0.0
     begin, end = np.uint64(splits.start[node]), np.uint64(splits.start[node + _ONE])
@@ -283,7 +287,7 @@ def part_projected(view, splits, node, rows, scratch):
 
 @kernel
 def find_projected_leaves(view, splits, root, rows, leaf, scratch):
-    """Find the leaf of a tree of oblique nodes in which each of some rows ends.
+    """Find the leaf of a tree of oblique nodes in which each row of `rows` ends.
 
     view, splits, scratch  CodeView (route_codes.py), ProjectedSplits, ProjectedScratch
     root  position of the root among the nodes

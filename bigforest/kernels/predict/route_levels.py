@@ -1,9 +1,9 @@
-"""Routing few rows through trees level by level, several trees at once.
+"""Route few rows through trees level by level, several trees at once.
 
-Rows advance together, each at its own node, so that many independent loads are in flight, and a node can be prefetched
-a level ahead. A row that reached its leaf is dropped from the list without a branch: a branch on data is mispredicted
-at every other step, which costs more than the step. The fewer rows a tile has, the more trees are walked at once. Where
-there are more rows beside the nodes, lists of the rows at a node are faster (`route.py`).
+All rows of a tile advance together, each from its current node, so many independent loads are in flight, and a node can
+be prefetched a level ahead. A row that has reached its leaf is dropped from the list without a branch: a branch on data
+is mispredicted at every other step, which costs more than the step. The fewer rows a tile has, the more trees are
+walked at once. For more rows, compared with the nodes, lists of the rows at a node are faster (`route.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ONE = np.uint64(1)
 
 
 class TreeLanes(NamedTuple):
-    """Trees that a tile goes down at once: item i of a list is row i & mask in the tree i >> shift after the first.
+    """Trees that a tile goes down at once. Item i is row i & mask of the tile in tree i >> shift of these trees.
 
-    trees  uint64, their number
+    trees  uint64, number of trees
     mask   uint64
     shift  uint64; a tile has 1 << shift rows
     """
@@ -35,7 +35,7 @@ class TreeLanes(NamedTuple):
 
 @inlined
 def lanes_of(height):
-    """Return the TreeLanes of tiles with this many rows: TILE items at once."""
+    """Return TreeLanes for tiles of `height` rows: TILE items at once."""
     shift = _ZERO
     while _ONE << shift < np.uint64(height):
         shift += _ONE
@@ -46,7 +46,7 @@ def lanes_of(height):
 def _axis_goes_left(tile, layout, missing, shift, node, row):
     """Return whether a row goes left at an axis node.
 
-    missing None, where no value is NaN, is compiled separately: complete tables do not pay for the check.
+    missing  None if no value is NaN, compiled separately: complete tables do not pay for the check
     """
     link = np.uint64(layout.links[node + node + _ONE])
     value = tile[row + ((link >> layout.shift) << shift)]
@@ -61,14 +61,14 @@ def _axis_goes_left(tile, layout, missing, shift, node, row):
 def _goes_left(tile, layout, sets, missing, shift, node, row):
     """Return whether a row of a flat tile goes left at an inner node that is not oblique; shift is that of TreeLanes.
 
-    sets None, where no node is on a category, is a separate compilation.
+    sets  None if no node is on a category, compiled separately
     """
     if sets is None:
         return _axis_goes_left(tile, layout, missing, shift, node, row)
     else:  # noqa: RET505, only this form is dropped when sets is None
         link = np.uint64(layout.links[node + node + _ONE])
         column = link >> layout.shift
-        # All by arithmetic: which kind a node is would be a branch that is mispredicted at every other node.
+        # By arithmetic: a branch on the kind of node would be mispredicted at every other node.
         category = np.uint64(column >= sets.features)
         number = np.uint64(layout.links[node + node]) & (_ZERO - category)
         mask = sets.mask[number]
@@ -85,61 +85,62 @@ def _goes_left(tile, layout, sets, missing, shift, node, row):
 
 
 @inlined
-def step(tile, way, lanes, place, item):
-    """Move one item on the flat `tile` one level down from the node place[item]; False if that node is a leaf."""
-    layout = way.layout
-    node = np.uint64(place[item])
+def step(tile, inputs, lanes, position, item):
+    """Move an item on the flat `tile` one level down from the node position[item]; return False if the node is a
+    leaf."""
+    layout = inputs.layout
+    node = np.uint64(position[item])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
-    left = _goes_left(tile, layout, way.sets, way.missing, lanes.shift, node, item & lanes.mask)
+    left = _goes_left(tile, layout, inputs.sets, inputs.missing, lanes.shift, node, item & lanes.mask)
     child = node + _ONE if left else node + (link & (layout.default - _ONE))
     prefetch(layout.links, child + child)
-    place[item] = child
+    position[item] = child
     return threshold == threshold
 
 
 @inlined
-def descend_levels(tile, way, lanes, listed, scratch):
+def descend_levels(tile, inputs, lanes, listed, scratch):
     """Move the items scratch.numbers[0, :listed] from the nodes scratch.numbers[1, item] to their leaves.
 
     tile is flat. Cost: one visit per item and level, of about 3 ns. Oracle: tests/naive/predict.py find_leaf.
     """
-    active, place = scratch.numbers[0], scratch.numbers[1]
+    active, position = scratch.numbers[0], scratch.numbers[1]
     going = listed
     while going > _ZERO:
         kept = _ZERO
         for i in range(going):
             item = np.uint64(active[np.uint64(i)])
             active[kept] = item
-            kept += np.uint64(step(tile, way, lanes, place, item))
+            kept += np.uint64(step(tile, inputs, lanes, position, item))
         going = kept
 
 
 @inlined
-def route_levels(way, roots, arrive, state, scratch):
+def route_levels(inputs, roots, arrive, state, scratch):
     """Route all rows of RouteInputs by_level, as `route`."""
-    active, place = scratch.numbers[0], scratch.numbers[1]
-    height, trees = np.uint64(way.tiles.shape[2]), np.uint64(roots.size)
+    active, position = scratch.numbers[0], scratch.numbers[1]
+    height, trees = np.uint64(inputs.tiles.shape[2]), np.uint64(roots.size)
     lanes = lanes_of(height)
-    tiles = (np.uint64(way.rows) + height - _ONE) // height
+    tiles = (np.uint64(inputs.rows) + height - _ONE) // height
     for t in range(_ZERO, trees, lanes.trees):
         tree = np.uint64(t)
         for n in range(tiles):
             number = np.uint64(n)
             first = number * height
-            rows = min(height, np.uint64(way.rows) - first)
+            rows = min(height, np.uint64(inputs.rows) - first)
             listed = _ZERO
             for k in range(min(lanes.trees, trees - tree)):
                 lane = np.uint64(k)
                 for j in range(rows):
                     item = (lane << lanes.shift) | np.uint64(j)
                     active[listed] = np.uint32(item)
-                    place[item] = np.uint32(roots[tree + lane])
+                    position[item] = np.uint32(roots[tree + lane])
                     listed += _ONE
-            descend_levels(way.tiles[number].reshape(-1), way, lanes, listed, scratch)
+            descend_levels(inputs.tiles[number].reshape(-1), inputs, lanes, listed, scratch)
             for k in range(min(lanes.trees, trees - tree)):
                 lane = np.uint64(k)
                 for j in range(rows):
                     row = np.uint64(j)
-                    node = np.uint64(place[(lane << lanes.shift) | row])
-                    arrive(state, way.layout, tree + lane, first + row, node)
+                    node = np.uint64(position[(lane << lanes.shift) | row])
+                    arrive(state, inputs.layout, tree + lane, first + row, node)

@@ -1,7 +1,7 @@
-"""Add up the votes of trees on their out-of-bag rows, from the leaves in which these end, and the losses of the rows.
+"""Add up the votes of trees on their out-of-bag rows, from the leaves of these rows, and the losses of the rows.
 
-Finding the leaves (route_codes.py, route.py) and adding up their votes are separate steps: the leaves of a tree
-are found once, in any order of the trees, and their votes added in the order of the trees.
+Finding the leaves (route_codes.py, route.py) and adding up their votes are separate steps: leaves are found once, in
+any order of the trees, and votes are added in the order of the trees.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 
 _ONE = np.uint64(1)
-# Numbers in a cache line, and how many rows ahead what leaves cast is prefetched; their ballots twice as many.
+# Numbers in a cache line, and how many rows ahead the votes of leaves are prefetched; ballots twice as many.
 _LINE = np.uint64(8)
 _AHEAD = np.uint64(32)
 
 
-class FoundLeaves(NamedTuple):
-    """Leaves of some trees in which rows end.
+class RoutedRows(NamedTuple):
+    """Rows of a range of the table, and the leaves of some trees in which they end.
 
-    rows    uint16, those of the first tree, then those of the next one, numbered within the range
-    leaves  uint32, number of the leaf in its tree
-    end     int64 [trees], where the rows of each tree end
-    first   int64 [trees], where the nodes of each tree begin in `ballot`, and where those of the last one end
-    ballot  uint32 [nodes], of leaves (flat_tree.py)
+    rows    uint16, rows routed through the first tree, then through the next, and so on; numbers within the range
+    leaves  uint32, number of the leaf of each row in its tree
+    end     int64 [trees], where the rows of each tree end in `rows`
+    first   int64 [trees + 1], where the nodes of each tree begin in `ballot`, and the end of the last
+    ballot  uint32 [nodes], ballots of leaves (flat_tree.py)
     """
 
     rows: NDArray[np.uint16]
@@ -43,8 +43,8 @@ class OobVotes(NamedTuple):
     """Out-of-bag votes on rows, and their error after each tree.
 
     cast     Votes
-    voters   uint32 [rows], trees that voted so far, added to
-    reached  int64 [trees], added to: rows without a voter before this tree; heard: their weight
+    voters   uint32 [rows], number of trees that voted so far
+    reached  int64 [trees], rows whose first voter is this tree; heard: int64 [trees], the weight of these rows
     weight   int64 [rows]; None if all weights are 1, compiled separately
     """
 
@@ -59,8 +59,8 @@ class ClassVotes(NamedTuple):
     """Votes for classification.
 
     truth       uint16 [rows]
-    prediction  uint16 [rows], the class with most votes (the lowest among ties) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
+    prediction  uint16 [rows], the class with most votes (the lowest among ties), for rows with voters
+    wrong       int64 [trees], change, by this tree, of the weight of the rows whose prediction is wrong
     """
 
     bag: OobVotes
@@ -73,11 +73,10 @@ class NumberVotes(NamedTuple):
     """Votes for regression: predictions are votes / voters.
 
     truth   float64 [rows]
-    unit    factor of errors before they are squared, whose square is that of losses
-    floor   the loss is the Poisson deviance, for which a prediction is at least this; None for the squared error,
-            compiled separately
-    share   factor of losses, besides the weight, before they are rounded to a whole number
-    change  int64 [trees], added to: by how much this tree changed the sum of these losses
+    unit    factor of errors; losses have the square of this factor
+    floor   least prediction for the Poisson deviance as the loss; None for the squared error, compiled separately
+    share   factor of losses, in addition to the weight, before they are rounded to whole numbers
+    change  int64 [trees], change, by this tree, of the sum of these losses
     """
 
     bag: OobVotes
@@ -91,11 +90,11 @@ class NumberVotes(NamedTuple):
 class LambdaVotes(NamedTuple):
     """Votes of trees for the true classes of rows, by each lambda.
 
-    mixed   float64 [leaves, classes * lambdas], what each leaf, whose ballot is the number of classes + its place here,
-            casts for the first class by all lambdas, and so on
+    mixed   float64 [leaves, classes * lambdas], votes of each leaf for the first class by all lambdas, then for the
+            next class; leaf i has the ballot classes + i
     truth   uint16 [rows], class of each; 0 for regression
-    votes   float64 [rows, lambdas], added to
-    voters  uint32 [rows], trees that voted so far, added to
+    votes   float64 [rows, lambdas], sums
+    voters  uint32 [rows], number of trees that voted so far
     """
 
     mixed: NDArray[np.float64]
@@ -113,7 +112,7 @@ def _weight_of(weight, row):
 
 @inlined
 def _hear(bag, tree, row):
-    """Note that a row has its first voter."""
+    """Count a row that has its first voter."""
     bag.reached[tree] += 1
     bag.heard[tree] += _weight_of(bag.weight, row)
 
@@ -170,29 +169,29 @@ def _count_number_vote(state, tree, row, ballot):
 
 
 @inlined
-def _add_spread(state, tree, row, place):
+def _add_spread(state, tree, row, leaf):
     value, spread = state
-    spread[row, 0] += value[place]
-    spread[row, 1] += value[place] * value[place]
+    spread[row, 0] += value[leaf]
+    spread[row, 1] += value[leaf] * value[leaf]
 
 
 @inlined
-def _add_lambdas(state, tree, row, place):
+def _add_lambdas(state, tree, row, leaf):
     lambdas, tried = state
-    own = np.uint64(lambdas.truth[row]) * tried
+    first = np.uint64(lambdas.truth[row]) * tried
     for k in range(tried):
-        lambdas.votes[row, np.uint64(k)] += lambdas.mixed[place, own + np.uint64(k)]
+        lambdas.votes[row, np.uint64(k)] += lambdas.mixed[leaf, first + np.uint64(k)]
     lambdas.voters[row] += np.uint32(1)
 
 
 @inlined
-def _ask_nothing(state, row, place):
-    """Prefetch nothing: it was read before."""
+def _ask_nothing(state, row, leaf):
+    """Prefetch nothing."""
 
 
 @inlined
 def _ask_votes(state, row, ballot):
-    """Prefetch a mixed leaf, and the votes on a row."""
+    """Prefetch the ballot of a mixed leaf, and the votes on a row."""
     cast = state.bag.cast
     width = np.uint64(cast.votes.shape[1])
     if ballot >= width:
@@ -204,90 +203,92 @@ def _ask_votes(state, row, ballot):
 
 
 @inlined
-def _ask_lambdas(state, row, place):
+def _ask_lambdas(state, row, leaf):
     """Prefetch the ballots of a leaf for the true class of a row."""
     lambdas, tried = state
-    own = place * np.uint64(lambdas.mixed.shape[1]) + np.uint64(lambdas.truth[row]) * tried
-    prefetch(lambdas.mixed, own)
-    prefetch(lambdas.mixed, own + tried - _ONE)
+    first = leaf * np.uint64(lambdas.mixed.shape[1]) + np.uint64(lambdas.truth[row]) * tried
+    prefetch(lambdas.mixed, first)
+    prefetch(lambdas.mixed, first + tried - _ONE)
 
 
 @inlined
-def _add_up(found, rows, least, ballots, ask, count, state):
-    """Call count(state, tree, row, place) for each row, tree by tree; place: its ballot less `least`. False if an index
-    is out of range.
+def _add_up(routed, rows, least, ballots, ask, count, state):
+    """Call count(state, tree, row, ballot less `least`) for each row, tree by tree. Return False if an index is out of
+    range.
 
-    rows   uint64, their number; ballots: uint64, how many there are from `least` on
-    ask    ask(state, row, place) is called with a row that comes later
+    rows     uint64, number of rows of the range
+    ballots  uint64, number of valid ballots from `least` on
+    ask      ask(state, row, ballot less `least`) is called to prefetch for a later row
     """
     begin = np.uint64(0)
-    for t in range(np.uint64(found.end.size)):
+    for t in range(np.uint64(routed.end.size)):
         tree = np.uint64(t)
-        first, end = np.uint64(found.first[tree]), np.uint64(found.end[tree])
-        nodes = np.uint64(found.first[tree + _ONE]) - first
+        first, end = np.uint64(routed.first[tree]), np.uint64(routed.end[tree])
+        nodes = np.uint64(routed.first[tree + _ONE]) - first
         for i in range(begin, end):
-            prefetch(found.ballot, first + np.uint64(found.leaves[min(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)]))
+            prefetch(routed.ballot, first + np.uint64(routed.leaves[min(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)]))
             later = min(np.uint64(i) + _AHEAD, end - _ONE)
-            row, leaf = np.uint64(found.rows[later]), np.uint64(found.leaves[later])
+            row, leaf = np.uint64(routed.rows[later]), np.uint64(routed.leaves[later])
             if row < rows and leaf < nodes:
-                ask(state, row, np.uint64(found.ballot[first + leaf]) - least)
-            row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
+                ask(state, row, np.uint64(routed.ballot[first + leaf]) - least)
+            row, leaf = np.uint64(routed.rows[i]), np.uint64(routed.leaves[i])
             if row >= rows or leaf >= nodes:
                 return False
-            place = np.uint64(found.ballot[first + leaf]) - least  # wraps round below it
-            if place >= ballots:
+            ballot = np.uint64(routed.ballot[first + leaf]) - least  # wraps round for ballots below `least`
+            if ballot >= ballots:
                 return False
-            count(state, tree, row, place)
+            count(state, tree, row, ballot)
         begin = end
     return True
 
 
 @inlined
-def _add_votes(found, count, state):
+def _add_votes(routed, count, state):
     """Add up the ballots of Votes, see `_add_up`."""
     votes, mixed = state.bag.cast.votes, state.bag.cast.mixed
     ballots = np.uint64(votes.shape[1]) + np.uint64(mixed.shape[0])
-    return _add_up(found, np.uint64(votes.shape[0]), np.uint64(0), ballots, _ask_votes, count, state)
+    return _add_up(routed, np.uint64(votes.shape[0]), np.uint64(0), ballots, _ask_votes, count, state)
 
 
 @kernel
-def add_classes(found, classes):
-    """Add the votes of FoundLeaves to ClassVotes, tree by tree; False if an index is out of range.
+def add_classes(routed, classes):
+    """Add the votes of RoutedRows to ClassVotes, tree by tree; return False if an index is out of range.
 
     Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost: some ns for each row of each tree. Oracle:
     tests/naive/oob.py.
     """
-    return _add_votes(found, _count_class_vote, classes)
+    return _add_votes(routed, _count_class_vote, classes)
 
 
 @kernel
-def add_numbers(found, numbers):
-    """Add the votes of FoundLeaves to NumberVotes, as `add_classes`. Oracle of the deviance: scikit-learn
+def add_numbers(routed, numbers):
+    """Add the votes of RoutedRows to NumberVotes, as `add_classes`. Oracle of the deviance: scikit-learn
     (tests/training/test_poisson.py)."""
-    return _add_votes(found, _count_number_vote, numbers)
+    return _add_votes(routed, _count_number_vote, numbers)
 
 
 @kernel
-def add_spread(found, value, spread):
-    """Add the predictions of trees for their rows, and their squares, to float64 [rows, 2]; False as `add_classes`.
+def add_spread(routed, value, spread):
+    """Add the predictions of trees for their rows, and their squares, to `spread`; return False as `add_classes`.
 
-    found  FoundLeaves; ballot: 1 + the place in `value`
-    value  float64, of leaves
+    routed  RoutedRows; a ballot is 1 + the index in `value`
+    value   float64 [leaves]
+    spread  float64 [rows, 2]
 
     Cost: some ns for each row of each tree. Oracle: tests/naive/oob.py.
     """
     rows, values = np.uint64(spread.shape[0]), np.uint64(value.size)
-    return _add_up(found, rows, _ONE, values, _ask_nothing, _add_spread, (value, spread))
+    return _add_up(routed, rows, _ONE, values, _ask_nothing, _add_spread, (value, spread))
 
 
 @kernel
-def add_by_lambda(found, lambdas):
-    """Add the ballots of trees for the true classes of their rows to LambdaVotes; False as `add_classes`. All leaves
-    are mixed.
+def add_by_lambda(routed, lambdas):
+    """Add the ballots of trees for the true classes of their rows to LambdaVotes; return False as `add_classes`. All
+    leaves are mixed.
 
     Cost: some ns for each row of each tree. Oracle: tests/naive/shrinkage.py.
     """
     tried = np.uint64(lambdas.votes.shape[1])
     rows, leaves = np.uint64(lambdas.votes.shape[0]), np.uint64(lambdas.mixed.shape[0])
     classes = np.uint64(lambdas.mixed.shape[1]) // tried
-    return _add_up(found, rows, classes, leaves, _ask_lambdas, _add_lambdas, (lambdas, tried))
+    return _add_up(routed, rows, classes, leaves, _ask_lambdas, _add_lambdas, (lambdas, tried))

@@ -1,12 +1,12 @@
-"""Presort one column: keys ordered as its values are, spread over buckets that fit the cache, sorted there, and
+"""Presort one column: keys in the order of its values are spread over buckets that fit the cache, sorted there, and
 replaced in place by their ranks. Oracle: numpy.unique with return_inverse, in tests/grow/test_ranks.py.
 
 A *key* is an unsigned integer of 32 or 64 bits in the order of the values. Its *offset* is (key - low) >> shift: low is
-the smallest key, and shift leaves out the trailing bits in which no two keys differ (a float32 kept as float64,
-thousands). A *cell* is a range of 2**cell_shift offsets, a *bucket* some consecutive cells.
+the smallest key, and shift leaves out the trailing bits in which no two keys differ (as in thousands, or a float32
+stored as float64). A *cell* is a range of 2**cell_shift offsets, a *bucket* some consecutive cells.
 
-Memory of the sort beside the keys: an item, uint64, per row, which is offset << 32 | row, where the offset counts from
-the first of the bucket and has lost its lowest bits when 32 are too few.
+Memory of the sort in addition to the keys: an item, uint64, per row. It is offset << 32 | row. The offset counts from
+the first offset of the bucket, without its lowest bits if it has more than 32.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bigforest.kernels.compiler.jit import helper, inlined, kernel
 
 
 class OffsetCells(NamedTuple):
-    """Division of offsets into buckets: cell = offset >> cell_shift, and its bucket is of_cell[cell].
+    """Division of offsets into buckets: offset >> cell_shift is the cell, of_cell[cell] the bucket.
 
-    of_cell  uint32 [cells]
-    start    uint64 [buckets + 1 or more], first item of each bucket, and the number of items
-    place    uint64 [buckets or more], where the next item of each bucket goes
-    base     uint64 [buckets or more], first offset of each bucket
-    bits     uint64 [buckets or more], bits of the largest offset from there
+    of_cell    uint32 [cells]
+    start      uint64 [buckets + 1 or more], first item of each bucket, and the number of items
+    next_item  uint64 [buckets or more], where the next item of each bucket goes
+    base       uint64 [buckets or more], first offset of each bucket
+    bits       uint64 [buckets or more], bits of the largest offset of each bucket, counted from its base
     """
 
     of_cell: NDArray[np.uint32]
     start: NDArray[np.uint64]
-    place: NDArray[np.uint64]
+    next_item: NDArray[np.uint64]
     base: NDArray[np.uint64]
     bits: NDArray[np.uint64]
 
@@ -43,7 +43,7 @@ class Bins(NamedTuple):
     """The bins, at most `last.size`, into which `note_run` divides a column, and the state between runs.
 
     rows   uint64, rows of the column
-    state  uint64 [2], number of bins begun, and the stretch of the last one
+    state  uint64 [2], number of bins begun, and the stretch of the last bin
     last   uint64 [max_bins], largest rank of each bin; empty when every value has a code of its own
     """
 
@@ -54,16 +54,16 @@ class Bins(NamedTuple):
 
 @kernel
 def count_offset_cells(keys, low, shift, counts):
-    """counts[(key - low) >> shift] += 1 (unsigned integers) for every key."""
+    """Add 1 to counts[(key - low) >> shift], unsigned integers, for every key."""
     for i in range(np.uint64(keys.size)):
         counts[(np.uint64(keys[i]) - low) >> shift] += ONE
 
 
 @inlined
 def note_run(begin, end, rank, bins):
-    """Put the value of this rank, which has the rows begin .. end - 1 in ascending order, into a bin.
+    """Put a value, of rank `rank` and of the rows begin .. end - 1 in ascending order, into a bin.
 
-    A value falls in the stretch of rows / max_bins rows in which the middle one of its rows lies. A value more frequent
+    A value falls in the stretch of rows / max_bins rows in which its middle row lies. A value more frequent
     than a whole stretch leaves the stretches it covers unused. So bins depend on the values and their counts alone.
     """
     most = np.uint64(bins.last.size)
@@ -77,9 +77,9 @@ def note_run(begin, end, rank, bins):
 
 @kernel
 def rank_cells(counts, bins, before, distinct):
-    """Turn counts (unsigned integers [cells]) into ranks among the cells that have any; distinct[rank] = cell.
+    """Turn counts (unsigned integers [cells]) into ranks among the cells with a count; distinct[rank] becomes the cell.
 
-    before  uint64 [2], rows and ranks of the column with smaller keys than those counted.
+    before  uint64 [2], rows and ranks of the column with keys below the counted ones.
     """
     rank = ZERO
     begin = ZERO
@@ -102,7 +102,7 @@ def look_up_ranks(keys, low, shift, ranks):
 
 @kernel
 def group_cells(counts, cell_shift, most, cells):
-    """Cut the cells into buckets of at most `most` rows, or one cell if that has more. Returns the buckets."""
+    """Cut the cells into buckets of at most `most` rows, or of one cell with more; return the number of buckets."""
     bucket = ZERO
     first = ZERO
     last = ZERO
@@ -136,7 +136,7 @@ def _end_bucket(bucket, first, last, cell_shift, total, cells):
         bits += ONE
     cells.base[bucket] = first << cell_shift
     cells.bits[bucket] = bits
-    cells.place[bucket] = cells.start[bucket]
+    cells.next_item[bucket] = cells.start[bucket]
     cells.start[bucket + ONE] = total
 
 
@@ -146,9 +146,9 @@ def spread_rows(keys, low, shift, cell_shift, cells, items):
     for i in range(np.uint64(keys.size)):
         offset = (np.uint64(keys[i]) - low) >> shift
         bucket = np.uint64(cells.of_cell[offset >> cell_shift])
-        place = cells.place[bucket]
-        cells.place[bucket] = place + ONE
-        items[place] = (((offset - cells.base[bucket]) >> _lost(cells.bits[bucket])) << SHIFT32) | i
+        index = cells.next_item[bucket]
+        cells.next_item[bucket] = index + ONE
+        items[index] = (((offset - cells.base[bucket]) >> _lost(cells.bits[bucket])) << SHIFT32) | i
 
 
 @inlined
@@ -159,12 +159,12 @@ def _lost(bits):
 
 @kernel
 def rank_items(keys, low, shift, buckets, cells, items, before, bins, scratch):
-    """Sort the items of every bucket, replace every row's key by its rank. Returns the number of ranks.
+    """Sort the items of every bucket, and replace every row's key by its rank. Return the number of ranks.
 
     items   uint64 [rows], as `spread_rows` left them; items[rank] is afterwards the offset of that rank.
     before  uint64 [2], rows and ranks of the column with smaller keys than these.
 
-    items[rank] has been read before it is written: there are no more ranks than rows before it.
+    items[rank] is read before it is written: there are at most as many ranks as rows so far.
     """
     rank = ZERO
     for bucket in range(buckets):
@@ -235,7 +235,7 @@ def _sort_by_rest(keys, low, shift, base, bits, items, begin, end, scratch):
 
 @kernel
 def find_bins(ranks, last, codes):
-    """codes[i] = the first bin whose largest rank (last, uint64 [bins], ascending) is not below ranks[i]."""
+    """Set codes[i] to the first bin whose largest rank (last, uint64 [bins], ascending) is not below ranks[i]."""
     size = np.uint64(last.size)
     for i in range(np.uint64(ranks.size)):
         codes[i] = first_from(last, size, np.uint64(ranks[i]))

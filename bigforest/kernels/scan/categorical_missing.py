@@ -1,8 +1,8 @@
 """Categories, and features with missing values. Oracle: tests/naive/split.py.
 
-Both are put in an order first and then scanned like numbers. Rows without a value have code 0. A node that has some is
-scanned twice, with these rows before all values and after them. A category is scanned in the order of its levels
-(kernels/categories/ordering.py).
+Both are scanned like numbers once their codes are in an order. Rows without a value have code 0. A node with missing
+values is scanned twice: with these rows before all values, and after them. A category is scanned in the order of its
+levels (kernels/categories/ordering.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from bigforest.kernels.scan.two_class import offer_two, reaches_two
 
 # Kinds of features: numbers without missing values, numbers with some, categories.
 NUMBER, MISSING, CATEGORY = 0, 1, 2
-# Where a node sent rows without a value: it had none, left, or right.
+# Side of the rows without a value in a node: it had none, left, right.
 UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 
 
 class CategoricalMissing(NamedTuple):
-    """kind uint8 [features], see above; levels: scratch of one growing tree.
+    """Kinds of features, and scratch of one growing tree.
 
-    least  int64 [features], see kernels/categories/ordering.py lightest_ungrouped
+    kind    uint8 [features]: NUMBER, MISSING or CATEGORY
+    least   int64 [features], see lightest_ungrouped of kernels/categories/ordering.py
+    levels  scratch
     """
 
     kind: NDArray[np.uint8]
@@ -43,8 +45,8 @@ class Subsets(NamedTuple):
     """Further data of nodes on categories and features with missing values, in the order of the nodes.
 
     missing  uint8 [nodes], UNSEEN, SEEN_LEFT or SEEN_RIGHT; UNSEEN in leaves and on categories
-    size     uint32 [nodes], levels listed: those of the lighter child, of the right one where both weigh the same; 0
-             except in nodes on categories
+    size     uint32 [nodes], number of levels listed, which are the levels of the lighter child, or of the right child
+             if both weigh the same; 0 except in nodes on categories
     level    uint32 [room], codes of the levels of all nodes, ascending within each
     used     uint64 [1], levels so far
     """
@@ -58,7 +60,8 @@ class Subsets(NamedTuple):
 def make_categorical_missing(
     kind: NDArray[np.uint8], least: NDArray[np.int64], codes: int, rows: int, classes: int
 ) -> CategoricalMissing:
-    """CategoricalMissing for features of these kinds and up to `rows` rows; `codes`: levels of the largest category."""
+    """Allocate CategoricalMissing for features of these kinds and up to `rows` rows; codes: levels of the largest
+    category."""
     return CategoricalMissing(kind, least, make_levels(codes, rows, classes))
 
 
@@ -72,10 +75,9 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 @inlined
 def keep_in_room(feature, low, high, n, mixed, codes):
-    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch; returns the smallest and the largest
-    now.
+    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch; return the new smallest and largest.
 
-    They exceed it only if another process writes to the store meanwhile; levels are counted by code.
+    Codes exceed the range only if another process writes to the store meanwhile; levels are counted by code.
     """
     room = np.uint64(0xFFFFFFFF)  # missing_last adds one
     if mixed.kind[feature] == CATEGORY:
@@ -90,10 +92,10 @@ def keep_in_room(feature, low, high, n, mixed, codes):
 
 @inlined
 def first_order(feature, low, high, node, mixed, work):
-    """Turn work.codes, `low` to `high`, into an order to scan.
+    """Replace work.codes, `low` to `high`, by ranks in an order to scan.
 
-    Returns the smallest and the largest code now, equal if all levels are grouped into one,
-    and how many orders there are to scan (uint64): see `missing_last`.
+    Return the new smallest and largest code, equal if all levels are in one group, and the number of orders to scan
+    (uint64): for the second see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
         groups, _ = order_levels(work.codes, low, high, node, mixed.least[feature], mixed.levels, None, None, ZERO)
@@ -105,20 +107,20 @@ def first_order(feature, low, high, node, mixed, work):
 
 @inlined
 def missing_last(codes, n, high):
-    """Give rows without a value the code after `high`; returns the smallest and the largest code now."""
+    """Give rows without a value the code after `high`; return the new smallest and largest code."""
     last = high + np.uint32(1)
     low = last
     for i in range(n):
-        here = codes[i]
-        here = last if here == np.uint32(0) else here
-        codes[i] = here
-        low = min(low, here)
+        code = codes[i]
+        code = last if code == np.uint32(0) else code
+        codes[i] = code
+        low = min(low, code)
     return low, last
 
 
 @inlined
 def smallest_value(codes, n, high):
-    """Return the smallest code above 0; `high` is the largest, and not 0."""
+    """Return the smallest code above 0; `high` is the largest code, and not 0."""
     least = high
     for i in range(n):
         least = min(least, high if codes[i] == np.uint32(0) else codes[i])
@@ -127,37 +129,37 @@ def smallest_value(codes, n, high):
 
 @helper
 def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, sums):
-    """Offer every split of the levels in their order, under `number` (int64): that after place p has the code p.
+    """Offer every split of the levels in their order, under `number` (int64); the split after rank r has the code r.
 
-    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; least: of CategoricalMissing. Returns whether
-    there is anything to split, as uint64: not if all levels are grouped into one.
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; least: of CategoricalMissing. Return, as
+    uint64, whether the levels form more than one group.
     """
     groups, _ = order_groups(codes, low, high, node, least, levels, sums, None, ZERO)
     if groups == ONE:
         return ZERO
     w_l, sum_l = ZERO_I64, ZERO_I64
-    for place in range(groups - ONE):
-        group = np.uint64(levels.order[place])
+    for rank in range(groups - ONE):
+        group = np.uint64(levels.order[rank])
         w_l += levels.weight[group]
         sum_l += levels.sum[group]
         if sums is not None:
-            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(place), best, sums.origin)
+            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(rank), best, sums.origin)
         elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.limit[0]):
-            offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(place), sum_l, w_l, best)
+            offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(rank), sum_l, w_l, best)
     return ONE
 
 
 @inlined
-def list_levels(begin, end, found, levels, subsets):
-    """Append the `found` levels whose groups have the places from `begin` to before `end`.
+def list_levels(begin, end, slots, levels, subsets):
+    """Append the levels whose groups have the ranks from `begin` to before `end` to subsets.level; return their number.
 
-    Returns their number. levels.order and levels.rank are overwritten.
+    levels.order and levels.rank are overwritten.
     """
     size = ZERO
-    for slot in range(found):
-        place = np.uint64(levels.rank[np.uint64(levels.group[slot])])
+    for slot in range(slots):
+        rank = np.uint64(levels.rank[np.uint64(levels.group[slot])])
         levels.order[size] = np.uint32(slot)
-        size += np.uint64(begin <= place) & np.uint64(place < end)
+        size += np.uint64(begin <= rank) & np.uint64(rank < end)
     order = levels.order[:size]
     sort_by_number(levels.code, order, levels.rank, levels.digits)
     used = subsets.used[0]
@@ -179,33 +181,36 @@ def swap_sides(best):
 def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    column: the codes of its feature, CachedColumn; key: of the node; dictionary: of random splits, None for the best.
-    best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
-    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l
-    gets what they hold (target.py).
+    column      codes of the feature of the split, CachedColumn
+    key         of the node
+    dictionary  of random splits, None for the best split
+
+    best.split[FEATURE] is twice the feature, plus 1 if missing values come last. A split of missing values from all
+    others has the others on the left, and a right_code of 0. Return the number of rows on the left; scratch.total_l
+    gets their statistics (target.py).
     """
-    best, here = scratch.best, column.codes
+    best, row_codes = scratch.best, column.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
     kind = mixed.kind[feature]
     low, high = codes_or_gather(codes, feature, node.items, column)
-    low, high = keep_in_room(feature, low, high, n, mixed, here)
-    found = ZERO
+    low, high = keep_in_room(feature, low, high, n, mixed, row_codes)
+    slots = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
         state = split_state(key, feature)
-        _, found = order_levels(here, low, high, node, mixed.least[feature], mixed.levels, sums, dictionary, state)
+        _, slots = order_levels(row_codes, low, high, node, mixed.least[feature], mixed.levels, sums, dictionary, state)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
-        alone = limit < smallest_value(here, n, high)
+        alone = limit < smallest_value(row_codes, n, high)
         if alone:
             limit = high
             swap_sides(best)
         if alone or np.uint64(best.split[FEATURE]) & ONE:
             missing = SEEN_RIGHT
-            missing_last(here, n, high)
-    size_l, below, above = partition_codes(here, limit, node.items, scratch.work.keys)
+            missing_last(row_codes, n, high)
+    size_l, below, above = partition_codes(row_codes, limit, node.items, scratch.work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
@@ -215,7 +220,7 @@ def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number
     if kind == CATEGORY:
         cut = np.uint64(limit) + ONE
         if best.split[W_L] >= best.split[W_R]:
-            subsets.size[number] = list_levels(cut, found, found, mixed.levels, subsets)
+            subsets.size[number] = list_levels(cut, slots, slots, mixed.levels, subsets)
         else:
-            subsets.size[number] = list_levels(ZERO, cut, found, mixed.levels, subsets)
+            subsets.size[number] = list_levels(ZERO, cut, slots, mixed.levels, subsets)
     return size_l

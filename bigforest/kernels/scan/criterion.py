@@ -5,11 +5,11 @@ Each criterion is a module that scores the sides of a split, bounds the scores i
 | target | criterion | module |
 |---|---|---|
 | two classes | Gini | two_class.py |
-| more classes | Gini | many_classes.py; nodes with two of them two_class.py |
+| more classes | Gini | many_classes.py; two_class.py for nodes with rows of two classes |
 | classes | entropy, error, registered | impurity.py |
 | numbers | variance, Poisson deviance | regression.py |
 
-Kernels are compiled for the scratch that is not None, without the code of other criteria.
+Kernels are compiled for the fields of Criterion that are not None, without the code of other criteria.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def make_criterion(target: ClassTarget | RegressionTarget, impurity: int, rows: 
 
 @inlined
 def prepare(node, two):
-    """Prepare the scans of a node. Once per node."""
+    """Prepare the scans of a node, once per node."""
     if two is not None and node.total.size == 2:
         prepare_two(node, two)
 
@@ -67,7 +67,7 @@ def prepare(node, two):
 def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores, sums):
     """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
 
-    After `prepare`. The last four are those of Criterion.
+    Call `prepare` before. The last four arguments are the fields of Criterion.
     """
     if sums is not None:
         scan_sums(low, high, node, min_leaf, number, best, work, sums)

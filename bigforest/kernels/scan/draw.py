@@ -1,4 +1,4 @@
-"""Draw features at random, and fetch the codes of those that are drawn. Oracle: tests/naive/tree.py."""
+"""Draw features at random, and fetch the codes of drawn features. Oracle: tests/naive/tree.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_feature_draw(features: int) -> FeatureDraw:
 
 @inlined
 def draw_feature(draw, drawn, state):
-    """Draw a feature other than the `drawn` (uint64) earlier ones; returns it and the new state of the stream."""
+    """Draw a feature other than the `drawn` (uint64) earlier ones; return it and the new state of the stream."""
     perm = draw.perm
     state += GOLDEN
     j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
@@ -44,7 +44,7 @@ def draw_feature(draw, drawn, state):
 
 @inlined
 def put_back(draw, drawn):
-    """Undo the draws, so that the next node's depend on its key alone."""
+    """Undo the draws, so that the draws of the next node depend on its key alone."""
     perm = draw.perm
     while drawn > ZERO:
         drawn -= ONE
@@ -57,29 +57,29 @@ def put_back(draw, drawn):
 @inlined
 def wanted_features(rules, key, features):
     """Return how many features the node of this key draws: mtry, or each with a chance, but one at least."""
-    wanted = np.uint64(rules.mtry)
+    count = np.uint64(rules.mtry)
     if rules.chance >= 0:
-        wanted = ZERO
+        count = ZERO
         state = mix(key ^ CHANCES)
-        while wanted == ZERO:
+        while count == ZERO:
             for _ in range(features):
                 state += GOLDEN
-                wanted += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
-    return wanted
+                count += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
+    return count
 
 
 @inlined
 def wants_more(rules, mtry, features, drawn, usable):
-    """Return whether another feature is drawn; uint64, `usable` of the `drawn` ones are not constant."""
+    """Return whether another feature is drawn; `usable` (uint64) of the `drawn` ones are not constant."""
     return drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO))
 
 
 @inlined
 def fetch_codes(codes, node, feature, constant, out):
-    """Fetch the codes of a feature (uint64) to `out`; returns the smallest and the largest, both 0 if constant.
+    """Fetch the codes of a feature (uint64) to `out`; return the smallest and the largest, both 0 if constant.
 
-    constant uint64 [words]: features known to be constant in this node; found ones are added. They are skipped
-    without reading codes, which changes no draw.
+    constant  uint64 [words]: features known to be constant in this node; a constant feature is added. The codes of
+              these features are not read, which changes no draw
     """
     word = feature >> _SIX
     bit = ONE << (feature & _BITS6)

@@ -1,10 +1,10 @@
 """Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py.
 
-1. Draw features, and fetch their codes, until as many as wanted are not constant: one at a time, or several in light
-   nodes of two classes.
-2. Score the splits of these together. In most nodes only one feature then needs an exact comparison, and no branch that
-   is hard to guess stands between the scores of two.
-3. Offer their splits to the exact comparison, in the order in which they were drawn.
+1. Draw features, and fetch their codes, until mtry of them are not constant: one feature at a time, or in light nodes
+   of two classes a batch.
+2. Score the splits of a batch together. In most nodes only one feature then needs an exact comparison, and the scoring
+   loop has no unpredictable branch.
+3. Offer the splits to the exact comparison, in the order in which the features were drawn.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 
 
 def make_batch() -> Batch:
-    """Allocate Batch."""
+    """Allocate a Batch."""
     return Batch(
         np.empty(TOGETHER, np.uint64), np.empty(TOGETHER, np.uint32), np.empty(TOGETHER, np.uint32), np.empty(TOGETHER)
     )
@@ -66,22 +66,23 @@ def features_together(node, two, mixed):
 
 
 @inlined
-def score_batch(found, node, min_leaf, batch, best, two):
-    """Score the splits of `found` features of a light node, and raise the bar to the highest score of all."""
+def score_batch(count, node, min_leaf, batch, best, two):
+    """Score the splits of the first `count` features of a batch in a light node, and raise the bar to the highest
+    score."""
     n, highest = np.uint64(node.items.size), -1.0
-    for k in range(found):
+    for k in range(count):
         low, high, left, score = batch.low[k], batch.high[k], two.left[k], two.score[k]
-        here = score_light(low, high, n, PAIRED, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
-        batch.highest[k] = here
-        highest = max(highest, here)
+        score_k = score_light(low, high, n, PAIRED, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
+        batch.highest[k] = score_k
+        highest = max(highest, score_k)
     best.limit[0] = max(best.limit[0], highest * (1.0 - SCORE_ERROR))
 
 
 @inlined
 def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums):
-    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled.
+    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under twice its number.
 
-    Return whether there is anything to split, as uint64: not if all levels of a category are grouped into one.
+    Return, as uint64, whether the feature can split the node: a category cannot if all its levels are in one group.
     """
     orders = ONE
     if mixed is not None:
@@ -100,7 +101,7 @@ def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, man
 
 @inlined
 def leaves_codes(feature, low, mixed, many, scores):
-    """Return whether scan_feature does not change work.codes; low: the smallest of these codes."""
+    """Return whether scan_feature leaves work.codes unchanged; low: the smallest of these codes."""
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
             return many is None and scores is None
@@ -110,7 +111,7 @@ def leaves_codes(feature, low, mixed, many, scores):
 
 @inlined
 def present_node(node, mixed, many):
-    """Return the node with its present classes only, where there are more than two and all features are numbers."""
+    """Return the node with its present classes only, for more than two classes if all features are numbers."""
     if many is not None and mixed is None:
         return with_present_classes(node, many)
     return node
@@ -118,16 +119,14 @@ def present_node(node, mixed, many):
 
 @inlined
 def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixed, dictionary):
-    """Draw features and scan them; scratch.best gets the best split (feature -1: none).
-
-    Its feature is doubled (categorical_missing.py).
+    """Draw features and scan them; scratch.best gets the best split (feature -1: none), under twice its feature.
 
     two, many, scores, sums  of Criterion
     scratch                  GrowScratch
-    mixed                    CategoricalMissing; None where all features are plain numbers
-    dictionary               for random splits (random_split.py); None for the best
+    mixed                    CategoricalMissing; None if all features are plain numbers
+    dictionary               for random splits (random_split.py); None for the best split
 
-    Return the codes of its feature, CachedColumn.
+    Return the codes of the feature of the best split, CachedColumn.
     """
     constant, draw, best, work, batch = scratch.constant, scratch.draw, scratch.best, scratch.work, scratch.batch
     features, n, min_leaf = np.uint64(draw.perm.size), np.uint64(node.items.size), rules.min_leaf
@@ -140,22 +139,22 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
     kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
     drawn, usable, state = ZERO, ZERO, key
     while wants_more(rules, mtry, features, drawn, usable):
-        found, is_new = ZERO, False  # is_new: whether the best split so far is of this batch
-        while found < max(together, ONE) and wants_more(rules, mtry, features, drawn, usable + found):
+        count, is_new = ZERO, False  # is_new: whether the best split so far is of this batch
+        while count < max(together, ONE) and wants_more(rules, mtry, features, drawn, usable + count):
             feature, state = draw_feature(draw, drawn, state)
             drawn += ONE
             number, column = np.uint64(feature), work.codes
             if two is not None and together > ZERO:
-                column = two.codes[found]
+                column = two.codes[count]
             low, high = fetch_codes(codes, node, number, constant, column)
             if mixed is not None:
                 low, high = keep_in_room(number, low, high, n, mixed, column)
             if low < high:
-                batch.feature[found], batch.low[found], batch.high[found] = number, low, high
-                found += ONE
+                batch.feature[count], batch.low[count], batch.high[count] = number, low, high
+                count += ONE
         if two is not None and together > ZERO:
-            score_batch(found, node, min_leaf, batch, best, two)
-        for k in range(found):
+            score_batch(count, node, min_leaf, batch, best, two)
+        for k in range(count):
             number, low, high, column = batch.feature[k], batch.low[k], batch.high[k], work.codes
             if dictionary is not None:
                 usable += ONE
@@ -174,7 +173,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
                 if together == ZERO:  # the codes of the next feature go elsewhere
                     work = with_codes(work, spare)
         if two is not None and best.split[FEATURE] >= 0 and is_perfect(best):
-            break  # others could be as good, and of those that are the first stays
+            break  # other splits are at most as good, and the first of equal splits stays
         if is_new and together > ZERO and wants_more(rules, mtry, features, drawn, usable):
             for i in range(n):
                 scratch.kept[i] = kept[i]
@@ -187,9 +186,9 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
 def split_by_feature(codes, node, feature, column, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    column  its codes, CachedColumn
+    column  codes of this feature, CachedColumn
 
-    Return the number of rows on the left; scratch.total_l gets what they hold (target.py).
+    Return the number of rows on the left; scratch.total_l gets their statistics (target.py).
     """
     best, work = scratch.best, scratch.work
     codes_or_gather(codes, feature, node.items, column)

@@ -1,9 +1,7 @@
-"""The impurities by number, with their formulas, and the scan for those whose scores are integers. Oracle:
-tests/naive/split.py.
+"""Impurities, by number, and the scan for the criteria with integer scores. Oracle: tests/naive/split.py.
 
-A score orders the splits of one node: larger is a larger decrease. Kernels know an impurity by its number and `table`,
-which is entropy_table except for SCORED: there it is the function that scores a side, for which kernels are compiled
-separately.
+A score orders the splits of one node: a larger score is a larger decrease. Kernels get an impurity as its number and
+`table`: entropy_table, or for SCORED the function that scores a side, for which kernels are compiled separately.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ ENTROPY_TABLE = 65_536
 
 @cache
 def entropy_table() -> np.ndarray:
-    """int64 [ENTROPY_TABLE]: rint(n log2 n 2**20), 0 for n = 0. Made once; read-only."""
+    """Return rint(n log2 n 2**20), 0 for n = 0, as int64 [ENTROPY_TABLE]; not to be written to."""
     n = np.arange(ENTROPY_TABLE, dtype=np.float64)
     n[0] = 1.0
     return np.rint(n * np.log2(n) * ENTROPY_SCALE).astype(np.int64)
@@ -37,7 +35,7 @@ def entropy_table() -> np.ndarray:
 
 @inlined
 def n_log_n(n, table):
-    """rint(n log2 n 2**20) of int64 n >= 0, from the table where it reaches."""
+    """Return rint(n log2 n 2**20) of int64 n >= 0, from the table if it is long enough."""
     if n < ENTROPY_TABLE:
         return table[np.uint64(n)]
     value = np.float64(n)
@@ -46,7 +44,7 @@ def n_log_n(n, table):
 
 @helper
 def known_score(impurity, counts, weight, table):
-    """`side_score` of error (rows outside of the largest class) and entropy."""
+    """Return `side_score` for error (minus the rows outside the largest class) or entropy."""
     score = np.int64(0)
     if impurity == ERROR:
         for k in range(np.uint64(counts.size)):
@@ -58,11 +56,11 @@ def known_score(impurity, counts, weight, table):
 
 
 def side_score(impurity, counts, weight, table):
-    """Integer score of one side from its int64 class weights [classes] and their sum, as table(counts, weight) for
-    SCORED.
+    """Return the integer score of a side from its int64 class weights [classes] and their sum; for SCORED
+    table(counts, weight).
 
-    It is at most 0, and adding rows to a side does not raise it, except by rounding, one per class and one more: the
-    bound of split_scores.py relies on that.
+    The score is at most 0. Adding rows to a side does not raise it, except by rounding errors of one per class and one
+    more: the bound of split_scores.py relies on this.
     """
     return table(counts, weight) if callable(table) else known_score(impurity, counts, weight, table)
 
@@ -76,7 +74,7 @@ def _compiled_side_score(impurity, counts, weight, table):
 
 @inlined
 def known_impurity(impurity, counts, weight):
-    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
+    """Return Gini 1 - sum p**2, entropy in bits, or error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
     value = 0.0
     for k in range(np.uint64(counts.size)):
         share = np.float64(counts[k]) / weight
@@ -90,7 +88,10 @@ def known_impurity(impurity, counts, weight):
 
 
 def impurity_of(impurity, counts, weight):
-    """Impurity, float64, of counts [classes] and their sum, float64; `impurity` is a number, or a function of these."""
+    """Return the impurity, float64, of counts [classes] with sum `weight`, float64.
+
+    impurity  its number, or a function of counts and weight
+    """
     return impurity(counts, weight) if callable(impurity) else known_impurity(impurity, counts, weight)
 
 
@@ -123,13 +124,13 @@ def make_score_scratch(impurity: int, table: Any, classes: int) -> ScoreScratch:
 @inlined
 def scan_scores(low, high, node, min_leaf, feature, best, work, scores):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk."""
-    sort_rows(work.codes, low, high, node.items, work.keys, work.places)
+    sort_rows(work.codes, low, high, node.items, work.keys, work.positions)
     walk_scores(node, min_leaf, feature, best, work.keys, scores)
 
 
 @inlined
 def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
-    """Make this split the best if its scores are better, or none was before."""
+    """Make this split the best if its scores are higher, or if there is none yet."""
     split = best.split
     gain = score_l + score_r - split[SQ_L] - split[SQ_R]
     if split[FEATURE] < 0 or gain > 0:

@@ -2,7 +2,7 @@
 
 The score of a split is sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side and w its weight.
 
-1. Number the classes of the node anew, without those it lacks (small nodes).
+1. In small nodes, renumber the classes without the absent ones.
 2. Few rows: sort those above the smallest code, and walk from the largest code down.
 3. Many rows, or few codes: count rows by class and bucket, score the edges of buckets in vectors, offer the highest,
    and open the buckets whose bound reaches the best score (open_buckets.py).
@@ -40,10 +40,10 @@ SORTED = 1024
 # Most buckets, and arguments of buckets_for: the fewest and the most buckets, and rows for each.
 _BUCKETS = 1024
 MANY_BUCKETS = (64, _BUCKETS, 16)
-# Up to this many rows classes are numbered anew: larger nodes lack few, and would save little compared to their rows.
+# Up to this many rows classes are renumbered: larger nodes lack few classes and would save little.
 FEW_ROWS = 4096
-# Costs in units of a bucket and class: a bucket besides its classes, sorting a row, a histogram besides its buckets.
-# Measured on 3 to 8 classes.
+# Costs in units of a bucket and class: fixed cost of a bucket, sorting a row, fixed cost of a histogram. Measured on 3
+# to 8 classes.
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
@@ -90,24 +90,24 @@ def make_many_class_scratch(classes: int) -> ManyClassScratch:
 
 @inlined
 def with_present_classes(node, many):
-    """Return the node with its present classes only, in scratch; the node itself if it has all or many rows.
+    """Return the node with its present classes only, in scratch, or unchanged if it has all classes or many rows.
 
-    The best split depends neither on the numbering of classes nor on absent ones. Absent ones cost nothing then, and
-    two are scanned as two.
+    The best split depends neither on the numbering of classes nor on absent ones. Without these, the histogram is
+    smaller, and a node with two classes is scanned as one of two classes.
     """
     items, total = node.items, node.total
     if items.size > FEW_ROWS:
         return node
-    found = ZERO
+    present = ZERO
     for k in range(np.uint64(total.size)):
-        many.number[k] = found << SHIFT16
-        many.total[found] = total[k]
-        found += np.uint64(total[k] > 0)
-    if found == np.uint64(total.size):
+        many.number[k] = present << SHIFT16
+        many.total[present] = total[k]
+        present += np.uint64(total[k] > 0)
+    if present == np.uint64(total.size):
         return node
     for i in range(np.uint64(items.size)):
         many.items[i] = (items[i] & ~_CLASS) | many.number[class_of(items[i])]
-    return Node(many.items[: items.size], many.total[:found], node.weight, node.sq)
+    return Node(many.items[: items.size], many.total[:present], node.weight, node.sq)
 
 
 @inlined
@@ -133,10 +133,10 @@ def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
 
 @helper
 def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, left):
-    """Offer every boundary between different codes of the sorted keys[begin:end], from the last.
+    """Offer every boundary between different codes of the sorted keys[begin:end], starting at the end.
 
-    left: class weights before `end`, consumed; sq_l, w_l, sq_r belong to it. O(1) per row: moving m rows of a class
-    with l on the left and r on the right takes m (2 l - m) from sq_l and adds m (2 r + m) to sq_r.
+    left: class weights before `end`, overwritten; sq_l, w_l, sq_r are the sums of that split. O(1) per row: moving m
+    rows of a class with l on the left and r on the right subtracts m (2 l - m) from sq_l and adds m (2 r + m) to sq_r.
     """
     total, weight = node.total, node.weight
     bar = best.limit[0]
@@ -158,7 +158,7 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
 
 @inlined
 def walk_all_many(begin, end, node, min_leaf, feature, best, keys, left):
-    """Offer every boundary of the sorted keys[begin:end] of a node, whose other rows are before them."""
+    """Offer every boundary of the sorted keys[begin:end] of a node; the codes of its other rows are smaller."""
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
     walk_many(begin, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)
@@ -169,12 +169,12 @@ def sums_before(b, stride, node, many):
     """Fill many.left with the class weights before bucket b; return w_l, sq_l and sq_r."""
     w_l, sq_l, sq_r = ZERO_I64, ZERO_I64, ZERO_I64
     for k in range(np.uint64(node.total.size)):
-        here = np.int64(many.hist[k * stride + b])
-        rest = node.total[k] - here
-        many.left[k] = here
-        w_l += here
-        sq_l += here * here
-        sq_r += rest * rest
+        left_k = np.int64(many.hist[k * stride + b])
+        right_k = node.total[k] - left_k
+        many.left[k] = left_k
+        w_l += left_k
+        sq_l += left_k * left_k
+        sq_r += right_k * right_k
     return w_l, sq_l, sq_r
 
 
@@ -195,26 +195,25 @@ def count_row(item, bucket, start, stride, hist):
 def histogram_many(low, shift, items, codes, stride, classes, hist):
     """Sum the weights of the rows by class and by the bucket of their codes, in `hist` (multi_class_edges.py).
 
-    If there is room, odd rows are counted in a second table: an addition waits for the one before it to the same place,
+    If there is room, odd rows are counted in a second table: an addition waits for an earlier one to the same entry,
     which is frequent with few buckets.
     """
-    n, places = np.uint64(items.size), stride * classes
-    apart = places if stride + stride <= np.uint64(_BUCKETS) else ZERO
-    for place in range(places + apart):
-        hist[place] = np.uint32(0)
+    n, entries = np.uint64(items.size), stride * classes
+    apart = entries if stride + stride <= np.uint64(_BUCKETS) else ZERO
+    for entry in range(entries + apart):
+        hist[entry] = np.uint32(0)
     for i in range(n):
         count_row(items[i], (codes[i] - low) >> shift, (i & ONE) * apart, stride, hist)
     if apart != ZERO:
-        for place in range(places):
-            hist[place] += hist[apart + place]
+        for entry in range(entries):
+            hist[entry] += hist[apart + entry]
 
 
 @helper
 def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, many, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
-    projected  ProjectionScratch where the codes are those of projections, by which a bucket is opened; None for a
-               feature
+    projected  ProjectionScratch if the codes are made from projections, by which a bucket is opened; None for a feature
     """
     stride, classes, hist, weight = stride_for(buckets), np.uint64(node.total.size), many.hist, node.weight
     histogram_many(low, shift, node.items, work.codes, stride, classes, hist)
@@ -250,7 +249,7 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
                 many.above_item[at] = node.items[i]
                 at += np.uint64(work.codes[i] != low)
             work.keys[ZERO] = as_key(low, ZERO)  # in place of all other rows, which are never moved
-            sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.places)
+            sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
             walk_all_many(ZERO, above + ONE, node, min_leaf, feature, best, work.keys, many.left)
             return
     shift = shift_for(span, np.uint64(_BUCKETS) if exact else buckets_for(n, *MANY_BUCKETS))

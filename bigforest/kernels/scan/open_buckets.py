@@ -1,11 +1,12 @@
-"""Opening the buckets of a histogram that could hold a better split than the best so far. Oracle: tests/naive/split.py.
+"""Open the buckets of a histogram that may have a better split inside than the best so far. Oracle:
+tests/naive/split.py.
 
-All scans by histogram share this: they score the edges of buckets, and bound the scores of the splits inside. The rows
-of open buckets are gathered, for a feature by narrower buckets, so that few rows are left to be sorted at a time.
+All scans by histogram share this code: they score the edges of buckets, and bound the scores of the splits inside. The
+rows of open buckets are gathered, for a feature into narrower buckets, so that few rows are sorted at a time.
 
     buckets           0    1    2    3    4    5         bounds reach the best score in 1 and 4
     slots                  0              1
-    narrow buckets         0 1            2 3            two for each, so the keys of bucket 4 end with those of 3
+    narrow buckets         0 1            2 3            two in each; the keys of bucket 4 end with narrow bucket 3
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ROWS = np.uint64(8)
 
 @inlined
 def narrow_bucket(distance, shift, fine, work):
-    """Return the narrow bucket of a code in an open bucket, uint64; distance: uint32, from the first code of all
+    """Return the narrow bucket of a code in an open bucket, uint64; distance: uint32, code less the first code of all
     buckets."""
     inside = np.uint64(distance >> (shift - fine)) & ((ONE << np.uint64(fine)) - ONE)
     return (np.uint64(work.slot[np.uint64(distance >> shift)]) << np.uint64(fine)) | inside
@@ -36,11 +37,11 @@ def narrow_bucket(distance, shift, fine, work):
 def collect(low, shift, buckets, items, bar, work, projected):
     """Gather the sort keys of all buckets with bound >= bar, bucket by bucket, in work.keys.
 
-    Open bucket b is divided into 2**fine narrow ones, work.slot[b] << fine and the following; work.places[k] becomes
-    the end of the keys of narrow bucket k. Return fine (uint32), and whether any bucket is open. Where the codes
-    represent projections (`projected` is not None), these and their rows are gathered in the same way, and fine is 0.
+    Open bucket b is divided into 2**fine narrow buckets, from number work.slot[b] << fine on. work.positions[k] becomes
+    the end of the keys of narrow bucket k. Return fine (uint32), and whether any bucket is open. If the codes are made
+    from projections (`projected` is not None), projections and rows are gathered in the same way, and fine is 0.
     """
-    places, bound, slot, codes, selected = work.places, work.bound, work.slot, work.codes, work.selected
+    positions, bound, slot, codes, selected = work.positions, work.bound, work.slot, work.codes, work.selected
     first, last, opened, fine = buckets, ZERO, ZERO, np.uint32(0)
     for b in range(buckets):
         is_open = bound[b] >= bar
@@ -52,34 +53,34 @@ def collect(low, shift, buckets, items, bar, work, projected):
         return fine, False
     lowest = low + np.uint32(first << np.uint64(shift))
     span = np.uint32(((last - first + ONE) << np.uint64(shift)) - ONE)
-    found = ZERO
+    count = ZERO
     for k in range(select_codes(codes, np.uint64(items.size), lowest, span, selected)):
         i = selected[k]
-        selected[found] = i
-        found += np.uint64(slot[np.uint64((codes[i] - low) >> shift)] != _CLOSED)
+        selected[count] = i
+        count += np.uint64(slot[np.uint64((codes[i] - low) >> shift)] != _CLOSED)
     if projected is None:
-        most = min(found // _ROWS, np.uint64(SORT_BUCKETS))
+        most = min(count // _ROWS, np.uint64(SORT_BUCKETS))
         while fine < shift and (opened << np.uint64(fine + np.uint32(1))) <= most:
             fine += np.uint32(1)
     for k in range(opened << np.uint64(fine)):
-        places[k] = np.uint32(0)
-    for k in range(found):
-        places[narrow_bucket(codes[selected[k]] - low, shift, fine, work)] += np.uint32(1)
+        positions[k] = np.uint32(0)
+    for k in range(count):
+        positions[narrow_bucket(codes[selected[k]] - low, shift, fine, work)] += np.uint32(1)
     at = np.uint32(0)
     for k in range(opened << np.uint64(fine)):
-        size = places[k]
-        places[k] = at
+        size = positions[k]
+        positions[k] = at
         at += size
-    for k in range(found):
+    for k in range(count):
         i = selected[k]
         narrow = narrow_bucket(codes[i] - low, shift, fine, work)
-        place = np.uint64(places[narrow])
-        places[narrow] += np.uint32(1)
+        position = np.uint64(positions[narrow])
+        positions[narrow] += np.uint32(1)
         if projected is None:
-            work.keys[place] = as_key(codes[i], items[i])
+            work.keys[position] = as_key(codes[i], items[i])
         else:
-            projected.row[place] = np.uint32(i)
-            projected.ordered[place] = projected.value[i]
+            projected.row[position] = np.uint32(i)
+            projected.ordered[position] = projected.value[i]
     return fine, True
 
 
@@ -87,11 +88,11 @@ def collect(low, shift, buckets, items, bar, work, projected):
 def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, work, projected):
     """Offer every boundary inside the buckets whose bound, work.bound[b], reaches the best score.
 
-    walk(b, begin, end, *arguments)  an inlined function that offers those of bucket b, whose keys are sorted in
-                                     work.keys[begin:end]
+    walk(b, begin, end, *arguments)  an inlined function that offers the boundaries inside bucket b, whose sorted keys
+                                     are work.keys[begin:end]
     low, shift  bucket b has the codes from low + (b << shift) on
-    items       uint64 [n], whose lower halves are those of the keys
-    projected   ProjectionScratch where the codes stand for projections; None for a feature, compiled separately
+    items       uint64 [n], whose lower halves become the lower halves of the keys
+    projected   ProjectionScratch if the codes are made from projections; None for a feature, compiled separately
     """
     fine, is_any = collect(low, shift, buckets, items, best.limit[0], work, projected)
     if not is_any:
@@ -101,12 +102,12 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
         if work.slot[b] != _CLOSED:
             narrow = np.uint64(work.slot[b]) << np.uint64(fine)
             after = narrow + (ONE << np.uint64(fine))
-            end = np.uint64(work.places[after - ONE])
+            end = np.uint64(work.positions[after - ONE])
             if end - begin > ONE and work.bound[b] >= best.limit[0]:
                 if projected is None:
                     start = begin
                     for k in range(narrow, after):
-                        stop = np.uint64(work.places[k])
+                        stop = np.uint64(work.positions[k])
                         sort_bucket(work.keys, start, stop)
                         start = stop
                 else:

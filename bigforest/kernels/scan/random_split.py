@@ -1,10 +1,10 @@
-"""Random splits: one for each feature that is drawn, of which the best is taken. Oracle: tests/naive/random_split.py.
+"""Random splits: one for each drawn feature, and the best of these is taken. Oracle: tests/naive/random_split.py.
 
 These are the splits of extremely randomised trees (Geurts, Ernst and Wehenkel 2006, table 1).
 
-A threshold is uniform between the smallest and the largest value in the node; infinite ones count as the largest finite
-number. Rows without a value go to a random side, or are split off alone where all values are the same. The levels of a
-category are put in a random order, which is cut at a random place. All this depends on the key of the node and the
+A threshold is uniform between the smallest and the largest value in the node; an infinite value counts as the largest
+finite number. Rows without a value go to a random side, or form one side if all values are equal. The levels of a
+category are put in a random order, which is cut at a random position. All this depends on the key of the node and the
 number of the feature alone.
 """
 
@@ -31,8 +31,10 @@ _STEP = 2.0**-53
 
 
 class CodeDictionary(NamedTuple):
-    """The smallest value of every code: feature f has low[offsets[f]:offsets[f + 1]], ascending except for code 0 of a
-    feature with missing values, NaN. offsets int64 [features + 1], low float64.
+    """The smallest value of every code.
+
+    offsets  int64 [features + 1]
+    low      float64; feature f has low[offsets[f]:offsets[f + 1]], ascending, but NaN for code 0 if values are missing
     """
 
     offsets: NDArray[np.int64]
@@ -41,12 +43,13 @@ class CodeDictionary(NamedTuple):
 
 @inlined
 def draw_code(dictionary, feature, least, high, state):
-    """Return the largest code up to a threshold drawn between the values of `least` and `high`; least <= it < high."""
+    """Return the largest code, from `least` to before `high`, up to a threshold drawn between the values of these
+    two."""
     start = np.uint64(dictionary.offsets[feature])
-    one = max(dictionary.low[start + np.uint64(least)], -LARGEST)
-    two = min(dictionary.low[start + np.uint64(high)], LARGEST)
+    lowest = max(dictionary.low[start + np.uint64(least)], -LARGEST)
+    highest = min(dictionary.low[start + np.uint64(high)], LARGEST)
     share = np.float64(mix(state) >> _BITS11) * _STEP
-    threshold = one * (1.0 - share) + two * share
+    threshold = lowest * (1.0 - share) + highest * share
     first = start + np.uint64(least)
     return np.int64(last_up_to(dictionary.low, first, np.uint64(high) - np.uint64(least), threshold) - start)
 
@@ -59,16 +62,16 @@ def goes_last(state):
 
 @kernel
 def draw_cut(dictionary, feature, least, high, key):
-    """draw_code in the node of this key, and whether rows without a value go right; key, feature uint64."""
+    """Return `draw_code` in the node of this key, and whether rows without a value go right; key, feature uint64."""
     state = split_state(key, feature)
     return draw_code(dictionary, feature, least, high, state), goes_last(state)
 
 
 @kernel
 def draw_levels(levels, key, feature, numbers):
-    """numbers[i], uint64, is the number by which levels[i], uint32 [n >= 2], is ordered; ties by level.
+    """Set numbers[i], uint64, to the number by which levels[i], uint32 [n >= 2], is sorted; ties by level.
 
-    Returns the place after which the order is cut.
+    Return the rank after which the order is cut.
     """
     state = split_state(key, feature)
     for i in range(np.uint64(levels.size)):
@@ -114,7 +117,8 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
 
 @inlined
 def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary):
-    """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high, as scans do."""
+    """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high, under twice its
+    number."""
     n = np.uint64(node.items.size)
     state = split_state(key, feature)
     number = np.int64(feature + feature)
@@ -122,8 +126,8 @@ def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, sco
     alone = False
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
-            there = (work.codes, low, high, node, mixed.least[feature])
-            groups, _ = order_levels(*there, mixed.levels, sums, dictionary, state)
+            levels_of_rows = (work.codes, low, high, node, mixed.least[feature])
+            groups, _ = order_levels(*levels_of_rows, mixed.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, min_leaf, number, best, work.codes, scores, sums)
             return

@@ -1,12 +1,12 @@
 """The scan for regression: the largest decrease of variance, or of Poisson deviance. Oracle: tests/naive/split.py.
 
-The decrease of variance orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is that of the numbers of a side and w
-its weight (Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do not depend on an order. They are
-counted from the node's mean, rounded down (node.sq is the sum of all), which keeps scores in float64 right to 1e-15;
-scores closer than that are compared exactly.
+The decrease of variance orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is the sum of the targets of a side and
+w its weight (Breiman et al. 1984, section 8.4). Targets are whole numbers, so the sums do not depend on an order.
+Targets are counted from the node's mean, rounded down (node.sq is their sum), which keeps float64 scores accurate to
+1e-15; closer scores are compared exactly.
 
-`origin` is None for the variance. For the deviance (kernels/common/deviance.py) it is that of target.py; kernels
-are compiled separately.
+`origin` is None for the variance. For the deviance (kernels/common/deviance.py) see RegressionScratch of target.py;
+kernels are compiled separately.
 """
 
 from __future__ import annotations
@@ -60,22 +60,22 @@ def zero_of(origin):
 
 @inlined
 def score_sums(sum_l, w_l, node, zero):
-    """Return the score of a split, neither side of which is empty; by the deviance -1 where the sum of a side is not
-    above 0.
+    """Return the score of a split with two nonempty sides; for the deviance -1 if the sum of a side is not above 0.
 
-    Differences of floats have one rounding here: weights are below 2**53, and a sum that float64 rounds is far above
-    node.sq, which is below the weight.
+    Differences of floats round once: weights are below 2**53, and a sum that float64 rounds is far above node.sq, which
+    is below the weight.
     """
     if zero is not None:
         return poisson_score(sum_l, w_l, node.weight, node.sq, zero)
-    left, one = np.float64(w_l), np.float64(sum_l)
-    right, two = np.float64(node.weight) - left, np.float64(node.sq) - one
-    return (one * one * right + two * two * left) / (left * right)
+    left, sum_left = np.float64(w_l), np.float64(sum_l)
+    right, sum_right = np.float64(node.weight) - left, np.float64(node.sq) - sum_left
+    return (sum_left * sum_left * right + sum_right * sum_right * left) / (left * right)
 
 
 @inlined
 def score_corner(sum_l, w_l, node, zero):
-    """score_sums where the split is not one of rows: by the deviance negative sums count as 0."""
+    """Return `score_sums` of a corner of a bucket, which need not be a split of rows: for the deviance negative sums
+    count as 0."""
     if zero is not None:
         return poisson_corner(sum_l, w_l, node.weight, node.sq, zero)
     return score_sums(sum_l, w_l, node, None)
@@ -83,7 +83,7 @@ def score_corner(sum_l, w_l, node, zero):
 
 @inlined
 def compare_sums(sum_l, w_l, sum_r, w_r, split, origin):
-    """Sign (1, 0, -1) of the score of a split minus that of the best one."""
+    """Return the sign (1, 0, -1) of the score of a split minus the score of the best split."""
     if origin is not None:
         weight, total = w_l + w_r, sum_l + sum_r
         new = poisson_score(sum_l, w_l, weight, total, zero_of(origin))
@@ -97,12 +97,12 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
     """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good with a lower code of
     the same feature.
 
-    Among equal features the one offered first is kept. The split `is_allowed`.
+    Among equal features the one offered first is kept. Callers check `is_allowed`.
     """
     w_r = weight - w_l
     sum_r = total - sum_l
     split = best.split
-    # Most differ clearly: comparing 256 bits takes ten times as long as all else here.
+    # Most scores differ clearly: comparing 256 bits takes ten times as long as the rest of this function.
     if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
         sign = compare_sums(sum_l, w_l, sum_r, w_r, split, origin)
         later = feature != split[FEATURE] or code > split[CODE]
@@ -114,7 +114,7 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
 
 @inlined
 def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
-    """Offer a split, if it may be and could be the best."""
+    """Offer a split if it is allowed and may be the best."""
     score = score_sums(sum_l, w_l, node, zero_of(origin))
     if is_allowed(w_l, node, min_leaf) & np.uint64(score >= max(best.limit[0], 0.0)):
         offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, score * NEAR, best, origin)
@@ -127,17 +127,17 @@ def _number_of(bits):
 
 @inlined
 def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
-    """score[i] = score of the split that leaves w_l[i] and sum_l[i] on the left, -1 where a side has less than
-    min_leaf; returns the highest.
+    """Set score[i] to the score of the split with w_l[i] and sum_l[i] on the left, -1 if a side weighs less than
+    min_leaf; return the highest.
 
-    The bits of such scores, read as signed integers, are in the order of their values: the compiler has vectors for
-    the largest of integers.
+    The bits of these scores, read as signed integers, are in the order of their values, and the compiler vectorises the
+    maximum of integers.
     """
     zero = zero_of(origin)
     for i in range(n):
         left = np.int64(w_l[i])
-        found = score_sums(sum_l[i], left, node, zero)
-        score[i] = found if is_allowed(left, node, min_leaf) != ZERO else -1.0
+        edge_score = score_sums(sum_l[i], left, node, zero)
+        score[i] = edge_score if is_allowed(left, node, min_leaf) != ZERO else -1.0
     bits, highest = score.view(np.int64), _NO_SCORE
     for i in range(n):
         highest = max(highest, bits[i])
@@ -146,22 +146,23 @@ def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
 
 @inlined
 def bound_sums(w_l, w_after, most, least, node, zero):
-    """Return the highest score of a split inside of a bucket, before which w_l weighs and after which w_after does.
+    """Return an upper bound of the scores of splits inside a bucket.
 
-    most, least  largest and smallest sum on the left of such a split
+    w_l, w_after  weights before and up to the end of the bucket
+    most, least   largest and smallest sum on the left of a split inside
 
     The score is convex in the weight and the sum of the left side together, so it is largest in a corner.
     """
     first = min(max(w_l, _ONE_I64), node.weight - _ONE_I64)
     last = min(w_after, node.weight - _ONE_I64)
-    one = max(score_corner(most, first, node, zero), score_corner(least, first, node, zero))
-    two = max(score_corner(most, last, node, zero), score_corner(least, last, node, zero))
-    return max(one, two)
+    score_first = max(score_corner(most, first, node, zero), score_corner(least, first, node, zero))
+    score_last = max(score_corner(most, last, node, zero), score_corner(least, last, node, zero))
+    return max(score_first, score_last)
 
 
 @inlined
 def bound_buckets_sums(sums, buckets, node, bound):
-    """bound[b] = the highest score of a split inside of bucket b."""
+    """Set bound[b] to an upper bound of the scores of splits inside bucket b."""
     w_l, zero = sums.edges.w_l, zero_of(sums.origin)
     for b in range(buckets):
         bound[b] = bound_sums(np.int64(w_l[b]), np.int64(w_l[b + ONE]), sums.most[b], sums.least[b], node, zero)
@@ -169,7 +170,7 @@ def bound_buckets_sums(sums, buckets, node, bound):
 
 @inlined
 def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
-    """Offer the splits of `edges` from `first` to before `end`, those that are as good as the best of them."""
+    """Offer the best of the splits of `edges` from `first` to before `end`."""
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
     bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin) * NEAR
@@ -183,58 +184,59 @@ def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
 
 @helper
 def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums):
-    """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l lie left of it."""
+    """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l: weight and sum before
+    `begin`."""
     edges, rows = sums.inner, sums.rows
     key = keys[begin]
     begin += ONE
     while begin < end:
         stop = min(begin + np.uint64(BUCKETS_SUMS), end)
-        found = ZERO
+        count = ZERO
         for i in range(begin, stop):
             code = key >> SHIFT32
             at = key & BITS32
             w_l += rows[at, ZERO]
             sum_l += rows[at, ONE]
-            edges.w_l[found] = np.uint32(w_l)
-            edges.sum_l[found] = sum_l
-            edges.code[found] = np.uint32(code)
+            edges.w_l[count] = np.uint32(w_l)
+            edges.sum_l[count] = sum_l
+            edges.code[count] = np.uint32(code)
             key = keys[i]
-            # Without a branch, because ties are unpredictable: what is not a boundary is overwritten.
-            found += np.uint64(key >> SHIFT32 != code)
-        offer_edges_sums(edges, ZERO, found, node, min_leaf, feature, best, sums.origin)
+            # Without a branch, because ties are unpredictable: an entry that is no boundary is overwritten.
+            count += np.uint64(key >> SHIFT32 != code)
+        offer_edges_sums(edges, ZERO, count, node, min_leaf, feature, best, sums.origin)
         begin = stop
 
 
 @inlined
 def count_buckets_sums(low, shift, buckets, items, codes, sums):
-    """Fill sums.edges with what lies before each bucket of 2**shift codes and after the last, and sums.most and
-    sums.least with the largest and the smallest sum on the left of splits inside; return how many buckets that are.
+    """Count the rows by buckets of 2**shift codes; return the number of buckets.
 
-    Where buckets have one code each, only those with rows count.
+    Fills sums.edges with the statistics before each bucket and after the last, and sums.most and sums.least with the
+    largest and the smallest sum on the left of splits inside. If buckets have one code each, empty ones are left out.
     """
-    found, above, edges, rows = sums.buckets, sums.above, sums.edges, sums.rows
+    counts, above, edges, rows = sums.buckets, sums.above, sums.edges, sums.rows
     for b in range(buckets):
-        found[b, ZERO] = 0
-        found[b, ONE] = 0
+        counts[b, ZERO] = 0
+        counts[b, ONE] = 0
         above[b] = 0
     for i in range(np.uint64(items.size)):
         b = np.uint64((codes[i] - low) >> shift)
-        found[b, ZERO] += rows[i, ZERO]
-        found[b, ONE] += rows[i, ONE]
+        counts[b, ZERO] += rows[i, ZERO]
+        counts[b, ONE] += rows[i, ONE]
         above[b] += max(rows[i, ONE], ZERO_I64)
     w_l, sum_l, count = ZERO_I64, ZERO_I64, ZERO
     edges.w_l[ZERO] = np.uint32(0)
     edges.sum_l[ZERO] = ZERO_I64
     for b in range(buckets):
-        weight, here = found[b, ZERO], found[b, ONE]
+        weight, bucket_sum = counts[b, ZERO], counts[b, ONE]
         sums.most[b] = sum_l + above[b]
-        sums.least[b] = sum_l + here - above[b]
+        sums.least[b] = sum_l + bucket_sum - above[b]
         w_l += weight
-        sum_l += here
+        sum_l += bucket_sum
         edges.w_l[count + ONE] = np.uint32(w_l)
         edges.sum_l[count + ONE] = sum_l
         edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
-        # Without a branch, which would be unpredictable: what does not count is overwritten.
+        # Without a branch, which would be unpredictable: the entry of an empty bucket is overwritten.
         count += np.uint64((shift > np.uint32(0)) | (weight > ZERO_I64))
     return count
 
@@ -250,27 +252,28 @@ def walk_bucket_sums(b, begin, end, node, min_leaf, feature, best, work, sums):
 def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
-    projected  ProjectionScratch where the codes are those of projections, by which a bucket is opened; then shift is
-               not 0. None for a feature.
+    projected  ProjectionScratch if the codes are made from projections, by which a bucket is opened; then shift is not
+               0. None for a feature
     """
     count = count_buckets_sums(low, shift, buckets, node.items, work.codes, sums)
     offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.origin)
     if shift > np.uint32(0):
         bound_buckets_sums(sums, buckets, node, work.bound)
-        arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
+        arguments, items = (node, min_leaf, feature, best, work, sums), sums.position[: node.items.size]
         open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, projected)
 
 
 @inlined
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, in a node seen by view_node.
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after `view_node`.
 
-    By histogram, with a bucket for each code if there are fewer codes than rows; else few rows are sorted.
+    Few rows are sorted, unless they have fewer codes than rows. Others are counted in a histogram, with a bucket for
+    each code if there are few codes.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
     if n <= np.uint64(_SORTED) and span >= n:
-        sort_rows(work.codes, low, high, sums.place[:n], work.keys, work.places)
+        sort_rows(work.codes, low, high, sums.position[:n], work.keys, work.positions)
         walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, feature, best, sums)
         return
     most = np.uint64(BUCKETS_SUMS) if span < min(n, np.uint64(BUCKETS_SUMS)) else buckets_for(n, *BUCKETS_FOR_SUMS)

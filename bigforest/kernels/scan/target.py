@@ -1,7 +1,7 @@
-"""The target of a tree, classes or numbers, and what depends on it in a node.
+"""The target of a tree, classes or numbers, and the statistics of a node by its target.
 
 Kernels take `value`, the regression targets, and `sums`, scratch for these, both None for classes; and `table` of
-impurity.py, None for regression. Numba compiles the two separately and drops branches that depend on `is not None`.
+impurity.py, None for regression. Numba compiles both cases separately and drops branches that depend on `is not None`.
 
 A total, int64, has the statistics of a node: for classes [classes] weights; for regression [2] the weight and the
 weighted sum of the targets.
@@ -24,20 +24,21 @@ BUCKETS_SUMS = 1024
 
 
 class ClassTarget(NamedTuple):
-    """A target of `classes` classes, which are in the items; table: see impurity.py."""
+    """A target of `number` classes, which are in the items; table: see impurity.py."""
 
     number: int
     table: Any
 
     @property
     def value(self) -> None:
-        """No numbers."""
+        """None: there are no numbers."""
 
 
 class RegressionTarget(NamedTuple):
-    """value: int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62.
+    """Targets that are numbers.
 
-    zero: float64, what a target of zero would have, for the Poisson deviance; None for the variance.
+    value  int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62
+    zero   float64, the `value` of a target of zero, for the Poisson deviance; None for the variance
     """
 
     value: NDArray[np.int64]
@@ -45,20 +46,20 @@ class RegressionTarget(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Numbers have one count, their weight."""
+        """Number of counts of a node: its weight alone."""
         return 1
 
     @property
     def table(self) -> None:
-        """No classes to score."""
+        """None: there are no classes to score."""
 
 
 class Edges(NamedTuple):
-    """Splits of a feature between buckets or rows, by the statistics of the left side; scratch.
+    """Splits of a feature between buckets or rows, with the statistics of the left side; scratch.
 
     w_l    uint32 [BUCKETS_SUMS + 1, and LANES besides], weight
-    sum_l  int64, sum from the centre
-    code   uint32, the largest code there
+    sum_l  int64, sum of the targets less the centre
+    code   uint32, the largest code on the left
     score  float64, see score_edges_sums of regression.py
     """
 
@@ -71,19 +72,19 @@ class Edges(NamedTuple):
 class RegressionScratch(NamedTuple):
     """Scratch of one growing regression tree.
 
-    place        uint64 [rows of the root], 0, 1, ...: the lower half of sort keys, in place of class and multiplicity
-    rows         int64 [rows of the root, 2], by place in the node: multiplicity, and the target relative to the centre
-                 times it
+    position     uint64 [rows of the root], 0, 1, ...: the lower half of sort keys, in place of class and multiplicity
+    rows         int64 [rows of the root, 2], by index in the node: multiplicity, and the target less the centre times
+                 the multiplicity
     buckets      int64 [BUCKETS_SUMS, 2]: weight and sum of the rows in a bucket
-    above        int64 [BUCKETS_SUMS], sum of those above zero
+    above        int64 [BUCKETS_SUMS], sum of the positive terms of the sum of a bucket
     edges        before each bucket, and after the last
     most, least  int64 [BUCKETS_SUMS, and LANES besides], largest and smallest sum on the left of splits in a bucket
     inner        between the rows of a bucket
-    origin       for the Poisson deviance float64 [2]: RegressionTarget.zero, and the centre of the node counted from
-                 it; None for the variance
+    origin       for the Poisson deviance float64 [2]: RegressionTarget.zero, and the centre of the node less this
+                 number; None for the variance
     """
 
-    place: NDArray[np.uint64]
+    position: NDArray[np.uint64]
     rows: NDArray[np.int64]
     buckets: NDArray[np.int64]
     above: NDArray[np.int64]
@@ -95,13 +96,13 @@ class RegressionScratch(NamedTuple):
 
 
 def make_edges() -> Edges:
-    """Edges of BUCKETS_SUMS buckets."""
+    """Allocate Edges for BUCKETS_SUMS buckets."""
     size = BUCKETS_SUMS + 1 + LANES
     return Edges(np.empty(size, np.uint32), np.empty(size, np.int64), np.empty(size, np.uint32), np.empty(size))
 
 
 def make_regression_scratch(rows: int, zero: float | None) -> RegressionScratch:
-    """RegressionScratch for nodes of up to `rows` rows; zero: of RegressionTarget."""
+    """Allocate RegressionScratch for nodes of up to `rows` rows; zero: of RegressionTarget."""
     return RegressionScratch(
         np.arange(rows, dtype=np.uint64),
         np.empty((rows, 2), np.int64),
@@ -131,16 +132,16 @@ def sum_items(items, value, total):
 
 @inlined
 def node_stats(nodes, number, total, value):
-    """Write the statistics of node `number`; returns its weight, and the sum of squares of the class weights, 0 for
+    """Write the statistics of node `number`; return its weight, and the sum of squares of the class weights, 0 for
     regression."""
     if value is None:
         weight = ZERO_I64
         sq = ZERO_I64
         for k in range(np.uint64(total.size)):
-            here = total[k]
-            weight += here
-            sq += here * here
-            nodes.counts[number, k] = here
+            class_weight = total[k]
+            weight += class_weight
+            sq += class_weight * class_weight
+            nodes.counts[number, k] = class_weight
         return weight, sq
     nodes.counts[number, ZERO] = total[0]
     nodes.sum[number] = total[1]
@@ -156,9 +157,9 @@ def count_from(origin, centre):
 
 @inlined
 def view_node(items, total, weight, sq, value, sums):
-    """Return the Node of the items, whose `total`, `weight` and `sq` are known, and whether its targets are all equal.
+    """Return the Node of the items, with these statistics, and whether its targets are all equal. Fills sums.rows.
 
-    value  the targets, by the rows of the items. sums.rows is filled. For classes pure nodes are leaves before this.
+    value  the targets, by the rows of the items; for classes the result is False: pure nodes are leaves already
     """
     if value is None:
         return Node(items, total, weight, sq), False
@@ -168,19 +169,19 @@ def view_node(items, total, weight, sq, value, sums):
     rows = sums.rows
     for i in range(np.uint64(items.size)):
         multiplicity = np.int64(items[i] & BITS16)
-        here = value[items[i] >> SHIFT32] - centre
-        spread |= here
+        deviation = value[items[i] >> SHIFT32] - centre
+        spread |= deviation
         rows[i, ZERO] = multiplicity
-        rows[i, ONE] = multiplicity * here
+        rows[i, ONE] = multiplicity * deviation
     return Node(items, total, weight, total[1] - centre * weight), spread == 0
 
 
 @inlined
 def sum_left(node, size_l, best, total_l, sums):
-    """total_l = the statistics of the first size_l items, those on the left of the best split."""
+    """Set total_l to the statistics of the first size_l items, which are on the left of the best split."""
     if sums is None:
         n = np.uint64(node.items.size)
-        is_right = size_l + size_l > n  # fewer rows are there, and are summed
+        is_right = size_l + size_l > n  # sum the side with fewer rows
         sum_classes(node.items[size_l if is_right else ZERO : n if is_right else size_l], total_l)
         if is_right:
             for k in range(np.uint64(total_l.size)):

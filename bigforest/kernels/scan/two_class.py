@@ -7,7 +7,8 @@ A light node (weight below SCORED_WEIGHT) is scored in vectors, by float32 score
 
 1. Score the splits after each row (few rows, by all pairs of them) or after each bucket of codes.
 2. Offer the highest to the exact comparison.
-3. Open the buckets that may hide better: their rows are scored in the same way, over their smaller range of codes.
+3. Open the buckets that may have a better split inside: their rows are scored in the same way, over their smaller range
+   of codes.
 
     codes of a node    3  3 7  9 | 16 20 | 33 34 35 36 | 50      buckets of 16 codes; three edges are scored
                                            ^ opened: the same over the codes 32 to 47, five splits
@@ -51,7 +52,7 @@ TOGETHER = 6
 # Up to this many rows of a light node, and of an opened bucket, are scored by pairs.
 PAIRED = np.uint64(56)
 _PAIRED_INSIDE = np.uint64(PAIRS)
-# Up to this many codes have a bucket each, so none is opened: that would be slow for a code of most rows.
+# Up to this many codes have a bucket each, so none is opened, which would be slow for a code of most rows.
 _FEW_CODES = np.uint64(256)
 # Arguments of buckets_for: the fewest and the most buckets, and rows for each.
 _LIGHT_BUCKETS = (32, 1024, 4)
@@ -109,7 +110,7 @@ def make_two_class_scratch(rows: int) -> TwoClassScratch:
 
 @inlined
 def prepare_two(node, two):
-    """Fill two.add. Once per node, before its features are scanned."""
+    """Fill two.add, once per node, before its features are scanned."""
     for i in range(np.uint64(node.items.size)):
         item = node.items[i]
         two.add[i] = np.uint32(item & BITS16) << np.uint32(class_of(item) << np.uint64(4))
@@ -173,12 +174,12 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
     if n <= paired:
         return score_pairs_two(codes, add, n, before, ones, weight, min_leaf, left, score)
     buckets, shift = light_buckets(low, high, n)
-    apart = buckets + ONE  # an addition waits for the one before it to the same bucket: two tables
+    apart = buckets + ONE  # two tables: an addition waits for an earlier one to the same bucket
     for b in range(apart + apart):
         left[b] = _NONE
     if high - low == np.uint32(1):
         first, both = _NONE, _NONE
-        for i in range(n):  # a product instead of a place lets the compiler vectorise
+        for i in range(n):  # a product instead of an index lets the compiler vectorise
             first = np.uint32(first + np.uint32(add[i] * np.uint32(codes[i] == low)))
             both = np.uint32(both + add[i])
         left[ONE], left[TWO] = first, np.uint32(both - first)
@@ -212,9 +213,9 @@ def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, 
 
 @helper
 def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
-    """Offer the splits of offer_light, open the buckets that may hide better, and offer the splits inside."""
+    """Offer the splits of `offer_light`; open buckets that may have a better split, and offer the splits inside."""
     n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
-    here, size, paired, waiting = codes, n, PAIRED, ZERO
+    row_codes, size, paired, waiting = codes, n, PAIRED, ZERO
     while True:
         left, score = two.left[slot], two.score[slot]
         buckets, shift = light_buckets(low, high, size)
@@ -225,7 +226,9 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
             offered = np.int64(-1)
             for k in range(hits):
                 at = np.uint64(work.selected[k])
-                code = np.int64(here[at]) if by_row else np.int64(low) + np.int64((at + ONE) << np.uint64(shift)) - 1
+                code = (
+                    np.int64(row_codes[at]) if by_row else np.int64(low) + np.int64((at + ONE) << np.uint64(shift)) - 1
+                )
                 packed = left[at if by_row else at + ONE]
                 if code != offered:
                     offered = code
@@ -241,13 +244,13 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
         span = two.ranges[waiting, 1]
         size = select_codes(codes, n, low, span, work.selected)
         slot, high, paired = np.uint64(TOGETHER), np.uint32(low + span), _PAIRED_INSIDE
-        here = two.codes[slot]
+        row_codes = two.codes[slot]
         for k in range(size):
             i = np.uint64(work.selected[k])
-            here[k] = codes[i]
+            row_codes[k] = codes[i]
             two.inside[k] = two.add[i]
         highest = score_light(
-            low, high, size, paired, here, two.inside, before, node, min_leaf, two.left[slot], two.score[slot]
+            low, high, size, paired, row_codes, two.inside, before, node, min_leaf, two.left[slot], two.score[slot]
         )
 
 
@@ -261,16 +264,17 @@ def ends_here(first, after, shift, left):
 
 @inlined
 def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
-    """Put the buckets that may hide a better split on two.ranges, neighbours together; return how many wait there."""
+    """Push the buckets that may have a better split on two.ranges, neighbours as one range; return the number of
+    ranges."""
     bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
-    found = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.places)
+    count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)
     k = ZERO
-    while k < found:
-        first = np.uint64(work.places[k])
+    while k < count:
+        first = np.uint64(work.positions[k])
         after = first + ONE
         k += ONE
         # Only ranges that are not opened again are joined: others have to become smaller.
-        while k < found and np.uint64(work.places[k]) == after and ends_here(first, after + ONE, shift, left):
+        while k < count and np.uint64(work.positions[k]) == after and ends_here(first, after + ONE, shift, left):
             after += ONE
             k += ONE
         two.ranges[waiting, 0] = low + np.uint32(first << np.uint64(shift))
@@ -301,7 +305,8 @@ def scan_two(low, high, node, min_leaf, feature, best, work, two):
 
 @helper
 def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
-    """Offer every boundary between different codes of the sorted keys[begin:end]; ones_l, w_l lie left of it."""
+    """Offer every boundary between different codes of the sorted keys[begin:end]; ones_l, w_l: weights before
+    `begin`."""
     ones = node.total[ONE]
     bar = best.limit[0]
     key = keys[begin]
@@ -334,12 +339,11 @@ def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work, two):
 def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, projected):
     """Offer every threshold of `feature` in any node, by a histogram of buckets of 2**shift codes from `low` on.
 
-    d**2 / (w_l w_r) is convex in the weights, so its maximum inside a bucket is at a corner: all of one class of the
-    bucket to the left and none of the other. The remaining corners are the edges of the bucket, which are offered
-    themselves; they count here only where min_leaf may forbid them.
+    d**2 / (w_l w_r) is convex in the weights, so its maximum inside a bucket is at a corner: all rows of one class of
+    the bucket on the left and none of the other. The remaining corners are the edges of the bucket, which are offered
+    already; they enter the bound only if min_leaf may forbid them.
 
-    projected  ProjectionScratch where the codes are those of projections, by which a bucket is opened; None for a
-               feature
+    projected  ProjectionScratch if the codes are made from projections, by which a bucket is opened; None for a feature
     """
     counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
     ones, weight, wide = node.total[ONE], node.weight, shift > _NONE
@@ -359,9 +363,9 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
         last, last_weight = ones_and_weight(before[b + ONE])
         edge[b] = score_two(last, last_weight, ones, weight)
         if wide:
-            one = score_two(last, first_weight - first + last, ones, weight)
-            other = score_two(first, last_weight - last + first, ones, weight)
-            bound[b] = max(one, other)
+            ones_moved = score_two(last, first_weight - first + last, ones, weight)
+            zeros_moved = score_two(first, last_weight - last + first, ones, weight)
+            bound[b] = max(ones_moved, zeros_moved)
             if min_leaf > 1:
                 bound[b] = max(bound[b], max(edge[b], score_two(first, first_weight, ones, weight)))
     for b in range(buckets - ONE):

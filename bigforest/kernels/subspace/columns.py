@@ -52,10 +52,10 @@ def pack_bits(columns, slots, bits, word):
 
 
 @inlined
-def add_three(one, two, three):
+def add_three(a, b, c):
     """Return the sums of three words bit by bit, as their lower and their upper bits."""
-    odd = one ^ two
-    return odd ^ three, (one & two) | (odd & three)
+    odd = a ^ b
+    return odd ^ c, (a & b) | (odd & c)
 
 
 @inlined
@@ -65,8 +65,8 @@ def count_word(bits, rows, number, planes, count):
     rows    uint32 [n], n below 2**31
     planes  uint64 [2, PLANES], scratch
 
-    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1): `planes[0, i]` are the digits of 2**i so
-    far, and `planes[1, i]` is a word of such digits that waits for another. Five operations per row.
+    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1): planes[0, i] has the binary digits of weight
+    2**i so far, and planes[1, i] a word of these digits that waits for another one. Five operations per row.
     """
     n = np.uint64(rows.size)
     digit, waiting = planes[ZERO], planes[ONE]
@@ -119,14 +119,14 @@ STEPS = 2.0**22
 
 
 class SubspaceColumns(NamedTuple):
-    """The columns: as bits if all of them are 0 or 1, else as values.
+    """The columns of a tree: as bits if all values are 0 or 1, else as values.
 
     feature   int32 [columns], their features, ascending
-    bits      uint64 [rows of the table, words], see columns.py; no words where there are values
-    value     float64 [rows of the table, columns]; no rows where there are bits
+    bits      uint64 [rows of the table, words], see the top of this file; no words for values
+    value     float64 [rows of the table, columns]; no rows for bits
     low       float64 [columns], the smallest value
     per_step  float64 [columns], steps per unit of the value
-    unit      float64 [columns], size of a step; 0 leaves the column out, with values 0 here
+    unit      float64 [columns], size of a step; 0 leaves the column out, with values of 0
     scale     float64 [columns], the square of the factor that scales the range of a column to above 0.5 and at most 1:
               a power of four, which rounds nothing, and 1 for bits. Values are not scaled; directions include the scale
     """
@@ -141,11 +141,11 @@ class SubspaceColumns(NamedTuple):
 
 
 class Subspace(NamedTuple):
-    """A family of splits in a subspace, and scratch of one growing tree. `width`: columns, or the bits of all words.
+    """A family of splits in a subspace, and scratch of one growing tree; width: number of columns, or of bits.
 
     space    the columns of the tree
-    drawn    uint64, columns that a node draws from them; if all, no draw is needed
-    size     uint64 [1], columns of the current node: `drawn`, or all if these cannot split it
+    drawn    uint64, number of columns that a node draws; if all, no draw is needed
+    size     uint64 [1], number of columns of the current node: `drawn`, or all if these cannot split it
     steps    number of steps from mean to mean (`cut_axis`)
     epochs   of a perceptron (split.py); 0 for none
     column   uint32 [columns]: the first `size` are the columns of the node, ascending
@@ -154,7 +154,7 @@ class Subspace(NamedTuple):
     order    uint32 [rows], rows of the table, by class
     mean     float64 [classes, width], means of the classes minus `low`
     weight   float64 [width], of the current direction; undefined for other columns
-    whole    int32 [width], the same for bits; 0 for other columns
+    whole    int32 [width], weights for bits; 0 for other columns
     kept     float64 [width], weights of the best perceptron so far
     value    float64 [rows], projections, in the order of the items
     stop     float64 [steps + 1]
@@ -188,7 +188,7 @@ class Subspace(NamedTuple):
 
 
 def make_subspace(space: SubspaceColumns, drawn: int, steps: int, epochs: int, classes: int, rows: int) -> Subspace:
-    """Return Subspace for nodes of up to `rows` rows of `classes` classes."""
+    """Allocate Subspace for nodes of up to `rows` rows of `classes` classes."""
     columns, words = space.feature.size, space.bits.shape[1]
     width = WORD * words if words else columns
     return Subspace(
@@ -217,10 +217,10 @@ def make_subspace(space: SubspaceColumns, drawn: int, steps: int, epochs: int, c
 
 
 @kernel
-def fill_subspace_values(column, low, place, start, stop, value):
-    """Set value[r, place] to low[column[r]] for start <= r < stop; value float64 [rows, columns]."""
+def fill_subspace_values(column, low, slot, start, stop, value):
+    """Set value[r, slot] to low[column[r]] for start <= r < stop; value float64 [rows, columns]."""
     for row in range(start, stop):
-        value[np.uint64(row), place] = low[np.uint64(column[np.uint64(row)])]
+        value[np.uint64(row), slot] = low[np.uint64(column[np.uint64(row)])]
 
 
 @inlined
@@ -274,30 +274,31 @@ def find_class_means(subspace, total):
 
 
 @inlined
-def distance(subspace, one, two):
-    """Return the square of the Euclidean distance of two class means, of scaled columns, summed in their order."""
+def distance(subspace, first, second):
+    """Return the squared Euclidean distance of the means of two classes, in scaled columns, summed in column order."""
     total = 0.0
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
-        apart = subspace.mean[two, c] - subspace.mean[one, c]
+        apart = subspace.mean[second, c] - subspace.mean[first, c]
         total += apart * apart * subspace.space.scale[c]
     return total
 
 
 @inlined
 def farthest_classes(subspace, total):
-    """Return the two classes (uint64) of the farthest means, the lowest among ties; 0 and 0 if all are equal."""
+    """Return the two classes (uint64) with the farthest means, the lowest among ties; 0 and 0 if all means are
+    equal."""
     first, second = ZERO, ZERO
     most = 0.0
-    for one in range(np.uint64(total.size)):
-        if total[one] == 0:
+    for k in range(np.uint64(total.size)):
+        if total[k] == 0:
             continue
-        for two in range(one + ONE, np.uint64(total.size)):
-            if total[two] > 0:
-                here = distance(subspace, one, two)
-                if here > most:
-                    most = here
-                    first, second = one, two
+        for other in range(k + ONE, np.uint64(total.size)):
+            if total[other] > 0:
+                apart = distance(subspace, k, other)
+                if apart > most:
+                    most = apart
+                    first, second = k, other
     return first, second
 
 

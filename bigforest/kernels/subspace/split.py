@@ -1,10 +1,10 @@
 """Split a node of a tree in a subspace (Ho 1995): by a perceptron, or by central axis projection.
 
-A node may draw columns of its own, and uses all columns if these cannot split it.
+A node may draw columns, and uses all columns if the drawn ones cannot split it.
 
 central axis  (section 2.1) a cut at one of several stops between the two class means farthest apart.
 perceptron    (section 2.2) trained by the fixed-increment rule (Duda and Hart 1973, section 5.5) on rows augmented by a
-              one, in the order of the rows, to separate the classes near one of these means from those near the other.
+              constant, in the order of the rows, to separate the classes nearer to one of these means from the others.
 
 Oracle: tests/naive/subspace.py.
 """
@@ -39,8 +39,7 @@ MOST_WEIGHT = 2.0**30
 
 @inlined
 def aim_axis(subspace, first, second):
-    """Set the current direction to the difference of two class means, with columns scaled: that of `second` minus that
-    of `first`.
+    """Set the current direction to the mean of class `second` minus the mean of class `first`, in scaled columns.
 
     For bits the weights are whole numbers: the difference times a power of two, rounded. The power is such that the
     largest weight times the number of columns is at most MOST_WEIGHT and more than half of it.
@@ -130,7 +129,7 @@ def best_stop(subspace, total, size, min_leaf):
 
 @inlined
 def cut_axis(subspace, node, min_leaf, first, second):
-    """Project the rows on the axis between two class means and find the cut; returns it, and whether there is one.
+    """Project the rows on the axis between two class means; return the cut, and whether there is one.
 
     A projection of at most the cut goes left; the projections are in subspace.value.
     """
@@ -148,8 +147,7 @@ def cut_axis(subspace, node, min_leaf, first, second):
 
 @inlined
 def choose_sides(subspace, total, first, second):
-    """Set far[k] to whether the mean of class k is nearer to that of `second`; `first` and `second` are on their own
-    sides."""
+    """Set far[k] to whether the mean of class k is nearer to the mean of class `second` than to that of `first`."""
     for k in range(np.uint64(total.size)):
         subspace.far[k] = k == second
         if total[k] > 0 and k != first and k != second:
@@ -172,8 +170,11 @@ def add_row(subspace, row, sign):
 
 @inlined
 def learn_row(subspace, row, far, cut):
-    """Correct the current direction if it sends a row (uint64) to the wrong side; returns the cut then, and whether it
-    did. far: whether the row belongs on the far side."""
+    """Correct the current direction if it sends a row (uint64) to the wrong side; return the new cut, and whether it
+    did.
+
+    far  whether the row belongs on the far side
+    """
     if (weigh_row(subspace, row) > cut) == far:
         return cut, False
     add_row(subspace, row, np.int32(1) if far else np.int32(-1))
@@ -182,7 +183,7 @@ def learn_row(subspace, row, far, cut):
 
 @inlined
 def count_errors(subspace, items, cut):
-    """Count the rows that the current direction sends to the wrong side."""
+    """Return the number of rows that the current direction sends to the wrong side."""
     errors = ZERO
     for i in range(np.uint64(items.size)):
         errors += np.uint64((weigh_row(subspace, items[i] >> SHIFT32) > cut) != subspace.far[class_of(items[i])])
@@ -209,10 +210,10 @@ def take_kept(subspace):
 
 @inlined
 def train_perceptron(subspace, items):
-    """Train to separate the rows of the far side; make the best direction the current one, and return its cut.
+    """Train a perceptron to separate the far side; make its best direction the current one, and return the cut.
 
-    Stops after a pass without error, or after `epochs` passes. The best direction has the fewest errors after a pass,
-    the first among ties.
+    Training stops after a pass without an error, or after `epochs` passes. The best direction has the fewest errors at
+    the end of a pass, the first among ties.
     """
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
@@ -264,7 +265,7 @@ def tells_apart(left, total, size, min_leaf):
 
 @inlined
 def cut_perceptron(subspace, node, min_leaf, first, second):
-    """Train a perceptron to separate the classes near `first` from those near `second`; returns its cut, and whether it
+    """Separate the classes near `first` from the classes near `second` by a perceptron; return its cut, and whether it
     does.
 
     A projection of at most the cut goes left; the projections are in subspace.value.
@@ -287,19 +288,19 @@ def smallest_subspace(features: int, rows: int, classes: int) -> Subspace:
 
 
 @inlined
-def draw_columns(subspace, key, wanted):
-    """Draw `wanted` columns (uint64) for the node of this key, ascending: selection sampling (Knuth, TAOCP 3.4.2 S)."""
+def draw_columns(subspace, key, count):
+    """Draw `count` columns (uint64) for the node of this key, ascending: selection sampling (Knuth, TAOCP 3.4.2 S)."""
     columns = np.uint64(subspace.column.size)
     if subspace.drawn == columns:
         return
-    subspace.size[ZERO] = wanted
+    subspace.size[ZERO] = count
     for number in range(np.uint64(subspace.mask.size)):
         subspace.mask[number] = ZERO
     state = mix(key ^ COLUMNS)
     have = ZERO
     for c in range(columns):
         state += GOLDEN
-        taken = ((mix(state) >> SHIFT32) * (columns - c)) >> SHIFT32 < wanted - have
+        taken = ((mix(state) >> SHIFT32) * (columns - c)) >> SHIFT32 < count - have
         if taken:
             subspace.column[have] = np.uint32(c)
             have += ONE
@@ -310,7 +311,7 @@ def draw_columns(subspace, key, wanted):
 
 @inlined
 def find_cut(subspace, node, min_leaf):
-    """Find a split of the node in its columns; returns the cut of the projections, and whether there is one."""
+    """Find a split of the node in its columns; return the cut of the projections, and whether there is one."""
     find_class_means(subspace, node.total)
     first, second = farthest_classes(subspace, node.total)
     cut, splits = 0.0, False
@@ -326,15 +327,15 @@ def find_cut(subspace, node, min_leaf):
 def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, number):
     """Send the rows of a node to the sides of its split, and write it as node `number`.
 
-    Returns the number of rows on the left, 0 where there is no split; scratch.total_l gets their class weights.
+    Return the number of rows on the left, 0 if there is no split; scratch.total_l gets their class weights.
     """
     group_by_class(node.items, node.total, subspace.start, subspace.order)
     cut, splits = 0.0, False
-    wanted, columns = subspace.drawn, np.uint64(subspace.column.size)
-    while not splits and wanted <= columns:
-        draw_columns(subspace, key, wanted)
+    count, columns = subspace.drawn, np.uint64(subspace.column.size)
+    while not splits and count <= columns:
+        draw_columns(subspace, key, count)
         cut, splits = find_cut(subspace, node, min_leaf)
-        wanted = columns if wanted < columns else columns + ONE
+        count = columns if count < columns else columns + ONE
     if not splits:
         return ZERO
     size_l = partition_rows(subspace.value, cut, node.items, scratch.work.keys)

@@ -30,16 +30,16 @@ def draw_with_replacement(counts, draws, key):
 def draw_without_replacement(counts, draws, key):
     """Add `draws` different rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536 and draws <= rows.
 
-    Each row in turn with probability (still wanted) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
+    Each row in turn is drawn with probability (draws left) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
     """
     left = np.uint64(counts.size)
-    wanted = np.uint64(draws)
+    remaining = np.uint64(draws)
     state = key
     for row in range(counts.size):
         state += GOLDEN
-        if ((mix(state) >> _BITS16) * left) >> _BITS48 < wanted:
+        if ((mix(state) >> _BITS16) * left) >> _BITS48 < remaining:
             counts[row] += np.uint16(1)
-            wanted -= np.uint64(1)
+            remaining -= np.uint64(1)
         left -= np.uint64(1)
 
 
@@ -49,9 +49,10 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
 
     classes  uint16 [rows], class of each row
     ends     uint32 [classes], scratch; order uint16 [rows], scratch
-    draws    int64 [classes], 0 where there is no row of the class; replace: whether a row may be drawn again
+    draws    int64 [classes], 0 for a class without rows; replace: whether a row may be drawn again
 
-    One stream serves the classes in their order. With one class it is `draw_with_replacement` or the other.
+    One stream serves the classes in their order. With one class the draws are those of `draw_with_replacement` or
+    `draw_without_replacement`.
     """
     for c in range(np.uint64(ends.size)):
         ends[c] = np.uint32(0)
@@ -75,18 +76,19 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
                 state += GOLDEN
                 counts[np.uint64(order[begin + (((mix(state) >> _BITS16) * (end - begin)) >> _BITS48)])] += np.uint16(1)
         else:
-            wanted = np.uint64(draws[c])
+            remaining = np.uint64(draws[c])
             for at in range(begin, end):
                 state += GOLDEN
-                if ((mix(state) >> _BITS16) * (end - at)) >> _BITS48 < wanted:
+                if ((mix(state) >> _BITS16) * (end - at)) >> _BITS48 < remaining:
                     counts[np.uint64(order[at])] += np.uint16(1)
-                    wanted -= np.uint64(1)
+                    remaining -= np.uint64(1)
         begin = end
 
 
 @inlined
 def _part_of(random, total):
-    """random * total / 2**64, rounded down, of two uint64: from 0 to total - 1, equally likely up to rounding."""
+    """Return random * total / 2**64, rounded down, of two uint64: from 0 to total - 1, equally likely up to
+    rounding."""
     low, high = random & _LOW32, random >> _BITS32
     first, second = total & _LOW32, total >> _BITS32
     carry = (low * first) >> _BITS32
@@ -99,7 +101,7 @@ def _part_of(random, total):
 def draw_by_weight(counts, ends, draws, key):
     """Add `draws` rows, each drawn with probability proportional to its weight, to counts, uint16 [rows].
 
-    ends  uint64 [rows], the sum of the weights of each row and all rows before it, 2**63 at most; all weights above 0
+    ends  uint64 [rows], cumulative sums of the weights, 2**63 at most; all weights are above 0
 
     A row counts at most 65,535 times. Cost: draws * log2(rows) steps.
     """
@@ -116,7 +118,8 @@ def draw_by_weight(counts, ends, draws, key):
 
 @kernel
 def pack_rows(target, counts, items):
-    """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count. No branch depends on the data.
+    """Set items to row << 32 | class << 16 | count of the rows with counts > 0, ascending. No branch depends on the
+    data.
 
     target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0]. target None: no classes, all 0.
     """

@@ -22,8 +22,8 @@ _DEPTH = 64
 class Rules(NamedTuple):
     """Stopping rules and options of a tree, as plain numbers for kernels.
 
-    max_depth -1 is unlimited. chance: probability of drawing a feature times 2**53; -1 if mtry features are drawn.
-    min_level: see kernels/categories/ordering.py lightest_ungrouped.
+    max_depth  -1 is unlimited
+    chance     probability of drawing a feature times 2**53; -1 if mtry features are drawn
     """
 
     mtry: int
@@ -36,12 +36,12 @@ class Rules(NamedTuple):
 
 
 class Roots(NamedTuple):
-    """The topmost nodes of trees that are grown one after the other, or the node below which a part of a tree is grown.
+    """The roots of trees that are grown one after the other, or the node below which a part of a tree is grown.
 
     start     uint64 [trees + 1], where the items of each tree begin, and the end of the last; none is empty
     key       uint64 [trees], their random keys
     depth     of all roots
-    constant  bool [features], features known to be constant in all of them; None for none known
+    constant  bool [features], features known to be constant in all roots; None for none known
     """
 
     start: NDArray[np.uint64]
@@ -50,8 +50,8 @@ class Roots(NamedTuple):
     constant: NDArray[np.bool_] | None = None
 
     @classmethod
-    def one(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
-        """Return the topmost node of one tree, or part of one, with `rows` rows."""
+    def single(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
+        """Return the root of a single tree, or of a part of one, with `rows` rows."""
         return cls(np.array([0, rows], np.uint64), np.array([key], np.uint64), depth, constant)
 
     @property
@@ -65,10 +65,12 @@ class CodeTree(NamedTuple):
 
     A split sends codes up to left_code to the left; right_code is the smallest on the right.
 
-    feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
-    child is the next node), depth uint32, left_code, right_code uint32 (0 except in axis nodes), counts uint32 [nodes,
-    classes]. For regression counts [nodes, 1] has the weight, and sum int64 [nodes] the weighted sum of the targets;
-    None for classes.
+    feature     int32 [nodes]; LEAF or OBLIQUE for nodes without a feature
+    right       uint32 [nodes], number of the right child, 0 in a leaf; the left child is the next node
+    depth       uint32 [nodes]
+    left_code, right_code  uint32 [nodes]; 0 except in axis nodes
+    counts      uint32 [nodes, classes]; for regression [nodes, 1], the weight
+    sum         int64 [nodes], weighted sum of the targets; None for classes
     """
 
     feature: NDArray[np.int32]
@@ -83,9 +85,12 @@ class CodeTree(NamedTuple):
 class Stack(NamedTuple):
     """Nodes still to be numbered: the right siblings along the path, and the next node on top.
 
-    begin, end uint64 (range of the items), key uint64, depth int64, parent int64 (-1 for a left child or the root),
-    total int64 [room, see kernels/scan/target.py], constant uint64 [room, words] (bit f is set where feature f is known
-    constant).
+    begin, end  uint64 [room], range of the items
+    key         uint64 [room]
+    depth       int64 [room]
+    parent      int64 [room], -1 for a left child or a root
+    total       int64 [room, see kernels/scan/target.py]
+    constant    uint64 [room, words], bit f is set if feature f is known to be constant
     """
 
     begin: NDArray[np.uint64]
@@ -98,8 +103,11 @@ class Stack(NamedTuple):
 
 
 class TreeBuilder(NamedTuple):
-    """A growing tree. pool: further data of nodes (kernels/common/node_extras.py), or None; size uint64 [2]: nodes,
-    those on the stack."""
+    """A growing tree.
+
+    pool  further data of nodes (kernels/common/node_extras.py), or None
+    size  uint64 [2], number of nodes, and of nodes on the stack
+    """
 
     nodes: CodeTree
     stack: Stack
@@ -110,7 +118,8 @@ class TreeBuilder(NamedTuple):
 def make_tree_builder(rows: int, trees: int, classes: int, regression: bool, words: int) -> TreeBuilder:
     """Allocate room for trees of `rows` rows in all, without a pool and without roots.
 
-    regression  whether the target is one; then classes is 1. words: of Stack.constant.
+    regression  whether the targets are numbers; then classes is 1
+    words       of Stack.constant
     """
     depth = _DEPTH + trees
     room = min(max(rows, _FEWEST_NODES), max(_MOST_COUNTS // classes, _FEWEST_NODES))
@@ -182,5 +191,5 @@ def number_node(nodes, number, stack, top, total):
 
 @inlined
 def has_room(nodes, count, stack, top):
-    """Return whether another node can be numbered, and its children be put on the stack."""
+    """Return whether another node can be numbered and its children put on the stack."""
     return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)

@@ -1,4 +1,5 @@
-"""Compile what growing in memory needs, by growing on two rows, so that it does not count as time of the first tree."""
+"""Compile the kernels of growing in memory, by growing on two rows, so that this does not count as time of the first
+tree."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Needs(NamedTuple):
 
     family      splits on projections of this family
     mixed       features that are categories or have missing values
-    regression  whether the target is one
+    regression  whether the targets are numbers
     many        whether there are more than two classes
     random      random splits on features
     impurity    number of the criterion
@@ -42,7 +43,7 @@ class Needs(NamedTuple):
 
 
 def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets | None]:
-    """Compile, or load from the cache, the kernels of `grow`; returns what it does."""
+    """Compile the kernels of `grow`, or load them from the cache; return the result of `grow`."""
     codes = Codes(
         u8=np.zeros((1, 2), np.uint8),
         u16=np.zeros((0, 2), np.uint16),
@@ -59,7 +60,7 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     table = entropy_table() if needs.table is None else needs.table
     target = RegressionTarget(value, needs.zero) if needs.regression else ClassTarget(classes, table)
     random = dictionary if needs.random else None
-    roots = Roots.one(items.size, np.uint64(0))
+    roots = Roots.single(items.size, np.uint64(0))
     rules = Rules(mtry=1, impurity=needs.impurity, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
         kind: Any = None

@@ -1,8 +1,8 @@
-"""Cutting trees: which splits remain, and how the nodes that are left are numbered. Oracle: tests/naive/cut.py,
+"""Cut trees: choose the splits that remain, and renumber the remaining nodes. Oracle: tests/naive/cut.py,
 tests/naive/prune.py.
 
-Growing does not depend on what is cut: the split of a node depends on its rows and its key alone. So the tree that
-remains is the one that would be grown by the same rule, best-first or not.
+The split of a node depends on its rows and its key alone. So a cut tree is the one that would be grown under the same
+rules, best-first or not.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ REMOVED = 0xFFFFFFFF
 class CutRules(NamedTuple):
     """Rules by which trees are cut.
 
-    leaves    most leaves of a tree: splits are taken in the order of their decrease, the largest first, as if a tree
-              were grown so; of equal ones the first in preorder
+    leaves    most leaves of a tree: splits are taken in the order of their decrease, the largest first, as if trees
+              were grown best-first; of equal ones the first in preorder
     decrease  least decrease of a split; -inf for any
     cost      of a split: a subtree becomes a leaf where its splits, less those that are pruned, decrease by less than
               their costs together (minimal cost-complexity pruning, Breiman et al. 1984); -inf for no pruning
-    ties      whether it becomes one where they are equal, too
+    ties      whether a subtree also becomes a leaf if its decreases equal its costs
 
-    In this order: pruned is what the first two leave.
+    The rules apply in this order: pruning starts from the splits that the first two leave.
     """
 
     leaves: int = 1 << 32
@@ -37,34 +37,34 @@ class CutRules(NamedTuple):
 
 
 @inlined
-def is_before(decrease, one, two):
+def is_before(decrease, node, other):
     """Return whether node `one` is split before node `two`."""
-    return decrease[one] > decrease[two] or (decrease[one] == decrease[two] and one < two)
+    return decrease[node] > decrease[other] or (decrease[node] == decrease[other] and node < other)
 
 
 @inlined
 def push_node(heap, size, node, decrease):
-    """Put a node on the heap of `size` nodes; the node that is split first is on top."""
-    place = size
-    while place > 0 and is_before(decrease, node, heap[(place - 1) // 2]):
-        heap[place] = heap[(place - 1) // 2]
-        place = (place - 1) // 2
-    heap[place] = node
+    """Push a node on the heap of `size` nodes; the node that is split first is on top."""
+    position = size
+    while position > 0 and is_before(decrease, node, heap[(position - 1) // 2]):
+        heap[position] = heap[(position - 1) // 2]
+        position = (position - 1) // 2
+    heap[position] = node
 
 
 @inlined
 def drop_first(heap, size, decrease):
     """Take the first node from the heap, which has `size` nodes afterwards."""
-    node, place = heap[size], 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
+    node, position = heap[size], 0
+    while 2 * position + 1 < size:
+        child = 2 * position + 1
         if child + 1 < size and is_before(decrease, heap[child + 1], heap[child]):
             child += 1
         if not is_before(decrease, heap[child], node):
             break
-        heap[place] = heap[child]
-        place = child
-    heap[place] = node
+        heap[position] = heap[child]
+        position = child
+    heap[position] = node
 
 
 @inlined
@@ -90,7 +90,7 @@ def split_best_first(begin, end, right, decrease, rules, inner, heap):
 
 @inlined
 def prune_splits(begin, end, right, decrease, rules, inner):
-    """Take the splits away that decrease too little; `decrease` becomes that of a subtree, less its costs."""
+    """Remove the splits that decrease too little; decrease[node] becomes that of its subtree, less its costs."""
     for back in range(end - begin):
         node = end - 1 - back  # children before their parent
         saved = 0.0
@@ -121,7 +121,7 @@ def number_reached(begin, end, right, number, inner):
 
 @kernel
 def cut_trees(starts, right, decrease, rules, number, inner, heap):
-    """Cut trees.
+    """Cut trees by these rules.
 
     starts    int64 [trees + 1], where trees begin among the nodes, which are in preorder, and the end of the last
     right     uint32 [nodes], number of the right child within the tree, 0 in a leaf

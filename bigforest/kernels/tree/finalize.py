@@ -1,4 +1,5 @@
-"""From trees in codes to thresholds in values and decreases of impurity. Oracle: tests/naive/tree.py."""
+"""Turn trees in codes into tables of nodes: thresholds in values, decreases of impurity. Oracle:
+tests/naive/tree.py."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _SERIES = 0.01
 
 @inlined
 def describe_node(nodes, node, sums, impurity):
-    """Weight (uint64) of a node, and its impurity, or the mean of the regression targets."""
+    """Return the weight (uint64) of a node, and its impurity, or the mean of the regression targets."""
     if sums is not None:
         weight = np.uint64(nodes.counts[node, 0])
         return weight, np.float64(sums[node]) / np.float64(weight)
@@ -43,24 +44,24 @@ def side_deviance(mean, of_node):
 
 
 @inlined
-def decrease_of(node, one, two, weight, value, sums, impurity, scale):
-    """Decrease of impurity by the split of a node between the children `one` and `two`; for the others see
-    `finalize_nodes`."""
-    w, w_l, w_r = np.float64(weight[node]), np.float64(weight[one]), np.float64(weight[two])
+def decrease_of(node, child_l, child_r, weight, value, sums, impurity, scale):
+    """Return the decrease of impurity by the split of a node between two children; see `finalize_nodes`."""
+    w, w_l, w_r = np.float64(weight[node]), np.float64(weight[child_l]), np.float64(weight[child_r])
     if sums is None:
-        return value[node] - (w_l * value[one] + w_r * value[two]) / w
+        return value[node] - (w_l * value[child_l] + w_r * value[child_r]) / w
     if impurity == POISSON:
-        return (w_l * side_deviance(value[one], value[node]) + w_r * side_deviance(value[two], value[node])) / w
+        return (w_l * side_deviance(value[child_l], value[node]) + w_r * side_deviance(value[child_r], value[node])) / w
     # The variance of the children's means, counted from the node's mean rounded down: no digits cancel.
     centre = sums[node] // np.int64(weight[node])
-    mean_l = np.float64(sums[one] - centre * np.int64(weight[one])) / w_l
-    mean_r = np.float64(sums[two] - centre * np.int64(weight[two])) / w_r
+    mean_l = np.float64(sums[child_l] - centre * np.int64(weight[child_l])) / w_l
+    mean_r = np.float64(sums[child_r] - centre * np.int64(weight[child_r])) / w_r
     return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r) * scale[1] * scale[1]
 
 
 @inlined
 def number_in_tree(nodes, left, right):
-    """Children's numbers in their own tree, where the nodes of all trees are numbered consecutively."""
+    """Set left and right to the children's numbers within their tree; the nodes of all trees are numbered
+    consecutively."""
     root = np.uint64(0)
     for node in range(np.uint64(nodes.feature.size)):
         if nodes.depth[node] == nodes.depth[0]:
@@ -78,7 +79,7 @@ def finalize_nodes(
     offsets,
     low,
     high,
-    known,
+    has_thresholds,
     impurity,
     scale,
     left,
@@ -90,25 +91,25 @@ def finalize_nodes(
     value,
     start,
 ):
-    """Compute the columns of the table of some trees that trees in codes do not have.
+    """Compute the columns of the table of trees that trees in codes do not have.
 
     nodes     CodeTree of kernels/tree/builder.py, grown on classes or numbers; sums: its sum, None for classes,
               compiled separately
-    subsets   Subsets of kernels/scan/categorical_missing.py, None where all features are plain numbers
+    subsets   Subsets of kernels/scan/categorical_missing.py, None if all features are plain numbers
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     scale     float64 offset and step of regression targets, see TargetSpec; not used for classes
     left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
-    known     whether all thresholds are given; otherwise only those of oblique nodes are
+    has_thresholds  whether `threshold` has the thresholds of all nodes; otherwise only of oblique nodes
     impurity  see impurity_of
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
               threshold is nan on a category, and infinite where no value goes right
-    default_left     bool [nodes], out: where rows without a value went, or else the child of more weight, left if both
-              have the same; False in leaves and oblique nodes
+    default_left     bool [nodes], out: whether rows without a value went left; in nodes without these rows whether the
+              left child weighs at least as much as the right; False in leaves and oblique nodes
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity, for numbers the mean
-    start     int64 [nodes + 1], out: where the levels of each node begin, and the last ones end; not written if
-              there are no subsets
+    start     int64 [nodes + 1], out: where the levels of each node begin, and the end of the last; not written without
+              subsets
     """
     number_in_tree(nodes, left, right)
     if subsets is not None:
@@ -124,19 +125,19 @@ def finalize_nodes(
             threshold[node] = np.nan
             gain[node] = np.nan
             continue
-        one = node + np.uint64(1)
-        two = np.uint64(nodes.right[node])
-        gain[node] = decrease_of(node, one, two, weight, value, sums, impurity, scale)
+        child_l = node + np.uint64(1)
+        child_r = np.uint64(nodes.right[node])
+        gain[node] = decrease_of(node, child_l, child_r, weight, value, sums, impurity, scale)
         if nodes.feature[node] == OBLIQUE:
             continue
-        default_left[node] = weight[one] >= weight[two]
+        default_left[node] = weight[child_l] >= weight[child_r]
         if subsets is not None and subsets.missing[node] != UNSEEN:
             default_left[node] = subsets.missing[node] == SEEN_LEFT
         if subsets is not None and subsets.size[node] > np.uint32(0):
             threshold[node] = np.nan
         elif subsets is not None and nodes.right_code[node] == np.uint32(0):
             threshold[node] = np.inf
-        elif not known:
+        elif not has_thresholds:
             start = np.uint64(offsets[np.uint64(nodes.feature[node])])
             last = np.uint64(low.size) - np.uint64(1)  # codes may be arbitrary if another process writes to the store
             below = min(start + np.uint64(nodes.left_code[node]), last)
@@ -146,7 +147,7 @@ def finalize_nodes(
 
 @kernel
 def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain):
-    """Weight, impurity and decrease of the nodes of trees, from wide class weights.
+    """Compute weight, impurity and decrease of the nodes of trees from wide class weights.
 
     starts  int64 [trees + 1], where trees begin among the nodes, and the end of the last
     leaf    bool [nodes]; right uint32 [nodes], number of the right child within the tree
@@ -163,13 +164,13 @@ def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain)
             value[node] = impurity_of(impurity, totals[node], np.float64(total))
             gain[node] = np.nan
             if not leaf[node]:
-                two = starts[tree] + np.int64(right[node])
-                gain[node] = decrease_of(node, node + 1, two, weight, value, None, impurity, None)
+                child_r = starts[tree] + np.int64(right[node])
+                gain[node] = decrease_of(node, node + 1, child_r, weight, value, None, impurity, None)
 
 
 @inlined
 def mean_above(sums, node, centre, spare):
-    """Return the mean of a node less `centre`, an int64; spare int64 [1, PARTS]. No digits cancel."""
+    """Return the mean of a node less `centre`, int64; spare int64 [1, PARTS], scratch. No digits cancel."""
     for part in range(1, 4):
         spare[0, part] = sums[node, part]
     add_product(spare, 0, sums[node, 0], -centre)
@@ -178,10 +179,10 @@ def mean_above(sums, node, centre, spare):
 
 @kernel
 def describe_numbers(starts, leaf, right, sums, spare, impurity, scale, weight, value, gain):
-    """Weight, mean and decrease of impurity of the nodes of trees, from wide weights and weighted sums.
+    """Compute weight, mean and decrease of impurity of the nodes of trees from wide weights and weighted sums.
 
     sums  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
-    The others are those of `finalize_nodes` and `describe_classes`.
+    For the other arguments see `finalize_nodes` and `describe_classes`.
     """
     for node in range(sums.shape[0]):
         carry(sums, node)
@@ -194,12 +195,12 @@ def describe_numbers(starts, leaf, right, sums, spare, impurity, scale, weight, 
             gain[node] = np.nan
             if leaf[node]:
                 continue
-            one, two = node + 1, starts[tree] + np.int64(right[node])
-            w, w_l, w_r = np.float64(sums[node, 0]), np.float64(sums[one, 0]), np.float64(sums[two, 0])
+            child_l, child_r = node + 1, starts[tree] + np.int64(right[node])
+            w, w_l, w_r = np.float64(sums[node, 0]), np.float64(sums[child_l, 0]), np.float64(sums[child_r, 0])
             if impurity == POISSON:
-                of_l, of_r = side_deviance(value[one], value[node]), side_deviance(value[two], value[node])
+                of_l, of_r = side_deviance(value[child_l], value[node]), side_deviance(value[child_r], value[node])
                 gain[node] = (w_l * of_l + w_r * of_r) / w
                 continue
             centre = np.int64(np.floor(mean))
-            apart = mean_above(sums, one, centre, spare) - mean_above(sums, two, centre, spare)
+            apart = mean_above(sums, child_l, centre, spare) - mean_above(sums, child_r, centre, spare)
             gain[node] = (w_l / w) * (w_r / w) * apart * apart * scale[1] * scale[1]

@@ -1,8 +1,8 @@
 """Grow trees depth-first from their bags, in memory. Oracle: tests/naive/tree.py.
 
-A node is popped and numbered (so numbers are in preorder). It becomes a leaf, or its rows are partitioned stably by its
-best split between its children, whose random keys follow from its own. So what happens in a node depends on its rows
-and its key alone, not on the order of nodes, and several trees can be grown in one call, with all roots on the stack.
+A node is popped and numbered, so numbers are in preorder. It becomes a leaf, or its best split partitions its rows
+stably between its children, whose random keys follow from its key. So the result for a node depends on its rows and its
+key alone, not on the order of nodes, and several trees can be grown in one call, with all roots on the stack.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from bigforest.kernels.tree.builder import (
 class GrowScratch(NamedTuple):
     """Scratch of one growing tree; its content belongs to the current node.
 
-    total     int64 [see kernels/scan/target.py], statistics of the node; total_l: of its left child
+    total     int64 [see kernels/scan/target.py], statistics of the node; total_l: likewise, of its left child
     constant  uint64 [words], features known to be constant, see scan/draw.py fetch_codes
     kept      uint32 [rows], codes of the feature of the best split
     """
@@ -105,8 +105,8 @@ def put_roots(stack: Stack, roots: Roots) -> None:
     stack.key[:trees], stack.depth[:trees], stack.parent[:trees] = roots.key[::-1], roots.depth, -1
     stack.constant[:trees] = 0
     if roots.constant is not None:
-        known = np.packbits(roots.constant, bitorder="little")
-        stack.constant[:trees].view(np.uint8)[:, : known.size] = known
+        packed = np.packbits(roots.constant, bitorder="little")
+        stack.constant[:trees].view(np.uint8)[:, : packed.size] = packed
 
 
 @inlined
@@ -146,12 +146,13 @@ def grow_while_room(
     """Number and split nodes until none is left or an array is full.
 
     value       int64 [rows], the regression targets; None for classes
-    criterion   Criterion, scratch and the code that is compiled for it
-    oblique     Oblique, and growing.pool DirectionExtras; subspace: Subspace, likewise; None for splits on features
-    mixed       CategoricalMissing, and growing.pool Subsets; None where all features are plain numbers
-    dictionary  for random splits on features; None for the best
+    criterion   Criterion
+    oblique     Oblique; growing.pool is DirectionExtras. None for other splits
+    subspace    Subspace; growing.pool is DirectionExtras. None for other splits
+    mixed       CategoricalMissing; growing.pool is Subsets. None if all features are plain numbers
+    dictionary  for random splits on features; None for the best splits
 
-    Compiled separately for each that is None.
+    Compiled separately for arguments that are None.
     """
     nodes, stack, pool = growing.nodes, growing.stack, growing.pool
     total, total_l, constant, best = scratch.total, scratch.total_l, scratch.constant, scratch.best
@@ -205,8 +206,8 @@ def grow_while_room(
             which = find_direction(node_codes, node_by_row, node, cached, key, rules, criterion, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            found = (node_codes, node, scratch, oblique, which)
-            size_l = split_by_direction(*found, nodes, pool, number, sums)
+            split = (node_codes, node, scratch, oblique, which)
+            size_l = split_by_direction(*split, nodes, pool, number, sums)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -229,14 +230,14 @@ def grow(
 ) -> tuple[CodeTree, Any]:
     """Grow trees, or the part of one below a node, on the rows of `items`; return them in codes.
 
-    codes Codes; by_row RowMajorCodes of the same; items uint64 [n >= 1] (see kernels/common/node_scan.py; for numbers
-    with class 0), those of each tree reordered in place. The weight of a tree must be below 2**31.
+    codes       Codes; by_row: RowMajorCodes of the same table
+    items       uint64 [n >= 1], see kernels/common/node_scan.py (for numbers with class 0); the items of each tree are
+                reordered in place. The weight of a tree must be below 2**31
+    kind        None for splits on plain numbers, CategoricalMissing for splits on other features too, Oblique or
+                Subspace for oblique splits; it has scratch, so two calls at once need two
+    dictionary  for random splits on features; None for the best splits
 
-    kind        None for splits on features that are plain numbers, CategoricalMissing where some are not, else that of
-                oblique splits; scratch, not for two calls at once.
-    dictionary  for random splits on features; None for the best.
-
-    With the trees come the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or None.
+    Return also the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or None.
     """
     value, classes = target.value, target.number
     features = codes.place.shape[0]
@@ -245,7 +246,7 @@ def grow(
     oblique = kind if isinstance(kind, Oblique) else None
     subspace = kind if isinstance(kind, Subspace) else None
     mixed = kind if isinstance(kind, CategoricalMissing) else None
-    entries = features if mixed is None else mixed.levels.code.size  # most that a node has in the pool
+    entries = features if mixed is None else mixed.levels.code.size  # most entries of a node in the pool
     if mixed is not None:
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
     elif kind is not None:
