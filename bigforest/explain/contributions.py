@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, DataError, api, counted
-from bigforest.events import Notice, stage
+from bigforest.events import Notice
 from bigforest.explain.boosted_stage import Contributions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import sampled
@@ -107,17 +107,15 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     table = job.table
     rules = ContributionRules(name == SHAP, chosen_classes(job))
     settings, (_, step) = repr(rules), _file_shape(job, rules)
-    ranges = row_ranges(table.rows, step)
-    job.folder.remove_other_files(name, [part_name(name, begin) for begin, _ in ranges])
-    ranges = [piece for piece in ranges if not job.folder.has(part_name(name, piece[0]), settings)]
-    left = sum(end - begin for begin, end in ranges)
+    ranges = [range(begin, end) for begin, end in row_ranges(table.rows, step)]
+    job.folder.remove_other_files(name, [part_name(name, rows.start) for rows in ranges])
+    ranges = [rows for rows in ranges if not job.folder.has(part_name(name, rows.start), settings)]
+    left = sum(map(len, ranges))
     if rules.exact and left:
         seconds = math.ceil(job.seconds(plan) * left / table.rows)
         job.listener(Notice(f"exact contributions of {counted(left, 'row')} take about {seconds} s"))
-    with stage(name, table.rows, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        progress.advance(table.rows - left)
-        shared = (job.sweep(plan, rules.chosen), rules, job.folder, name, settings)
-        executor.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared)
+    shared = (job.sweep(plan, rules.chosen), rules, job.folder, name, settings)
+    job.over_rows(name, plan, explain_rows, [(rows,) for rows in ranges], shared, table.rows - left)
 
 
 def part_name(name: str, begin: int) -> str:
@@ -143,29 +141,28 @@ def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) ->
 
 
 def explain_rows(
-    sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, settings: str, begin: int, end: int
-) -> int:
-    """Task: write the contributions of the rows from `begin` to before `end`; returns their number."""
-    found = contributions(sweep, rules, begin, end)
-    folder.write(part_name(name, begin), _table(sweep, rules, found, begin), settings)
-    return end - begin
+    sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, settings: str, rows: range
+) -> None:
+    """Task: write the contributions of a range of rows."""
+    table = _table(sweep, rules, contributions(sweep, rules, rows), rows)
+    folder.write(part_name(name, rows.start), table, settings)
 
 
-def contributions(sweep: Sweep, rules: ContributionRules, begin: int, end: int) -> Contributions:
-    """Return the contributions to the predictions of some rows."""
+def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contributions:
+    """Return the contributions to the predictions of a range of rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
     values = sweep.table.values()
 
     def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
-        base, votes = np.zeros(classes), np.zeros((end - begin, classes))
-        found = np.zeros((end - begin, len(sweep.table.used) + 1, classes))
+        base, votes = np.zeros(classes), np.zeros((len(rows), classes))
+        found = np.zeros((len(rows), len(sweep.table.used) + 1, classes))
         spare = np.zeros_like(found) if rules.exact else found
         for tree, answer in trees:
             base += answer[0]
-            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
+            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(rows.start), votes, spare)
             if rules.exact:
-                _add_shapley(tree, answer, values, begin, found)
+                _add_shapley(tree, answer, values, rows.start, found)
         return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1])
 
     return _prediction_contributions(sweep, rules, summed)
@@ -181,7 +178,7 @@ def _prediction_contributions(
     stage = sweep.stock.stage
     if stage is None:
         return forest_means
-    added = summed(((tree, tree.answer) for tree in sweep.stage_trees()), stage.link.outputs)
+    added = summed(sweep.stage_trees(), stage.link.outputs)
     return stage.on_scores(forest_means, added, rules.chosen)
 
 
@@ -230,18 +227,17 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
     return edges, Points((t + 1.0) / 2.0, weight / 2.0)
 
 
-def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, begin: int) -> pl.DataFrame:
+def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: range) -> pl.DataFrame:
     base, votes, found = parts
-    rows, classes = votes.shape
-    spec = sweep.stock.trees.header.spec
-    columns: dict[str, Any] = {"row": np.repeat(np.arange(begin, begin + rows, dtype=np.uint64), classes)}
+    classes, spec = votes.shape[1], sweep.stock.trees.header.spec
+    columns: dict[str, Any] = {"row": np.repeat(np.array(rows, np.uint64), classes)}
     labels = rules.labels(spec.target)
     if labels is not None:
-        columns["class"] = labels.gather(np.tile(np.arange(classes), rows))
+        columns["class"] = labels.gather(np.tile(np.arange(classes), len(rows)))
     columns["base"] = base.reshape(-1)
-    place_of = {place: at for at, place in enumerate(sweep.table.used)}
+    column_of = sweep.table.column_of
     for place, feature in enumerate(spec.features):
-        contribution = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
+        contribution = found[:, column_of[place]] if place in column_of else np.zeros(votes.shape)
         columns[f"c_{feature.name}"] = contribution.reshape(-1)
     columns["prediction"] = votes.reshape(-1)
     return pl.DataFrame(columns)
@@ -294,9 +290,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     _, step = _pair_piece(job, rules)
     job.listener(Notice(f"interactions in {counted(rows.size, 'row')} take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
-    with stage("interactions", rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        shared = (job.sweep(plan, rules.chosen), rules)
-        executor.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared)
+    job.over_rows("interactions", plan, explain_pairs, pieces, (job.sweep(plan, rules.chosen), rules))
     size = len(table.used)
     total = np.zeros((size, size, len(rules.chosen)))
     job.folder.write_pieces("interactions", _interaction_tables(job, rules, pieces, total), settings)
@@ -323,10 +317,9 @@ def pair_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -
     return float((nodes * depth * points).sum() * len(rules.chosen) * _PAIR_NS) + 1.0
 
 
-def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32], path: Path) -> int:
-    """Task: write base, predictions and interactions of some rows into a file; return the number of rows."""
+def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32], path: Path) -> None:
+    """Task: write base, predictions and interactions of some rows into a file."""
     write_arrays(path, _PAIR_TYPES, *pair_values(sweep, rules, rows))
-    return rows.size
 
 
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:

@@ -19,10 +19,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, listed
-from bigforest.events import stage
 from bigforest.explain.contributions import ContributionRules, chosen_classes
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import RowTable, sampled, unused_values
+from bigforest.explain.row_table import RowTable, replace_columns, sampled, unused_values
 from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.values import several
@@ -168,9 +167,9 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
     """Return the values at which a feature is evaluated: all in the rows, or as many quantiles as requested, each of
     them a value; for a category all levels in the rows. Local effects of a feature that no tree uses are 0: one value.
     """
-    feature = job.forest.spec.features[place]
-    if place in table.used:
-        values = table.values()[rows, table.used.index(place)].astype(np.float64)
+    feature, column = job.forest.spec.features[place], table.column_of.get(place)
+    if column is not None:
+        values = table.values()[rows, column].astype(np.float64)
     else:
         assert job.source is not None
         values = unused_values(job.forest, job.source, place, rows)
@@ -182,7 +181,7 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
         if not local and found.size < job.options.grid:  # many rows share a value: quantiles of the other values, too
             others = np.setdiff1d(distinct, found)
             found = np.union1d(found, quantile_grid(others, job.options.grid - found.size))
-    if local and place not in table.used:
+    if local and column is None:
         found = found[:1]
     return found if found.size else np.zeros(1)
 
@@ -196,10 +195,9 @@ def _sums(
     rows: NDArray[np.uint32],
 ) -> list[CurveSums]:
     step = _piece_rows(max(len(curve.points) for curve in curves), _answer_width(job))
-    pieces = row_ranges(rows.size, step)
-    with stage(name, rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
-        shared = (job.sweep(plan, rules.chosen), rules.chosen, curves, rows, job.options.individual)
-        sums = executor.gather(vary_rows, pieces, lambda i: progress.advance(pieces[i][1] - pieces[i][0]), shared)
+    pieces = [(range(begin, end),) for begin, end in row_ranges(rows.size, step)]
+    shared = (job.sweep(plan, rules.chosen), rules.chosen, curves, rows, job.options.individual)
+    sums = job.over_rows(name, plan, vary_rows, pieces, shared)
     joined = []
     for of_curve in zip(*sums, strict=True):
         total, counted = np.zeros(of_curve[0].total.shape), np.zeros(of_curve[0].rows.shape, np.int64)
@@ -216,11 +214,10 @@ def vary_rows(
     curves: list[Curve],
     rows: NDArray[np.uint32],
     individual: int,
-    begin: int,
-    end: int,
+    positions: range,
 ) -> list[CurveSums]:
-    """Task: the sums of each curve over some of the rows."""
-    chosen = np.ascontiguousarray(rows[begin:end])
+    """Task: the sums of each curve over the rows at these positions."""
+    chosen = np.ascontiguousarray(rows[positions.start : positions.stop])
     points = [_points_of(curve, sweep.table, chosen) for curve in curves]
 
     def varied(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], width: int) -> list[NDArray[np.float64]]:
@@ -233,14 +230,14 @@ def vary_rows(
     out = [found / sweep.stock.tree_count for found in varied(sweep.trees(), len(sweep.classes))]
     stage = sweep.stock.stage
     if stage is not None:
-        added = varied(((tree, tree.answer) for tree in sweep.stage_trees()), stage.link.outputs)
+        added = varied(sweep.stage_trees(), stage.link.outputs)
         out = [
             stage.predictions(plain.reshape(-1, plain.shape[2]), more.reshape(-1, more.shape[2]))[:, classes].reshape(
                 *plain.shape[:2], len(classes)
             )
             for plain, more in zip(out, added, strict=True)
         ]
-    kept = max(0, min(end, individual) - begin)
+    kept = max(0, min(positions.stop, individual) - positions.start)
     return [
         _sum_rows(curve, curve_points, found, kept)
         for curve, curve_points, found in zip(curves, points, out, strict=True)
@@ -262,9 +259,10 @@ def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArr
 
 def cell_of(table: RowTable, place: int, grid: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Return the upper end of the interval of the grid around each row, from 1; 0 where it has no value."""
-    if place not in table.used or grid.size < 2:
+    column = table.column_of.get(place)
+    if column is None or grid.size < 2:
         return np.zeros(rows.size, np.int64)
-    values = table.values()[rows, table.used.index(place)].astype(np.float64)
+    values = table.values()[rows, column].astype(np.float64)
     upper = np.clip(np.searchsorted(grid, values, side="left"), 1, grid.size - 1)
     return np.where(np.isnan(values), 0, upper)
 
@@ -278,17 +276,14 @@ def _vary(
     points: NDArray[np.uint32],
     out: NDArray[np.float64],
 ) -> None:
-    from bigforest.kernels.explain.step import Replaced
     from bigforest.kernels.explain.vary import VaryScratch, vary
 
-    values = table.values()
-    group, column = np.full(values.shape[1], -1, np.int32), np.full(values.shape[1], -1, np.int32)
-    for at, place in enumerate(curve.places):
-        if place in table.used:
-            group[table.used.index(place)], column[table.used.index(place)] = 0, at
-    drawn = np.ascontiguousarray(curve.points.T, dtype=values.dtype)
+    values, column_of = table.values(), table.column_of
+    varied = [at for at, place in enumerate(curve.places) if place in column_of]
+    columns = np.array([column_of[curve.places[at]] for at in varied], np.uint64)
+    replaced = replace_columns(values, curve.points.T[varied].astype(values.dtype, order="C"), columns, 0)
     scratch = VaryScratch(*(np.empty(points.shape[1], np.uint32) for _ in range(5)))
-    vary(tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out)
+    vary(tree.walked, np.uint64(tree.begin), answer, replaced, rows, points, scratch, out)
 
 
 def _sum_rows(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from bigforest.columns.labels import label_codes
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
-from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.explain.boosted_stage import WalkedStage, walked_stage
 from bigforest.explain.options import ExplainOptions
@@ -199,13 +197,28 @@ class ExplainJob:
         """Return all trees, with the values that explain these classes."""
         return Sweep(self.voting, self.table, plan.groups, self.swept_classes(chosen))
 
-    @contextmanager
-    def sweeping(self, at_once: int) -> Iterator[Executor]:
-        """Open an executor for tasks that iterate over all trees in their order; the trees are freed at the end."""
-        try:
-            yield self.resources.executor(at_once)
-        finally:
-            self.resources.executor(1).run_on_all_workers(forget_trees, str(self.work))
+    def over_rows(
+        self,
+        name: str,
+        plan: SectionPlan,
+        function: Callable[..., Any],
+        pieces: Sequence[tuple[Any, ...]],
+        shared: tuple[Any, ...],
+        done: int = 0,
+    ) -> list[Any]:
+        """Run a task, which iterates over all trees in their order, for each piece of the rows; return their results.
+
+        pieces  arguments of each task, of which the first has the length of its number of rows
+        done    rows that an earlier run has finished
+        """
+        rows = [len(piece[0]) for piece in pieces]
+        with stage(name, done + sum(rows), "rows", self.listener) as progress:
+            progress.advance(done)
+            try:
+                executor = self.resources.executor(plan.at_once)
+                return executor.gather(function, pieces, lambda index: progress.advance(rows[index]), shared)
+            finally:
+                self.resources.executor(1).run_on_all_workers(forget_trees, str(self.work))
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:

@@ -76,6 +76,11 @@ class RowTable(NamedTuple):
         return _map_array(self.folder / "kept", "u4")
 
     @property
+    def column_of(self) -> dict[int, int]:
+        """The column of each used feature, by its position in the dataspec."""
+        return {place: column for column, place in enumerate(self.used)}
+
+    @property
     def file_bytes(self) -> int:
         """Bytes of the files, at most."""
         target = (2 if self.classes else 8) + 4 + 8 * self.weighted if self.labelled else 0
@@ -90,6 +95,18 @@ def _map_array(path: Path, kind: str) -> NDArray[Any]:
         return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
 
     return _maps.get((path, kind), made)
+
+
+def replace_columns(
+    values: NDArray[Any], drawn: NDArray[Any], columns: NDArray[np.uint64], groups: NDArray[np.int64] | int
+) -> Any:
+    """Return Replaced of kernels/explain/step.py: row i of `drawn` has the other values of column columns[i], which is
+    of group groups[i]."""
+    from bigforest.kernels.explain.step import Replaced
+
+    column, group = np.full(values.shape[1], -1, np.int32), np.full(values.shape[1], -1, np.int32)
+    column[columns], group[columns] = np.arange(columns.size), groups
+    return Replaced(values, drawn, column, group)
 
 
 def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:

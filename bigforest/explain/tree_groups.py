@@ -210,9 +210,11 @@ class Sweep(NamedTuple):
         for tree in chain.from_iterable(map(self._group, self.groups)):
             yield tree, np.ascontiguousarray(tree.answer[:, list(self.classes)])
 
-    def stage_trees(self) -> list[LoadedTree]:
-        """Return the trees of the boosted stage, see `load_stage`; none without one."""
-        return [] if self.stock.stage is None else load_stage(self.stock.stage, self.table)
+    def stage_trees(self) -> Iterator[tuple[LoadedTree, NDArray[np.float64]]]:
+        """Yield the trees of the boosted stage, see `load_stage`, each with the values of its nodes."""
+        assert self.stock.stage is not None
+        for tree in load_stage(self.stock.stage, self.table):
+            yield tree, tree.answer
 
     def _group(self, entries: range) -> list[LoadedTree]:
         if len(self.groups) > 1:

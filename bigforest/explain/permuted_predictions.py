@@ -1,0 +1,267 @@
+"""Losses of whole predictions, with a boosted stage, when features are permuted.
+
+1. Predict each row by the trees and the sequences of the stage that do not use it, as the out-of-bag report does.
+2. Permute a feature, or a group of features, among all rows, and predict again. Repeat this with other orders.
+3. The change is the mean increase of the loss of a row.
+
+A task has a range of rows, routes them through all trees once for each order, and adds up the changes of answers by
+permuted values (kernels/explain/permute.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.explain.permuted_rows import (
+    DRAW_NS,
+    PermutationRules,
+    class_losses,
+    counted_means,
+    parted_scratch,
+    permuted_groups,
+)
+from bigforest.explain.row_table import replace_columns
+from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
+from bigforest.forest.refinement import SEQUENCES
+from bigforest.grow.boosted import stage_bags
+from bigforest.oob.refine import sample_share
+from bigforest.planning.sizes import row_ranges
+
+# Orders of each feature: small tables have several, whose mean is less noisy, up to about this many rows together.
+_MOST_ORDERS, _ORDERED_ROWS = 5, 50_000
+# Numbers that a task holds, and its rows if all of them would fit: tables of many rows have this many tasks.
+_CELLS, _LEAST_ROWS, _TASKS = 1 << 23, 2048, 64
+# Bytes of a row of the table while its bag, and an order, are drawn.
+_ROW_BYTES = 24
+
+
+class LossSums(NamedTuple):
+    """Sums over rows, by class of the row, or, for regression, in one column. d is the increase of the loss of a row,
+    and w its weight.
+
+    change  float64 [3, groups, classes], of w d, w w d and w w d d
+    weight  float64 [2, classes], of w and w w
+    rows    int64 [classes]
+    """
+
+    change: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    rows: NDArray[np.int64]
+
+    def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the importance of each group, and its standard error over the rows, on the rows of a class or, for
+        None, on all rows."""
+        columns = slice(None) if code is None else slice(code, code + 1)
+        first, second, third = self.change[..., columns].sum(axis=2)
+        weight, squares = self.weight[:, columns].sum(axis=1)
+        rows = int(self.rows[columns].sum())
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = first / weight
+            spread = np.maximum(third - 2.0 * mean * second + mean * mean * squares, 0.0)
+            return mean, np.sqrt(spread * (rows / (rows - 1.0) if rows > 1 else np.nan)) / weight
+
+
+class _Orders(NamedTuple):
+    """Some groups of features in a random order.
+
+    groups    numbers of the groups
+    replaced  Replaced of kernels/explain/step.py, with the permuted values of the rows
+    change    float64 [numbers of an answer, groups, rows], sums over trees of the changes of their answers
+    """
+
+    groups: list[int]
+    replaced: Any
+    change: NDArray[np.float64]
+
+
+def orders_of(rows: int) -> int:
+    """Return the number of orders in which each feature is permuted, in a table of as many rows."""
+    return max(1, min(_MOST_ORDERS, _ORDERED_ROWS // max(1, rows)))
+
+
+def plan_predictions(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
+    """Plan `permutation`, or `local`, of a forest with a boosted stage; chosen: number of rows that are evaluated."""
+    stock, rows, groups = job.voting, job.described.rows, len(permuted_groups(job))
+    cells, step = _piece_shape(job)
+    task_bytes = 8 * cells * min(step, chosen) + _ROW_BYTES * rows
+    orders, tasks = orders_of(rows), -(-chosen // step)
+    walk = stock.walk_nanoseconds(chosen * orders) * stock.width * 2.0
+    shared = 24 * groups * chosen if name == "local" else 0
+    return plan_sweep(
+        name, stock, job.resources, task_bytes + shared, work=walk + DRAW_NS * tasks * orders * groups * rows
+    )
+
+
+def _piece_shape(job: ExplainJob) -> tuple[int, int]:
+    """Return the numbers that a task holds for a row, and its number of rows."""
+    stage = job.stage
+    assert stage is not None
+    groups, rows = permuted_groups(job), job.described.rows
+    answers = len(stage.classes) + stage.link.outputs
+    cells = orders_of(rows) * (sum(len(group.places) for group in groups) + answers * len(groups)) + 4 * answers
+    return cells, max(1, min(_CELLS // cells, max(_LEAST_ROWS, rows // _TASKS)))
+
+
+def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> LossSums:
+    """Return the sums over all rows with a target."""
+    sums = _over_rows("permutation", job, plan, rules, sum_losses, range(rules.oob.table.labelled_rows().size))
+    return LossSums._make(sum(arrays) for arrays in zip(*sums, strict=True))
+
+
+def changed_losses_of(
+    job: ExplainJob, plan: SectionPlan, rules: PermutationRules, positions: NDArray[np.uint32]
+) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
+    """Return `changed_losses` of rows at these positions among the rows with a target."""
+    pieces = _over_rows("local importance", job, plan, rules, changed_losses, positions)
+    return np.hstack([change for change, _ in pieces]), np.concatenate([voters for _, voters in pieces])
+
+
+def _over_rows(
+    name: str,
+    job: ExplainJob,
+    plan: SectionPlan,
+    rules: PermutationRules,
+    function: Callable[..., Any],
+    positions: range | NDArray[np.uint32],
+) -> list[Any]:
+    """Return the results of a task for some of the positions at a time, in order."""
+    pieces = [(positions[begin:end],) for begin, end in row_ranges(len(positions), _piece_shape(job)[1])]
+    shared = job.sweep(plan, ()), rules, orders_of(rules.oob.table.rows)
+    return job.over_rows(name, plan, function, pieces, shared)
+
+
+def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, positions: range) -> LossSums:
+    """Task: the sums over the rows at these positions among the rows with a target."""
+    table = rules.oob.table
+    change, voters = changed_losses(sweep, rules, orders, positions)
+    rows = table.labelled_rows()[positions.start : positions.stop]
+    row_weight, width = table.weight(), sweep.stock.width
+    weight = np.where(voters > 0, 1.0 if row_weight is None else row_weight[rows], 0.0)
+    of_class = table.target()[rows].astype(np.int64) if table.classes else np.zeros(rows.size, np.int64)
+
+    def by_class(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(of_class, values, width).astype(np.float64)
+
+    changes = np.array(
+        [[by_class(factor * d) for d in change] for factor in (weight, weight * weight)]
+        + [[by_class(weight * weight * d * d) for d in change]]
+    )
+    weights = np.array([by_class(weight), by_class(weight * weight)])
+    return LossSums(changes, weights, np.bincount(of_class[voters > 0], minlength=width))
+
+
+def changed_losses(
+    sweep: Sweep, rules: PermutationRules, orders: int, chosen: range | NDArray[np.uint32]
+) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
+    """Task: the mean increase of the loss of rows, float64 [groups, rows], and the number of trees that do not use
+    each row, uint32 [rows]. chosen: positions among the rows with a target, ascending.
+
+    Oracle: tests/naive/explain.py refined_change.
+    """
+    table, stage, positions = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
+    assert stage is not None
+    rows = np.ascontiguousarray(table.labelled_rows()[positions])
+    shares = len(stage.classes)
+    answers = shares + stage.link.outputs
+    drawn = _draw_orders(rules, orders, rows, positions, answers)
+    total, voters = np.zeros((answers, rows.size)), np.zeros(rows.size)
+    bags = rules.oob.bags
+    for tree, answer in sweep.trees():
+        out = np.ones(rows.size) if bags is None else (bags.bag(tree.number)[positions] == 0).astype(np.float64)
+        _add_changes(tree, answer, out, drawn, total, 0)
+        voters += out
+    in_bag = _rows_in_sequences(rules.oob, positions)
+    for tree, answer in sweep.stage_trees():
+        _add_changes(tree, answer, (~in_bag[tree.number]).astype(np.float64), drawn, total, shares)
+    sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
+
+    def losses(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        values = (sums[:shares] / np.maximum(voters, 1.0)).T
+        return _row_losses(stage.predictions(values, (sums[shares:] / sequences).T), rules, rows)
+
+    before, change = losses(total), np.zeros((len(rules.groups), rows.size))
+    for together in drawn:
+        for at, group in enumerate(together.groups):
+            change[group] += losses(total + together.change[:, at]) - before
+    return change / orders, voters.astype(np.uint32)
+
+
+def _draw_orders(
+    rules: PermutationRules, orders: int, rows: NDArray[np.uint32], positions: NDArray[np.int64], answers: int
+) -> list[_Orders]:
+    """Return the rows with the values of each group in each order, together as far as groups share no feature."""
+    from bigforest.kernels.explain.permute import shuffle_columns
+
+    values, kept = rules.oob.table.values(), rules.oob.table.labelled_rows()
+    unchanged = read_only(values[rows])
+    row_numbers, first = np.arange(kept.size, dtype=np.uint32), np.zeros(1, np.uint64)
+    order = np.empty((1, kept.size), np.uint32)
+    drawn_orders = []
+    for repetition in range(orders):
+        for numbers in rules.together(len(rules.oob.table.used)):
+            columns, groups = rules.columns(numbers)
+            drawn = np.empty((columns.size, rows.size), values.dtype)
+            for at, number in enumerate(numbers):
+                with np.errstate(over="ignore"):
+                    shuffle_columns(kept[:, None], row_numbers, first, np.array([rules.key(repetition, number)]), order)
+                of_group = np.flatnonzero(groups == at)
+                drawn[of_group] = values[order[0, positions], columns[of_group, None]]
+            replaced = replace_columns(unchanged, drawn, columns, groups)
+            drawn_orders.append(_Orders(numbers, replaced, np.zeros((answers, len(numbers), rows.size))))
+    return drawn_orders
+
+
+def _add_changes(
+    tree: LoadedTree,
+    answer: NDArray[np.float64],
+    counted: NDArray[np.float64],
+    drawn: Sequence[_Orders],
+    total: NDArray[np.float64],
+    first: int,
+) -> None:
+    """Add the answers of a tree on the rows to `total`, from row `first` on, and their changes to `drawn`.
+
+    counted  float64 [rows], 1 for rows that the tree does not use, else 0
+    """
+    from bigforest.kernels.explain.permute import LeafLosses, Losses, permute_class_rows
+
+    rows = np.arange(counted.size, dtype=np.uint32)
+    only = read_only(np.zeros(counted.size, np.uint16))  # the loss on the only class is the number itself
+    ignored = np.empty(counted.size)
+    for output, numbers in enumerate(answer.T, start=first):
+        labels = LeafLosses(only, read_only(counted), np.uint64(tree.begin), np.ascontiguousarray(numbers[:, None]))
+        for at, together in enumerate(drawn):
+            sums = Losses(together.change[output], ignored if at else total[output], ignored)
+            parted = parted_scratch(len(together.groups))
+            permute_class_rows(tree.walked, together.replaced, rows, labels, parted, sums)
+
+
+def _rows_in_sequences(oob: OutOfBagRows, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which sequences of the stage used each row, bool [SEQUENCES, rows]."""
+    if oob.bags is None or not positions.size:
+        return np.zeros((SEQUENCES, positions.size), np.bool_)
+    table: Any = oob.bags.inputs  # for these draws it is like a Store
+    spec, classes = table.spec, len(table.spec.target.classes)
+    share = sample_share(table.rows, len(spec.features), classes if classes > 2 else 1)
+    return stage_bags(table, oob.bags.config, positions, share)
+
+
+def _row_losses(
+    predictions: NDArray[np.float64], rules: PermutationRules, rows: NDArray[np.uint32]
+) -> NDArray[np.float64]:
+    """Return the loss of each row; the deviance without terms that do not depend on the prediction."""
+    table = rules.oob.table
+    truth = table.target()[rows]
+    if table.classes:
+        return class_losses(predictions, rules.loss)[np.arange(rows.size), truth]
+    number = predictions[:, 0]
+    if rules.loss == "mse":
+        return np.asarray((number - truth) ** 2)
+    number = counted_means(rules, number)
+    return np.asarray(2.0 * (number - truth * np.log(number)))

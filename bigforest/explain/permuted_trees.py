@@ -1,0 +1,206 @@
+"""Losses of single trees when features are permuted among their out-of-bag rows (Breiman 2001, section 10).
+
+A task of trees routes their out-of-bag rows, and again from every permuted feature on their path
+(kernels/explain/permute.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.explain.importance import error_over_trees
+from bigforest.explain.job import ExplainJob
+from bigforest.explain.permuted_rows import (
+    DRAW_NS,
+    PermutationRules,
+    class_losses,
+    counted_means,
+    parted_scratch,
+    permuted_groups,
+)
+from bigforest.explain.row_table import replace_columns
+from bigforest.explain.tree_groups import ROW_BYTES, LoadedTree, SectionPlan, TreeStock, load_trees, plan_groups
+from bigforest.storage.array_file import MatrixFile
+
+# Bytes of permuted values that a task holds at a time.
+_DRAWN_BYTES = 32 << 20
+
+
+class TreeLosses(NamedTuple):
+    """Changes of the losses of trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
+
+    change  float64 [trees, groups, classes], increase of the loss when the group is permuted
+    weight  float64 [trees, classes], weight of the rows
+    """
+
+    change: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+    @property
+    def by_tree(self) -> NDArray[np.float64]:
+        """Importance of each group in each tree, float64 [trees, groups]; nan for trees without out-of-bag rows."""
+        shares, weighed = np.full(self.change.shape[:2], np.nan), self.weighed
+        shares[weighed] = self.change[weighed].sum(axis=2) / self.weight[weighed].sum(axis=1)[:, None]
+        return shares
+
+    @property
+    def weighed(self) -> NDArray[np.bool_]:
+        """Mask of the trees with out-of-bag rows."""
+        return self.weight.sum(axis=1) > 0
+
+    def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the importance of each group, and its standard error over the trees, on the rows of a class or, for
+        None, on all rows."""
+        if code is None:
+            values = self.by_tree[self.weighed]
+        else:
+            seen = self.weight[:, code] > 0
+            values = self.change[seen, :, code] / self.weight[seen, code, None]
+        mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
+        return mean, error_over_trees(values)
+
+
+def plan_trees(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
+    """Plan `permutation`, or `local` for `chosen` rows: values are drawn for all rows, and rows are routed once through
+    each tree, and again from every feature on their path."""
+    stock, features, groups = job.stock, len(job.described.used), permuted_groups(job)
+    rows, widest = job.described.rows, max(len(group.places) for group in groups)
+    again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
+    drawn = job.out_of_bag_share * rows
+    walk = stock.walk_nanoseconds(job.out_of_bag_share * chosen) * (1.0 + again)
+    work = drawn * stock.tree_count * features * DRAW_NS + walk
+    task_bytes, sums, scratch = ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows), 0, 0
+    if name == "local":
+        sums, scratch = 3 * 8 * chosen * len(groups), 8 * stock.tree_count * chosen * len(groups)
+    return plan_groups(name, stock, job.resources, task_bytes + sums, work=work, shared=sums, scratch=scratch)
+
+
+def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> TreeLosses:
+    """Return the losses of all trees."""
+    stock = job.shrunk
+    losses = TreeLosses(
+        np.zeros((stock.tree_count, len(rules.groups), stock.width)), np.zeros((stock.tree_count, stock.width))
+    )
+
+    def collect(trees: range, found: TreeLosses) -> None:
+        losses.change[trees], losses.weight[trees] = found
+
+    job.over_trees("permutation", plan, permute_trees, (stock, rules), collect)
+    return losses
+
+
+def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> TreeLosses:
+    """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
+    from bigforest.kernels.explain import permute
+
+    kernel = permute.permute_numbers if rules.loss == "mse" else permute.permute_classes
+    trees, row_weight = load_trees(stock, rules.oob.table, entries), rules.oob.table.weight()
+    losses = TreeLosses(np.zeros((len(trees), len(rules.groups), stock.width)), np.zeros((len(trees), stock.width)))
+    for at, tree in enumerate(trees):
+        rows = rules.oob.out_of_bag(tree.number)
+        if rows.size:
+            for numbers, sums in _permute_groups(tree, rules, kernel, (rows, rows), row_weight, stock.width):
+                losses.change[at, numbers], losses.weight[at] = sums.change, sums.weight
+    return losses
+
+
+def row_losses(
+    job: ExplainJob, plan: SectionPlan, rules: PermutationRules, rows: NDArray[np.uint32]
+) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
+    """Return the mean increase of the loss of each row over the trees that leave it out, float64 [rows, groups], nan
+    without trees, and the number of these trees, uint32 [rows]."""
+    file = MatrixFile(job.work / "local", job.shrunk.tree_count, rows.size * len(rules.groups), "<f8")
+    file.make()
+    job.over_trees("local importance", plan, permute_rows, (job.shrunk, rules, rows, file))
+    change, votes = np.zeros((rows.size, len(rules.groups))), np.zeros(rows.size, np.uint32)
+    for tree_change in file.mapped().reshape(-1, *change.shape):
+        left_out = ~np.isnan(tree_change[:, 0])
+        change[left_out] += tree_change[left_out]
+        votes += left_out
+    file.path.unlink()
+    with np.errstate(invalid="ignore"):
+        return change / votes[:, None], votes
+
+
+def permute_rows(
+    stock: TreeStock, rules: PermutationRules, rows: NDArray[np.uint32], file: MatrixFile, entries: range
+) -> None:
+    """Task: write the increase of the loss of the chosen rows, [rows, groups], by tree; nan for rows in the bag."""
+    from bigforest.kernels.explain import permute
+
+    kernel = permute.permute_number_rows if rules.loss == "mse" else permute.permute_class_rows
+    for tree in load_trees(stock, rules.oob.table, entries):
+        left_out = rules.oob.out_of_bag(tree.number)
+        is_out = np.isin(rows, left_out)
+        chosen, change = np.ascontiguousarray(rows[is_out]), np.full((rows.size, len(rules.groups)), np.nan)
+        change[is_out] = 0.0
+        if chosen.size:
+            for numbers, sums in _permute_groups(tree, rules, kernel, (left_out, chosen), None, chosen.size):
+                change[np.flatnonzero(is_out)[:, None], numbers] = sums.change.T
+        file.put(tree.number, change.reshape(-1))
+
+
+def _permute_groups(
+    tree: LoadedTree,
+    rules: PermutationRules,
+    kernel: Any,
+    rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    weight: NDArray[np.float64] | None,
+    columns: int,
+) -> Iterator[tuple[list[int], Any]]:
+    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
+
+    rows  numbers of the out-of-bag rows, and of the evaluated rows among them.
+    """
+    from bigforest.kernels.explain.permute import Losses
+
+    left_out, chosen = rows
+    values, at = rules.oob.table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
+    parts = _losses_of_leaves(tree, rules, weight)
+    for numbers in rules.together(max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
+        replaced = _shuffle_groups(rules, values, left_out, numbers, tree.number)
+        if at is not None:
+            replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
+        parted = parted_scratch(len(numbers))
+        sums = Losses(np.zeros((len(numbers), columns)), np.zeros(columns), np.zeros(columns))
+        for labels in parts:
+            sums.weight[:] = 0.0
+            parted.seen[:] = 0
+            kernel(tree.walked, replaced, chosen, labels, parted, sums)
+        yield numbers, sums
+
+
+def _shuffle_groups(
+    rules: PermutationRules, values: NDArray[Any], rows: NDArray[np.uint32], numbers: list[int], tree: int
+) -> Any:
+    """Return the rows with the values of each of these groups in random order."""
+    from bigforest.kernels.explain.permute import shuffle_columns
+
+    columns, groups = rules.columns(numbers)
+    keys = np.array([rules.key(tree, numbers[group]) for group in groups.tolist()], np.uint64)
+    drawn = np.empty((columns.size, rows.size), values.dtype)
+    with np.errstate(over="ignore"):
+        shuffle_columns(values, rows, columns, keys, drawn)
+    return replace_columns(values, drawn, columns, groups)
+
+
+def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray[np.float64] | None) -> list[Any]:
+    """Return the LeafLosses that the kernels add up, one after the other; the last has the weights of the rows.
+
+    The Poisson deviance of a row is 2 (p - y log(p)) without terms that do not depend on p. This is a number of the
+    leaf, less y times another number of the leaf: two losses on a row of the only class.
+    """
+    from bigforest.kernels.explain.permute import LeafLosses
+
+    target, begin = rules.oob.table.target(), np.uint64(tree.begin)
+    if rules.loss != "poisson_deviance":
+        losses = tree.answer if rules.loss == "mse" else class_losses(tree.answer, rules.loss)
+        return [LeafLosses(target, weight, begin, losses)]
+    only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
+    only.flags.writeable = heavy.flags.writeable = False  # as arrays in files: the kernel is compiled for these
+    mean = counted_means(rules, tree.answer)
+    return [LeafLosses(only, heavy, begin, -2.0 * np.log(mean)), LeafLosses(only, weight, begin, 2.0 * mean)]
