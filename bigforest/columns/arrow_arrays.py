@@ -102,6 +102,6 @@ def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view, like an array mapped from a file: kernels are compiled for this type alone."""
-    found = array.view()
-    found.flags.writeable = False
-    return found
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -144,8 +144,8 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
     mixes_booleans = (series.dtype == pl.Boolean) != (target.dtype == "Boolean")
     if not is_text_type(series.dtype) and (mixes_booleans or not is_feature_type(series.dtype)):
         return f"of type {series.dtype}, and the forest's are {target.dtype}; {known_classes}: convert them"
-    found = series.drop_nulls().unique(maintain_order=True)
-    unknown = found.filter(pl.Series(class_places(found, target) == UNKNOWN)).head(3)
+    distinct = series.drop_nulls().unique(maintain_order=True)
+    unknown = distinct.filter(pl.Series(class_places(distinct, target) == UNKNOWN)).head(3)
     such = f", such as {', '.join(repr(label_text(label)) for label in unknown)}" if len(unknown) else ""
     return f"that the forest does not know{such}; {known_classes}: correct or drop these rows"
 
@@ -161,15 +161,15 @@ def _named_type(target: TargetSpec) -> pl.DataType:
         if not 1 <= precision <= 38 or scale > precision:
             raise ValueError("no decimal has these digits")
         return pl.Decimal(precision, scale)
-    found = getattr(pl, target.dtype, None)
-    if not (isinstance(found, type) and issubclass(found, pl.DataType)) or found in _WITH_PARAMETERS:
+    polars_type = getattr(pl, target.dtype, None)
+    if not (isinstance(polars_type, type) and issubclass(polars_type, pl.DataType)) or polars_type in _WITH_PARAMETERS:
         raise ValueError("there is no such type")
-    if found is pl.Enum:
+    if polars_type is pl.Enum:
         return pl.Enum(target.categories)
     if target.categories:
         name, namespace, integers = target.categories
         return pl.Categorical(pl.Categories(name, namespace, getattr(pl, integers)))
-    return found()
+    return polars_type()
 
 
 def _series(target: TargetSpec, dtype: pl.DataType) -> pl.Series:

@@ -128,13 +128,13 @@ def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
     Columns that are not nested are returned, too, including those that cannot be features. Raises DataError when two
     have the same name.
     """
-    found: dict[str, Leaf] = {}
+    leaf_of: dict[str, Leaf] = {}
     for column, dtype in schema.items():
         for name, leaf in _within(column, Leaf(column, dtype)):
-            if name in found:
+            if name in leaf_of:
                 raise DataError(f"two columns are called {name!r} when {column!r} is unnested; rename one of them")
-            found[name] = leaf
-    return found
+            leaf_of[name] = leaf
+    return leaf_of
 
 
 def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[str, str]]) -> list[Leaf | None]:
@@ -143,19 +143,19 @@ def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[s
     A column with the name of the feature takes precedence over an unnested one.
     """
     nested: dict[str, dict[str, Leaf]] = {}
-    found: list[Leaf | None] = []
+    leaf_columns: list[Leaf | None] = []
     for name, column in features:
         dtype = schema.get(name)
         if dtype is not None and not is_nested(dtype):
-            found.append(Leaf(name, dtype))
+            leaf_columns.append(Leaf(name, dtype))
             continue
         if schema.get(column) == pl.Null:  # no row has the struct or array
-            found.append(Leaf(column, pl.Null()))
+            leaf_columns.append(Leaf(column, pl.Null()))
             continue
         if column in schema and column not in nested:
             nested[column] = leaves({column: schema[column]})
-        found.append(nested.get(column, {}).get(name))
-    return found
+        leaf_columns.append(nested.get(column, {}).get(name))
+    return leaf_columns
 
 
 def kind_of(dtype: pl.DataType | str) -> Kind:

@@ -92,16 +92,16 @@ def codes_by_column(
                 unknown = np.isnan(codes)
                 unknown &= text.is_not_null().to_numpy()
                 # Spaces are rare, and are looked for here only.
-                found = places_of(text.filter(pl.Series(unknown)), column_levels)
-                codes[unknown] = found.fill_null(len(column_levels)).to_numpy() + first
+                level_places = places_of(text.filter(pl.Series(unknown)), column_levels)
+                codes[unknown] = level_places.fill_null(len(column_levels)).to_numpy() + first
             yield codes
 
 
 def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
     """Return the place of each cell among the levels of its column, null for an unknown level."""
     few = [place for place, column_levels in enumerate(levels) if len(column_levels) <= _ENUM_LEVELS]
-    found = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
-    codes = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
+    level_columns = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
+    codes = pl.DataFrame(list(level_columns)).select_seq(pl.all().to_physical())
     return [
         codes[f"{place}"] if place in few else places_among(text.cast(pl.String), column_levels)
         for place, (text, column_levels) in enumerate(zip(texts, levels, strict=True))
@@ -130,8 +130,8 @@ def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None
     values = values.fill_nan(None) if values.dtype.is_float() else values
     distinct = values.drop_nulls().unique()
     known_are_text = is_text_type(known_values.dtype) if trained is None else kind_of(trained).family == "text"
-    found = _distinct_places(distinct, known_values, is_text_type(distinct.dtype) != known_are_text)
-    table = pl.DataFrame([physical(distinct).alias("value"), found.alias("place")])
+    distinct_places = _distinct_places(distinct, known_values, is_text_type(distinct.dtype) != known_are_text)
+    table = pl.DataFrame([physical(distinct).alias("value"), distinct_places.alias("place")])
     return (
         physical(values).alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
     )
@@ -145,12 +145,12 @@ def _distinct_places(values: pl.Series, known_values: pl.Series, mixed: bool) ->
     forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
     if mixed:
         forms.append(_plain_text)
-    found = pl.Series([None] * len(values), dtype=pl.UInt32)
+    matched = pl.Series([None] * len(values), dtype=pl.UInt32)
     for form in forms:
-        if found.null_count():
+        if matched.null_count():
             places = _places_among_unique(form(values), form(known_values))
-            found = found.zip_with(found.is_not_null(), places)
-    return found
+            matched = matched.zip_with(matched.is_not_null(), places)
+    return matched
 
 
 def _temporal_places(values: pl.Series, known_values: pl.Series) -> pl.Series:

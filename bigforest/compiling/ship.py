@@ -93,11 +93,11 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
         # A process compiles several kinds, because they share device functions.
         jobs = [(level, kinds[place::at_once]) for level in levels for place in range(min(at_once, len(kinds)))]
         with ThreadPoolExecutor(at_once) as pool:
-            found = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
+            compiled = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
         shipped = unpacked / _INSIDE
         shutil.rmtree(shipped, ignore_errors=True)
         shipped.mkdir()
-        for file in sorted(set().union(*found)):
+        for file in sorted(set().union(*compiled)):
             shutil.copyfile(file, shipped / file.name)
         return _pack(unpacked, wheel.parent)
 

@@ -104,15 +104,15 @@ def encode(
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
-        found, counts = encode_target(source, name, config, plan, writer, listener, values)
-        dropped = source.rows - found.kept
-        for message in _target_notices(found, dropped, asked, config.weight):
+        target, counts = encode_target(source, name, config, plan, writer, listener, values)
+        dropped = source.rows - target.kept
+        for message in _target_notices(target, dropped, asked, config.weight):
             listener(Notice(message))
         column_of = {column: columns[column].column for column in kinds}
         rows_file = _shared_rows(writer, scratch)
-        plan = replace(plan, rows=found.kept)
+        plan = replace(plan, rows=target.kept)
         job = EncodeJob(source, rows_file, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
-        weight = encode_row_weights(job, found.spec, counts, config, writer, listener)
+        weight = encode_row_weights(job, target.spec, counts, config, writer, listener)
         # A table in memory stays where it is.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)
         writer.shared = executor.remote and not is_remote(scratch)
@@ -120,7 +120,7 @@ def encode(
         groups = None
         if config.group is not None:
             groups = encode_groups(job, config.group, columns[config.group].dtype, writer)
-        writer.finish(found.spec, dropped, groups, weight, config.missing, separator)
+        writer.finish(target.spec, dropped, groups, weight, config.missing, separator)
     store = Store.open(path, verify=False)
     for message in column_notices(store):
         listener(Notice(message))
@@ -133,19 +133,19 @@ def encode(
 
 
 def _target_notices(
-    found: FoundClasses | FoundNumbers, dropped: int, asked: Task | None, weight: str | None
+    target: FoundClasses | FoundNumbers, dropped: int, asked: Task | None, weight: str | None
 ) -> Iterator[str]:
     """Yield messages: rows were dropped, the target is constant, or has too many classes for a task not asked for."""
-    name, classes = found.spec.name, len(found.spec.classes)
+    name, classes = target.spec.name, len(target.spec.classes)
     if dropped:
         reason = "" if weight is None else f", or 0 in {weight!r},"
         rows_have, are = ("1 row has", "is") if dropped == 1 else (f"{dropped:,} rows have", "are")
         yield f"{rows_have} no value in {name!r}{reason} and {are} left out"
-    if found.constant:
+    if target.constant:
         yield f"all rows have the same value in {name!r}, so every tree is a single leaf"
-    if asked is None and 2 < classes <= found.kept < 2 * classes:
+    if asked is None and 2 < classes <= target.kept < 2 * classes:
         yield (
-            f"{name!r} has {classes:,} classes in {found.kept:,} rows, too few to learn a class from; if it has "
+            f"{name!r} has {classes:,} classes in {target.kept:,} rows, too few to learn a class from; if it has "
             "names or measurements, choose another target, or convert them to numbers"
         )
 
@@ -207,11 +207,11 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         running.advance(len(groups[index]))
         waiting[index] = result
         while following in waiting:
-            found = waiting.pop(following)
-            if isinstance(found, list):
-                wrong.extend(found)
+            batch = waiting.pop(following)
+            if isinstance(batch, list):
+                wrong.extend(batch)
             elif not wrong:
-                writer.append(found)
+                writer.append(batch)
             following += 1
 
     executor.run(encode_group, list(enumerate(groups)), collect, (job,))

@@ -54,9 +54,9 @@ def column_notices(store: Store) -> Iterator[str]:
     yield from (message for _, message in numbers)
     named = {name for names, _ in numbers for name in names}
     features = [(number, feature.name) for number, feature in enumerate(store.spec.features)]
-    found = {name: _suspicion(store, number, texts) for number, name in features if name not in named}
+    suspicions = {name: _suspicion(store, number, texts) for number, name in features if name not in named}
     for suspicion, message in _MESSAGES.items():
-        if names := [repr(name) for name, suspected in found.items() if suspected == suspicion]:
+        if names := [repr(name) for name, suspected in suspicions.items() if suspected == suspicion]:
             yield message.format(listed(names, _NAMED), api("exclude"))
 
 
@@ -142,16 +142,16 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
     """Yield names and a message of columns of text that look like numbers: with a few words among them, with a decimal
     comma, with signs such as % and $ or commas between thousands, or with a decimal point."""
     words = {name: _words_among_numbers(levels) for name, levels in text.items()}
-    plain = [name for name, found in words.items() if found == [] and text[name].str.contains(_FRACTION).any()]
+    plain = [name for name, odd_words in words.items() if odd_words == [] and text[name].str.contains(_FRACTION).any()]
     if plain:
         yield (
             plain,
             f"these columns are text, and all their values are numbers: {listed([*map(repr, plain)])}; convert them, "
             "and the columns are numeric",
         )
-    with_words = {name: found for name, found in words.items() if found}
+    with_words = {name: odd_words for name, odd_words in words.items() if odd_words}
     if with_words:
-        few = listed([repr(word) for word in sorted({word for found in with_words.values() for word in found})])
+        few = listed([repr(word) for word in sorted({word for odd_words in with_words.values() for word in odd_words})])
         yield (
             with_words,
             f"these columns are text, because they have {few} among numbers: {listed([*map(repr, with_words)])}; "
@@ -165,7 +165,7 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
             "replace it by a point, and the columns are numeric",
         )
-    others = [name for name, found in words.items() if name not in comma and found is None]
+    others = [name for name, odd_words in words.items() if name not in comma and odd_words is None]
     signed = [name for name in others if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
     if signed:
         yield (

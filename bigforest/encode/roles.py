@@ -206,20 +206,20 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     Reads metadata, and the target if they do not bound its classes. Raises DataError for an unusable table, and
     ConfigError for options of another task.
     """
-    found, name, task, _, kinds, *_ = roles
-    bounds = _statistics(data) if table.files else _count_values(table, found)
+    shape, name, task, _, kinds, *_ = roles
+    bounds = _statistics(data) if table.files else _count_values(table, shape)
     most = []
     for feature, kind in kinds.items():
-        values = _max_values(table.rows, found[feature].dtype, bounds.get(feature, UNKNOWN))
+        values = _max_values(table.rows, shape[feature].dtype, bounds.get(feature, UNKNOWN))
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
-    sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
+    sizes = tuple(value_bytes(shape[feature].dtype) for feature in kinds)
     classes = 1
     if task == "classification":
-        check_classes(name, found[name].dtype)
-        classes = _max_classes(table, found[name], bounds.get(name, UNKNOWN))
+        check_classes(name, shape[name].dtype)
+        classes = _max_classes(table, shape[name], bounds.get(name, UNKNOWN))
     bits = all(
-        kind == "numeric" and found[feature].dtype == pl.Boolean and bounds.get(feature, UNKNOWN).whole is True
+        kind == "numeric" and shape[feature].dtype == pl.Boolean and bounds.get(feature, UNKNOWN).whole is True
         for feature, kind in kinds.items()
     )
     gaps = {feature for feature in kinds if bounds.get(feature, UNKNOWN).whole is False}
@@ -264,7 +264,7 @@ def _statistics(data: Any) -> dict[str, ColumnBounds]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: dict[str, list[tuple[int | None, tuple[int, int] | None]]] = {}
+    chunk_entries: dict[str, list[tuple[int | None, tuple[int, int] | None]]] = {}
     for file in files:
         with reading_parquet(file):
             try:
@@ -274,9 +274,9 @@ def _statistics(data: Any) -> dict[str, ColumnBounds]:
             stored = [_stored_integers(schema.column(position)) for position in range(len(schema))]
             for group in row_groups(file):
                 for position, chunk in enumerate(group):
-                    entries = found.setdefault(chunk.name, [])
+                    entries = chunk_entries.setdefault(chunk.name, [])
                     entries.append((chunk.nulls, _integers(stored[position], chunk)))
-    return {name: _join_bounds(*zip(*chunks, strict=True)) for name, chunks in found.items()}
+    return {name: _join_bounds(*zip(*chunks, strict=True)) for name, chunks in chunk_entries.items()}
 
 
 def _join_bounds(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> ColumnBounds:

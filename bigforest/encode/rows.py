@@ -70,12 +70,12 @@ def encode_target(
         if not weighed:
             raise DataError(f"{api('weight')} {config.weight!r}: all weights are 0; give some rows a larger one")
 
-    dtype, found = source.schema[name], (series for _, series, _ in slices())
+    dtype, target_slices = source.schema[name], (series for _, series, _ in slices())
     target: FoundClasses | FoundNumbers
     if config.task == "regression":
-        target = find_numbers(name, dtype, found, source.rows, weighted=config.weight is not None)
+        target = find_numbers(name, dtype, target_slices, source.rows, weighted=config.weight is not None)
     else:
-        target = find_classes(name, dtype, found, values if config.weight is None else None)
+        target = find_classes(name, dtype, target_slices, values if config.weight is None else None)
     counts = np.zeros(len(target.spec.classes), np.int64)
     exact = True
     codes: NDArray[Any]
@@ -134,7 +134,7 @@ def encode_row_weights(
             at += len(row_weights)
 
     balanced = config.class_weight == "balanced"
-    found = encode_weights(
+    encoded = encode_weights(
         config.weight,
         classes,
         balanced,
@@ -144,18 +144,18 @@ def encode_row_weights(
         regression=spec.is_regression,
         divisor=balanced_divisor(counts) if balanced and config.weight is None else 0.0,
     )
-    if found.raised:
-        least = found.spec.largest / found.spec.search
+    if encoded.raised:
+        least = encoded.spec.largest / encoded.spec.search
         listener(
             Notice(
-                f"the weights of {counted(found.raised, 'row')} are below 1 / {least:.0f} of the largest, which the "
+                f"the weights of {counted(encoded.raised, 'row')} are below 1 / {least:.0f} of the largest, which the "
                 "search for splits uses for them; node statistics and the out-of-bag report use the exact weights"
             )
         )
-    if found.rough:
-        rows_with = counted(found.rough, "row")
+    if encoded.rough:
+        rows_with = counted(encoded.rough, "row")
         listener(Notice(f"the weights of {rows_with} are so small next to all others that they are rounded"))
-    return found.spec
+    return encoded.spec
 
 
 def _row_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
@@ -178,7 +178,7 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
 
     Holds a slice and the distinct values. Raises DataError for nulls, and when all rows are of one group.
     """
-    found: pl.Series | None = None
+    distinct: pl.Series | None = None
     for series in job.column(name):
         if missing := series.fill_nan(None).null_count() if series.dtype.is_float() else series.null_count():
             raise DataError(
@@ -186,16 +186,16 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
                 "one of its own"
             )
         values = group_names(series).unique()
-        found = (values if found is None else pl.concat([found, values]).unique()).sort()
-    assert found is not None
-    if len(found) < 2:
-        raise DataError(f"{api('group')} {name!r}: all rows are of the one group {found[0]!r}; two are needed")
-    rows = np.zeros(len(found), np.int64)
+        distinct = (values if distinct is None else pl.concat([distinct, values]).unique()).sort()
+    assert distinct is not None
+    if len(distinct) < 2:
+        raise DataError(f"{api('group')} {name!r}: all rows are of the one group {distinct[0]!r}; two are needed")
+    rows = np.zeros(len(distinct), np.int64)
     for series in job.column(name):
-        codes = places_among(group_names(series), found).to_numpy()
-        rows += np.bincount(codes, minlength=len(found))
+        codes = places_among(group_names(series), distinct).to_numpy()
+        rows += np.bincount(codes, minlength=len(distinct))
         writer.add_groups(codes)
-    return GroupSpec(name, str(dtype), len(found), int(rows.max()))
+    return GroupSpec(name, str(dtype), len(distinct), int(rows.max()))
 
 
 # Share of repeated rows from which users are told: fewer matter little, and round values repeat by chance.

@@ -104,14 +104,14 @@ def find_task(source: Source, target: Leaf, requested: Task | None, possible: Ta
         return _task_of_integers(source, target) if possible is None else TargetTask(possible)
     if not dtype.is_temporal():
         return TargetTask("classification")
-    found = distinct_values(source, target)
-    if len(found.values) > MAX_ODD_CLASSES:
+    distinct = distinct_values(source, target)
+    if len(distinct.values) > MAX_ODD_CLASSES:
         raise DataError(
             f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
             f"too many for classes: convert it to a number, such as days since a date, or choose the {api('task')} "
             "classification"
         )
-    return TargetTask("classification", found)
+    return TargetTask("classification", distinct)
 
 
 def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
@@ -121,23 +121,23 @@ def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     10 or without a gap from 0 or 1 on, each in at least OFTEN rows. Counts and measurements do not: their largest
     values are rare, however many rows there are. More rows of the same kind therefore do not change the task.
     """
-    found, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
+    counts, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
     for frame in source.batches([target.column], _SLICE_ROWS):
         values = present_values(frame.select(target.expr).to_series().alias("value"))
         kept += len(values)
         rows = values.to_frame().group_by("value").len("rows")
-        found = pl.concat([found, rows.cast(found.schema)]).group_by("value").sum().sort("value")
-        if found.height > MOST_NUMBERED:
+        counts = pl.concat([counts, rows.cast(counts.schema)]).group_by("value").sum().sort("value")
+        if counts.height > MOST_NUMBERED:
             return TargetTask("regression", None, f"more than {MOST_NUMBERED} different whole numbers")
     if not kept:  # refused when it is encoded
-        return TargetTask("classification", DistinctValues(found["value"], 0))
-    least, most, fewest = int(found["value"][0]), int(found["value"][-1]), min(found["rows"].to_list())
-    distinct = DistinctValues(found["value"], kept)
-    span = f"{counted(found.height, 'different whole number')}"
-    if found.height <= 2:
+        return TargetTask("classification", DistinctValues(counts["value"], 0))
+    least, most, fewest = int(counts["value"][0]), int(counts["value"][-1]), min(counts["rows"].to_list())
+    distinct = DistinctValues(counts["value"], kept)
+    span = f"{counted(counts.height, 'different whole number')}"
+    if counts.height <= 2:
         return TargetTask("classification", distinct, span)
     span += f" from {least} to {most}"
-    in_order = least in (0, 1) and most - least + 1 == found.height
+    in_order = least in (0, 1) and most - least + 1 == counts.height
     if not in_order and not (least >= -1 and most <= _LARGEST_CODE):
         return TargetTask("regression", None, f"{span}, which are not numbered from 0 or 1")
     if fewest < OFTEN:
@@ -150,25 +150,25 @@ def why_regression(source: Source, target: Leaf) -> str | None:
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
     values = distinct_values(source, target, MAX_ODD_CLASSES).values
-    found = values.to_numpy() if target.dtype.is_float() else nearest_floats(values, divisor_of(target.dtype))
-    if not 0 < len(found) <= MAX_ODD_CLASSES or not (np.isfinite(found) & (found == np.rint(found))).all():
+    numbers = values.to_numpy() if target.dtype.is_float() else nearest_floats(values, divisor_of(target.dtype))
+    if not 0 < len(numbers) <= MAX_ODD_CLASSES or not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
         return None
     kind = "floats" if target.dtype.is_float() else "decimals"
-    return f"{kind} that are {counted(len(found), 'different whole number')}"
+    return f"{kind} that are {counted(len(numbers), 'different whole number')}"
 
 
 def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
     """Return the different values of a target; some of them where there are more than `most`."""
-    found: pl.Series | None = None
+    distinct: pl.Series | None = None
     kept = 0
     for frame in source.batches([target.column], _SLICE_ROWS):
         values = present_values(frame.select(target.expr).to_series().alias(""))
         kept += len(values)
-        found = _merge_values(found, values)
-        if len(found) > most:
+        distinct = _merge_values(distinct, values)
+        if len(distinct) > most:
             break
-    assert found is not None  # a source has rows
-    return DistinctValues(found, kept)
+    assert distinct is not None  # a source has rows
+    return DistinctValues(distinct, kept)
 
 
 def check_classes(name: str, dtype: pl.DataType) -> None:
@@ -195,15 +195,15 @@ def find_classes(
     Holds a slice and the distinct values, which are refused when they become too many.
     """
     check_classes(name, dtype)
-    kept, found = (0, None) if distinct is None else (distinct.kept, distinct.values)
+    kept, distinct_labels = (0, None) if distinct is None else (distinct.kept, distinct.values)
     for series in slices if distinct is None else ():
         values = present_values(series)
         kept += len(values)
-        found = _merge_values(found, values)
-        _check_number(name, dtype, len(found))
-    if found is None or not len(found):
+        distinct_labels = _merge_values(distinct_labels, values)
+        _check_number(name, dtype, len(distinct_labels))
+    if distinct_labels is None or not len(distinct_labels):
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
-    labels: list[Label] = found.to_list()
+    labels: list[Label] = distinct_labels.to_list()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
         raise DataError(
             f"target {name!r} has infinite values; infinity cannot be a class: convert or drop these values"
@@ -216,7 +216,7 @@ def find_classes(
             "probabilities have columns named by classes: replace it"
         )
     spec = TargetSpec(name, type_name(dtype), tuple(labels), categories=_categories(dtype))
-    return FoundClasses(spec, kept, found)
+    return FoundClasses(spec, kept, distinct_labels)
 
 
 def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
@@ -243,10 +243,10 @@ def present_values(series: pl.Series) -> pl.Series:
     return level_text(series) if is_text_type(series.dtype) else physical(series)
 
 
-def _merge_values(found: pl.Series | None, values: pl.Series) -> pl.Series:
+def _merge_values(earlier: pl.Series | None, values: pl.Series) -> pl.Series:
     """Return the distinct values, ascending, of what was found before and of a further slice."""
     distinct = values.unique()
-    return (distinct if found is None else pl.concat([found, distinct]).unique()).sort()
+    return (distinct if earlier is None else pl.concat([earlier, distinct]).unique()).sort()
 
 
 def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:

@@ -348,17 +348,17 @@ class DictionaryWriter:
     def _check_apart(self, offsets: NDArray[np.uint64]) -> None:
         """Raise DataError when neighbouring values are one in float64, so that no threshold lies between them."""
         for chunk in in_chunks(offsets):
-            found = np.concatenate([self._last, chunk])
-            values = self.scale.values(found)
+            neighbours = np.concatenate([self._last, chunk])
+            values = self.scale.values(neighbours)
             same = np.flatnonzero(values[1:] == values[:-1])
             if len(same):
-                pair = self.scale.integers(found[same[0] : same[0] + 2]).tolist()
+                pair = self.scale.integers(neighbours[same[0] : same[0] + 2]).tolist()
                 lower, upper = (Decimal(number) / self.scale.divisor for number in pair)
                 raise DataError(
                     f"feature {self._name!r} holds {lower} and {upper}, which are the same number in float64, where "
                     "thresholds are: subtract a constant, use a coarser unit, or exclude it"
                 )
-            self._last = found[-1:]
+            self._last = neighbours[-1:]
 
     def _write(self, offsets: NDArray[np.uint64]) -> None:
         for chunk in in_chunks(offsets):
@@ -395,8 +395,8 @@ def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     """
     low, shift = np.uint64(scale.low), np.uint64(scale.shift)
     if len(keys) <= FEW_ROWS:
-        found = np.unique((keys.astype(np.uint64) - low) >> shift, return_inverse=True, return_counts=True)
-        offsets, keys[:], counted = found
+        ranked = np.unique((keys.astype(np.uint64) - low) >> shift, return_inverse=True, return_counts=True)
+        offsets, keys[:], counted = ranked
         if bins.last.size:
             rank_cells(counted.astype(np.uint64), bins, np.zeros(2, np.uint64), np.empty_like(offsets))
         return offsets

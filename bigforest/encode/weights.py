@@ -159,12 +159,12 @@ def encode_weights(
 
     Raises DataError where there are too many rows to be weighed.
     """
-    found = _measure(weights())
+    measured = _measure(weights())
     if divisor:
-        found = found._replace(divisor=divisor, total=float(rows))
-    step, wide = found.divisor, False
-    if not step or found.largest > MAX_WEIGHT * step or found.total > _MAX_SEARCH_TOTAL * step:
-        step, wide = _wide_step(found, weights, rows), True
+        measured = measured._replace(divisor=divisor, total=float(rows))
+    step, wide = measured.divisor, False
+    if not step or measured.largest > MAX_WEIGHT * step or measured.total > _MAX_SEARCH_TOTAL * step:
+        step, wide = _wide_step(measured, weights, rows), True
     largest = total = rough = 0
     for slice_ in weights():
         whole = whole_weights(slice_, step)
@@ -188,20 +188,20 @@ def whole_weights(weights: NDArray[np.float64], step: float) -> NDArray[np.int64
     return np.maximum(np.rint(weights / step), 1.0).astype(np.int64)
 
 
-def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
+def _wide_step(measured: _Measured, weights: Weights, rows: int) -> float:
     if rows >= _MAX_SEARCH_TOTAL:
         raise DataError(
             f"{rows} rows are too many for weights: at most {_MAX_SEARCH_TOTAL - 1} are possible; sample some"
         )
-    if not found.largest / MAX_WIDE_TOTAL / rows >= _MIN_STEP or not found.largest < math.inf:
+    if not measured.largest / MAX_WIDE_TOTAL / rows >= _MIN_STEP or not measured.largest < math.inf:
         raise DataError(
-            f"the largest weight of a row is {found.largest}, too far from 1; multiply all weights by a constant"
+            f"the largest weight of a row is {measured.largest}, too far from 1; multiply all weights by a constant"
         )
-    if found.divisor and found.total <= (MAX_WIDE_TOTAL - rows) * found.divisor:
-        return found.divisor
+    if measured.divisor and measured.total <= (MAX_WIDE_TOTAL - rows) * measured.divisor:
+        return measured.divisor
     # Rounded row by row, the sum does not depend on how the rows are cut into slices.
-    parts = sum(int(np.rint(slice_ * (2.0**20 / found.largest)).sum()) for slice_ in weights())
-    step = found.largest / 2.0**20 * ((parts + rows) / (MAX_WIDE_TOTAL - rows))
+    parts = sum(int(np.rint(slice_ * (2.0**20 / measured.largest)).sum()) for slice_ in weights())
+    step = measured.largest / 2.0**20 * ((parts + rows) / (MAX_WIDE_TOTAL - rows))
     return math.ldexp(1.0, math.frexp(step)[1])
 
 

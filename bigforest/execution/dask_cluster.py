@@ -101,8 +101,10 @@ class Cluster:
         if self.client.status != "running":
             return {}
         with contextlib.suppress(BigForestError), self.errors("asking what workers did"):
-            found = self.client.run(worker.take_stats, self.session, on_error="return")
-            return {address: stats for address, stats in found.items() if isinstance(stats, TaskStats) and stats.tasks}
+            answers = self.client.run(worker.take_stats, self.session, on_error="return")
+            return {
+                address: stats for address, stats in answers.items() if isinstance(stats, TaskStats) and stats.tasks
+            }
         return {}
 
     def check_folder(self, folder: Path, option: str) -> None:
@@ -111,14 +113,14 @@ class Cluster:
         with TemporaryFolder(folder.resolve()) as shared:
             asked = shared / question
             asked.write_text(content, encoding="utf-8")
-            found = self.on_each(worker.check_shared_file, str(asked), content, answer)
-            for address, wrong in found.items():
+            problems = self.on_each(worker.check_shared_file, str(asked), content, answer)
+            for address, wrong in problems.items():
                 if wrong:
                     raise ClusterError(
                         f"the worker {address} cannot use the folder {folder} ({wrong}); give as {api(option)} a "
                         "folder on a disk that all machines share under the same path"
                     )
-            if len(list(shared.glob(f"{answer}-*"))) < len(found):
+            if len(list(shared.glob(f"{answer}-*"))) < len(problems):
                 raise ClusterError(
                     f"what workers write to {folder} is not visible here; give as {api(option)} a folder on a disk "
                     "that all machines share under the same path"
@@ -129,12 +131,12 @@ class Cluster:
         packed = pickle.dumps((function, arguments))
         with self.errors(f"calling {function.__name__}"):
             try:
-                found = self.client.run(worker.run_off_loop, packed, on_error="return")
+                results = self.client.run(worker.run_off_loop, packed, on_error="return")
             except ImportError as error:
                 raise ClusterError(
                     f"a worker cannot load bigforest ({error}); install the same version there"
                 ) from error
-        return {address: result for address, result in found.items() if _has_result(address, result)}
+        return {address: result for address, result in results.items() if _has_result(address, result)}
 
     @contextlib.contextmanager
     def errors(self, doing: str) -> Iterator[None]:
@@ -326,14 +328,14 @@ class _Tasks:
         packed = map(pickle.dumps, arguments)
         each = (packed, inputs or [()] * len(arguments), seats[: len(arguments)] or [None] * len(arguments))
         with self._cluster.errors(f"handing out {group}"):
-            found: list[Any] = self._cluster.client.map(
+            futures: list[Any] = self._cluster.client.map(
                 partial(worker.perform, self._request, step, shared),
                 *map(list, each),
                 key=[(group, number) for number in range(len(arguments))],
                 retries=_RETRIES,
                 pure=False,
             )
-        return found
+        return futures
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
         """Return the values of tasks, in order, when all have ended. Raise the first error."""
@@ -342,11 +344,11 @@ class _Tasks:
         for error in filter(None, errors):
             raise self._error_of(error)
         with self._cluster.errors(f"fetching {name_of(self._function)}"):
-            found = self._cluster.client.gather(futures)
-        for result in found:
+            gathered = self._cluster.client.gather(futures)
+        for result in gathered:
             if result.failure is not None:
                 raise result.failure
-        return [result.value for result in found]
+        return [result.value for result in gathered]
 
     def _error_of(self, error: BaseException) -> BigForestError:
         from distributed import KilledWorker
@@ -355,15 +357,15 @@ class _Tasks:
         if isinstance(error, BigForestError):
             return error
         if isinstance(error, KilledWorker):
-            found = ClusterError(
+            reported = ClusterError(
                 f"the task {name} has lost {error.allowed_failures + 1} workers, the last of them "
                 f"{error.last_worker.address}; look for the reason in its log (often too little memory): lower "
                 f"{api('memory')}, or give the workers more"
             )
         else:
-            found = ClusterError(f"the task {name} failed {_RETRIES + 1} times ({type(error).__name__}: {error})")
-        found.__cause__ = error
-        return found
+            reported = ClusterError(f"the task {name} failed {_RETRIES + 1} times ({type(error).__name__}: {error})")
+        reported.__cause__ = error
+        return reported
 
     def _stop(self) -> None:
         """Let queued tasks end at once, and wait for running ones, as far as the scheduler still answers."""

@@ -214,8 +214,8 @@ def reduce_on_threads(
     """Merge the results of all calls as they end, freeing each, and return the merged result. See `run_on_threads`."""
     merged: list[Result] = []
 
-    def add(_: int, found: Result) -> None:
-        merged[:] = [merge(merged[0], found)] if merged else [found]
+    def add(_: int, result: Result) -> None:
+        merged[:] = [merge(merged[0], result)] if merged else [result]
 
     run_on_threads(function, arguments, workers=workers, on_result=add)
     return merged[0]

@@ -99,19 +99,19 @@ _ALL_PROCESSORS = Resources()
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
     """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
-    found = {name: plain(value) for name, value in options.items()}
-    weights = found.get("class_weight")
+    entries = {name: plain(value) for name, value in options.items()}
+    weights = entries.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":
-        found["class_weight"] = _class_weights(weights)
-    return found
+        entries["class_weight"] = _class_weights(weights)
+    return entries
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dict. Raises ValueError when a key occurs twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError("it names a class twice")
-    return found
+    return entries
 
 
 def _class_weights(path: str | Path) -> dict[str, Any]:
@@ -123,10 +123,10 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")
     except (OSError, ValueError, RecursionError) as error:
-        found = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
+        problem = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
         raise ConfigError(
             f'{api("class_weight")} must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
-            f"not {shown(str(path))}: {found}"
+            f"not {shown(str(path))}: {problem}"
         ) from error
     return weights
 

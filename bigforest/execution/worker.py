@@ -247,12 +247,12 @@ def versions_here() -> dict[str, str]:
     }
 
 
-def version_error(needed: dict[str, str], found: dict[str, str], where: str) -> ClusterError | None:
+def version_error(needed: dict[str, str], installed: dict[str, str], where: str) -> ClusterError | None:
     """Return an error that names the first version that differs, or None."""
     for name, required in needed.items():
-        if found.get(name) != required:
+        if installed.get(name) != required:
             return ClusterError(
-                f"{where} has {name} {found.get(name)} and the client has {required}; install the same everywhere"
+                f"{where} has {name} {installed.get(name)} and the client has {required}; install the same everywhere"
             )
     return None
 

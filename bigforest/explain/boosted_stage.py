@@ -114,8 +114,8 @@ class WalkedStage(NamedTuple):
         """Return scores without the stage, which follow from the share of their class alone. With three classes or more
         they lack the logarithm of the sum of all powers, which is the same for all classes of a row."""
         if self.link.outputs == 1:
-            found = self.link.start(self.plain(values))
-            return found if self.link.loss == SQUARED else np.log(found)
+            start = self.link.start(self.plain(values))
+            return start if self.link.loss == SQUARED else np.log(start)
         return self.power * np.log(np.maximum(values, floor))
 
     def _slope(

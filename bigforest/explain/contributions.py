@@ -156,14 +156,14 @@ def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contri
 
     def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
         base, votes = np.zeros(classes), np.zeros((len(rows), classes))
-        found = np.zeros((len(rows), len(sweep.table.used) + 1, classes))
-        spare = np.zeros_like(found) if rules.exact else found
+        sums = np.zeros((len(rows), len(sweep.table.used) + 1, classes))
+        spare = np.zeros_like(sums) if rules.exact else sums
         for tree, answer in trees:
             base += answer[0]
             path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(rows.start), votes, spare)
             if rules.exact:
-                _add_shapley(tree, answer, values, rows.start, found)
-        return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1])
+                _add_shapley(tree, answer, values, rows.start, sums)
+        return Contributions(np.broadcast_to(base, votes.shape), votes, sums[:, :-1])
 
     return _prediction_contributions(sweep, rules, summed)
 
@@ -183,14 +183,14 @@ def _prediction_contributions(
 
 
 def _add_shapley(
-    tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
+    tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, sums: NDArray[np.float64]
 ) -> None:
     from bigforest.kernels.explain.contributions import shapley_values
 
     edges, points = edges_and_points(tree)
     levels, classes = int(edges.depth.max()) + 1, answer.shape[1]
-    scratch = _shapley_scratch(levels, points.t.size, found.shape[1] * classes, classes)
-    shapley_values(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), edges, points, scratch, found)
+    scratch = _shapley_scratch(levels, points.t.size, sums.shape[1] * classes, classes)
+    shapley_values(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), edges, points, scratch, sums)
 
 
 def _shapley_scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScratch:
@@ -228,7 +228,7 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
 
 
 def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: range) -> pl.DataFrame:
-    base, votes, found = parts
+    base, votes, contributions_by_column = parts
     classes, spec = votes.shape[1], sweep.stock.trees.header.spec
     columns: dict[str, Any] = {"row": np.repeat(np.array(rows, np.uint64), classes)}
     labels = rules.labels(spec.target)
@@ -237,7 +237,7 @@ def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: r
     columns["base"] = base.reshape(-1)
     column_of = sweep.table.column_of
     for place, feature in enumerate(spec.features):
-        contribution = found[:, column_of[place]] if place in column_of else np.zeros(votes.shape)
+        contribution = contributions_by_column[:, column_of[place]] if place in column_of else np.zeros(votes.shape)
         columns[f"c_{feature.name}"] = contribution.reshape(-1)
     columns["prediction"] = votes.reshape(-1)
     return pl.DataFrame(columns)
@@ -333,19 +333,19 @@ def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]
 
     def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
         base, votes = np.zeros(classes), np.zeros((rows.size, classes))
-        found = np.zeros((rows.size, columns, columns, classes))
+        sums = np.zeros((rows.size, columns, columns, classes))
         for tree, answer in trees:
             base += answer[0]
             votes += answer[leaf_positions(tree, values, rows).astype(np.int64) - tree.begin]
             edges, points = edges_and_points(tree)
             scratch = _pair_scratch(int(edges.depth.max()) + 1, points.t.size, classes)
-            interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)
-        return Contributions(np.broadcast_to(base, votes.shape), votes, found[:, :-1, :-1])
+            interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, sums)
+        return Contributions(np.broadcast_to(base, votes.shape), votes, sums[:, :-1, :-1])
 
-    base, votes, found = _prediction_contributions(sweep, rules, summed)
-    whole = found + found.transpose(0, 2, 1, 3)
+    base, votes, sums = _prediction_contributions(sweep, rules, summed)
+    whole = sums + sums.transpose(0, 2, 1, 3)
     places = np.arange(columns - 1)
-    alone = found[:, places, places].copy()
+    alone = sums[:, places, places].copy()
     whole[:, places, places] = 0.0
     whole[:, places, places] = alone - whole.sum(axis=2) / 2.0
     return Contributions(base, votes, whole * (places[:, None] <= places)[None, :, :, None])
@@ -372,15 +372,15 @@ def _interaction_tables(
 ) -> Iterator[pl.DataFrame]:
     """Yield the table piece by piece; sizes of interactions are added to `total`."""
     for rows, path in pieces:
-        base, votes, found = read_arrays(path, _PAIR_TYPES)
+        base, votes, pair_sums = read_arrays(path, _PAIR_TYPES)
         path.unlink()
-        total += np.abs(found).sum(axis=0)
-        row, first, second, label = (axis.astype(np.uint32) for axis in np.nonzero(found))
+        total += np.abs(pair_sums).sum(axis=0)
+        row, first, second, label = (axis.astype(np.uint32) for axis in np.nonzero(pair_sums))
         order = np.lexsort((second, first, label, row))
         row, first, second, label = row[order], first[order], second[order], label[order]
         columns: dict[str, Any] = {"row": rows[row].astype(np.uint64)}
         columns |= _pair_names(job, rules, first, second, label)
-        columns["interaction"] = found[row, first, second, label]
+        columns["interaction"] = pair_sums[row, first, second, label]
         columns["base"], columns["prediction"] = base[row, label], votes[row, label]
         yield pl.DataFrame(columns)
 

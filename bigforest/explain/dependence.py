@@ -173,17 +173,17 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
     else:
         assert job.source is not None
         values = unused_values(job.forest, job.source, place, rows)
-    found = np.unique(values[~np.isnan(values)])
+    grid = np.unique(values[~np.isnan(values)])
     if feature.kind == "category":
-        return found if feature.has_level_values else found[found < feature.codes]
-    if found.size > job.options.grid:
-        distinct, found = found, quantile_grid(values[~np.isnan(values)], job.options.grid)
-        if not local and found.size < job.options.grid:  # many rows share a value: quantiles of the other values, too
-            others = np.setdiff1d(distinct, found)
-            found = np.union1d(found, quantile_grid(others, job.options.grid - found.size))
+        return grid if feature.has_level_values else grid[grid < feature.codes]
+    if grid.size > job.options.grid:
+        distinct, grid = grid, quantile_grid(values[~np.isnan(values)], job.options.grid)
+        if not local and grid.size < job.options.grid:  # many rows share a value: quantiles of the other values, too
+            others = np.setdiff1d(distinct, grid)
+            grid = np.union1d(grid, quantile_grid(others, job.options.grid - grid.size))
     if local and column is None:
-        found = found[:1]
-    return found if found.size else np.zeros(1)
+        grid = grid[:1]
+    return grid if grid.size else np.zeros(1)
 
 
 def _sums(
@@ -223,11 +223,11 @@ def vary_rows(
     def varied(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], width: int) -> list[NDArray[np.float64]]:
         out = [np.zeros((chosen.size, curve_points.shape[1], width)) for curve_points in points]
         for tree, answer in trees:
-            for curve, curve_points, found in zip(curves, points, out, strict=True):
-                _vary(tree, answer, sweep.table, curve, chosen, curve_points, found)
+            for curve, curve_points, curve_sums in zip(curves, points, out, strict=True):
+                _vary(tree, answer, sweep.table, curve, chosen, curve_points, curve_sums)
         return out
 
-    out = [found / sweep.stock.tree_count for found in varied(sweep.trees(), len(sweep.classes))]
+    out = [curve_sums / sweep.stock.tree_count for curve_sums in varied(sweep.trees(), len(sweep.classes))]
     stage = sweep.stock.stage
     if stage is not None:
         added = varied(sweep.stage_trees(), stage.link.outputs)
@@ -239,8 +239,8 @@ def vary_rows(
         ]
     kept = max(0, min(positions.stop, individual) - positions.start)
     return [
-        _sum_rows(curve, curve_points, found, kept)
-        for curve, curve_points, found in zip(curves, points, out, strict=True)
+        _sum_rows(curve, curve_points, curve_sums, kept)
+        for curve, curve_points, curve_sums in zip(curves, points, out, strict=True)
     ]
 
 
@@ -286,20 +286,20 @@ def _vary(
     vary(tree.walked, np.uint64(tree.begin), answer, replaced, rows, points, scratch, out)
 
 
-def _sum_rows(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:
-    individual = found[:kept].copy()
+def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.float64], kept: int) -> CurveSums:
+    individual = predictions[:kept].copy()
     if not curve.local:
-        return CurveSums(found.sum(axis=0), np.full(found.shape[1], len(found)), individual)
+        return CurveSums(predictions.sum(axis=0), np.full(predictions.shape[1], len(predictions)), individual)
     size = len(curve.points)
     there = points[:, 0] != points[:, -1]
-    change = found[:, -1] - found[:, 0]
+    change = predictions[:, -1] - predictions[:, 0]
     if len(curve.places) == 2:
         a, b = curve.grids[1].size, points
         there = (b[:, 0] // a != b[:, 3] // a) & (b[:, 0] % a != b[:, 3] % a)
-        change = (found[:, 3] - found[:, 2]) - (found[:, 1] - found[:, 0])
-    total, cells = np.zeros((size, found.shape[2])), points[there, -1]
+        change = (predictions[:, 3] - predictions[:, 2]) - (predictions[:, 1] - predictions[:, 0])
+    total, cells = np.zeros((size, predictions.shape[2])), points[there, -1]
     np.add.at(total, cells, change[there])
-    return CurveSums(total, np.bincount(cells, minlength=size), found[:0])
+    return CurveSums(total, np.bincount(cells, minlength=size), predictions[:0])
 
 
 def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
@@ -391,6 +391,6 @@ def _subtract_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDAr
         slope = (inner * both).sum(axis=across) / weight
         return np.concatenate([np.zeros((1, slope.shape[1])), np.cumsum(slope, axis=0)])
 
-    found = effect - main(0)[:, None] - main(1)[None]
-    middle = (found[1:, 1:] + found[1:, :-1] + found[:-1, 1:] + found[:-1, :-1]) / 4
-    return found - (inner * middle).sum(axis=(0, 1)) / inner.sum()
+    remainder = effect - main(0)[:, None] - main(1)[None]
+    middle = (remainder[1:, 1:] + remainder[1:, :-1] + remainder[:-1, 1:] + remainder[:-1, :-1]) / 4
+    return remainder - (inner * middle).sum(axis=(0, 1)) / inner.sum()

@@ -130,15 +130,15 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
 def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
     """Task: MDI-oob of each tree of some entries, float64 [trees, features]; nan of trees that leave out no row."""
     features = len(stock.trees.header.spec.features)
-    found = []
+    decreases = []
     for tree in load_trees(stock, oob.table, entries):
         rows = oob.out_of_bag(tree.number)
         out = np.full(features, np.nan)
         if rows.size:
             out[:] = 0.0
             out[list(oob.table.used)] = _tree_decreases(tree, oob, rows)
-        found.append(out)
-    return np.array(found)
+        decreases.append(out)
+    return np.array(decreases)
 
 
 def _tree_decreases(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:

@@ -227,8 +227,8 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     kept = table.labelled_rows()
     advice = f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"
     if kept.size != spec.rows or table.rows - kept.size != spec.dropped:
-        found = f"{counted(kept.size, 'row')} with a target and {table.rows - kept.size:,} without"
-        raise DataError(f"the table has {found}, in training there were {spec.rows:,} and {spec.dropped:,}; {advice}")
+        counts = f"{counted(kept.size, 'row')} with a target and {table.rows - kept.size:,} without"
+        raise DataError(f"the table has {counts}, in training there were {spec.rows:,} and {spec.dropped:,}; {advice}")
     if not forest.has_oob:
         return
     target, begin = table.target(), 0

@@ -86,8 +86,8 @@ def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> 
         np.zeros((stock.tree_count, len(rules.groups), stock.width)), np.zeros((stock.tree_count, stock.width))
     )
 
-    def collect(trees: range, found: TreeLosses) -> None:
-        losses.change[trees], losses.weight[trees] = found
+    def collect(trees: range, group_losses: TreeLosses) -> None:
+        losses.change[trees], losses.weight[trees] = group_losses
 
     job.over_trees("permutation", plan, permute_trees, (stock, rules), collect)
     return losses

@@ -93,12 +93,12 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     pieces = row_ranges(chosen.size, step)
     width = spec.target.answer_width
     place = np.zeros((chosen.size, neighbors), np.uint32)
-    found, sums = np.zeros((chosen.size, neighbors)), np.zeros((chosen.size, width, 2))
+    proximity, sums = np.zeros((chosen.size, neighbors)), np.zeros((chosen.size, width, 2))
     with stage("proximities", chosen.size, "rows", job.listener) as progress:
 
         def collect(index: int, part: tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]) -> None:
             begin, end = pieces[index]
-            place[begin:end], found[begin:end], sums[begin:end] = part
+            place[begin:end], proximity[begin:end], sums[begin:end] = part
             progress.advance(end - begin)
 
         tasks = [(chosen[begin:end],) for begin, end in pieces]
@@ -106,13 +106,13 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     truth = oob.table.target()[kept] if oob.table.classes else np.zeros(kept.size, np.uint16)
     rows, classes = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {
-        "neighbors": _neighbor_table(rows, kept[place], found),
+        "neighbors": _neighbor_table(rows, kept[place], proximity),
         "outliers": _outlier_table(rows, classes, sums, np.bincount(truth)),
     }
     if not job.forest.is_regression:
         labels = label_series(job.forest.spec.target).alias("class")
         tables["proximity-classes"] = _class_table(rows, sums, labels)
-        near = np.where(truth[place] == classes[:, None], found, 0.0)
+        near = np.where(truth[place] == classes[:, None], proximity, 0.0)
         tables["prototypes"] = _prototype_table(rows, classes, place, near, labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
@@ -126,8 +126,8 @@ def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLe
         file.make()
     starts: dict[int, NDArray[np.uint32]] = {}
 
-    def collect(trees: range, found: list[NDArray[np.uint32]]) -> None:
-        starts.update(zip(trees, found, strict=True))
+    def collect(trees: range, group_starts: list[NDArray[np.uint32]]) -> None:
+        starts.update(zip(trees, group_starts, strict=True))
 
     job.over_trees("leaves", plan, list_leaves, (stock, oob, files), collect)
     in_order = [starts[tree] for tree in range(stock.tree_count)]
@@ -166,9 +166,9 @@ def near_rows(
     target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
     rows_by_leaf, scratch = leaf_scratch(oob, leaves)
     place = np.zeros((rows.size, neighbors), np.uint32)
-    found, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
-    find_neighbors(np.ascontiguousarray(rows), rows_by_leaf, target, scratch, place, found, sums)
-    return place, found, sums
+    proximity, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
+    find_neighbors(np.ascontiguousarray(rows), rows_by_leaf, target, scratch, place, proximity, sums)
+    return place, proximity, sums
 
 
 def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
@@ -181,15 +181,17 @@ def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Sha
     return rows_by_leaf, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
 
 
-def _neighbor_table(rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], found: NDArray[np.float64]) -> pl.DataFrame:
-    count = found.shape[1]
+def _neighbor_table(
+    rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], proximity: NDArray[np.float64]
+) -> pl.DataFrame:
+    count = proximity.shape[1]
     columns = {
         "row": np.repeat(rows, count),
         "rank": np.tile(np.arange(1, count + 1, dtype=np.uint32), rows.size),
         "neighbor": neighbor.reshape(-1).astype(np.uint64),
-        "proximity": found.reshape(-1),
+        "proximity": proximity.reshape(-1),
     }
-    return pl.DataFrame(columns).filter(found.reshape(-1) > 0)
+    return pl.DataFrame(columns).filter(proximity.reshape(-1) > 0)
 
 
 def _outlier_table(
@@ -307,13 +309,13 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
 
 def _fillable(job: ExplainJob, table: RowTable) -> FillableColumns:
     features, missing = job.forest.spec.features, set(table.missing)
-    found = [
+    columns = [
         (at, features[place].codes if features[place].kind == "category" else 0)
         for at, place in enumerate(table.used)
         if features[place].name in missing or (features[place].kind == "category" and features[place].missing)
     ]
     return FillableColumns(
-        np.array([at for at, _ in found], np.uint32), np.array([codes for _, codes in found], np.int64)
+        np.array([at for at, _ in columns], np.uint32), np.array([codes for _, codes in columns], np.int64)
     )
 
 
@@ -332,10 +334,10 @@ def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumn
         rows[begin:end][_gaps(values[kept[rows[begin:end]]], fillable).any(axis=1)]
         for begin, end in row_ranges(rows.size, step)
     ]
-    found = np.concatenate(lacking)
+    gap_rows = np.concatenate(lacking)
     if job.options.rows or job.options.sample is None:
-        return found
-    return found[sampled(found.size, job.options.sample, job.options.seed)]
+        return gap_rows
+    return gap_rows[sampled(gap_rows.size, job.options.sample, job.options.seed)]
 
 
 def write_filled_rows(

@@ -60,8 +60,8 @@ class RowTable(NamedTuple):
 
     def values(self) -> NDArray[Any]:
         """Return float32 or float64 [rows, used features + 1]; categories are codes, and missing values NaN."""
-        found = _map_array(self.folder / "values", "f4" if self.narrow else "f8")
-        return found.reshape(self.rows, len(self.used) + 1)
+        cells = _map_array(self.folder / "values", "f4" if self.narrow else "f8")
+        return cells.reshape(self.rows, len(self.used) + 1)
 
     def target(self) -> NDArray[Any]:
         """Return uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
@@ -115,7 +115,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
     Raises DataError where it lacks features.
     """
     spec = forest.spec
-    found = check_schema(source.schema, spec, used)
+    features = check_schema(source.schema, spec, used)
     if source.rows > _MOST_ROWS:
         raise DataError(f"the table has {source.rows} rows; explain a sample of at most {_MOST_ROWS}")
     labelled = spec.target.name in source.schema
@@ -124,7 +124,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
         folder=folder,
         rows=source.rows,
         used=tuple(used.tolist()),
-        narrow=not forest.config.ranks and found.narrow(),
+        narrow=not forest.config.ranks and features.narrow(),
         missing=(),
         labelled=labelled,
         weighted=labelled and weighted,
@@ -143,17 +143,17 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
     Raises DataError where it has labels that the forest does not know.
     """
     spec, used = forest.spec, np.array(table.used)
-    found = check_schema(source.schema, spec, used)
+    features = check_schema(source.schema, spec, used)
     name = _weight_column(spec, source) if table.labelled else None
     columns = list(
-        dict.fromkeys([*found.columns(used), *([spec.target.name] if table.labelled else []), *filter(None, [name])])
+        dict.fromkeys([*features.columns(used), *([spec.target.name] if table.labelled else []), *filter(None, [name])])
     )
     reader, missing, begin = forest.loader.reader(), np.zeros(used.size, np.int64), 0
     with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
         files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
             with RowsNamed(begin, batch.height):
-                rows = reader.frame(batch, found, used)
+                rows = reader.frame(batch, features, used)
                 values = np.zeros((1, batch.height, used.size + 1), np.float32 if table.narrow else np.float64)
                 if not rows.fill(values, by_rows=True) and spec.fills is not None:
                     rows.fill_missing(values, spec.fills[used], by_rows=True)
@@ -174,11 +174,11 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
 def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows:
     """Return targets and weights, as `true_rows`, with the weights of classes. Raises DataError also for targets that
     are too large."""
-    found = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
-    if spec.target.is_regression and not (np.abs(found.target[found.known]) <= LARGEST).all():
+    truth = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
+    if spec.target.is_regression and not (np.abs(truth.target[truth.known]) <= LARGEST).all():
         name = spec.target.name
         raise DataError(f"a value of {name!r} is infinite, or of a size above {LARGEST:g}; drop these rows")
-    return found
+    return truth
 
 
 def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
@@ -188,12 +188,12 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
     """
     if forest.spec.features[place].home not in source.schema:
         return np.empty(0)
-    found, reader = check_schema(source.schema, forest.spec, [place]), forest.loader.reader()
+    features, reader = check_schema(source.schema, forest.spec, [place]), forest.loader.reader()
     used = np.array([place])
     pieces, begin = [], 0
-    for batch in source.batches(found.columns(used), _BATCH_ROWS):
+    for batch in source.batches(features.columns(used), _BATCH_ROWS):
         with RowsNamed(begin, batch.height):
-            cells = reader.frame(batch, found, used)
+            cells = reader.frame(batch, features, used)
         inside = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
         pieces.append(cells.columns()[0][inside].astype(np.float64))
         begin += batch.height

@@ -134,14 +134,14 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
     packed = packed._replace(counts=packed.counts[:0].copy())
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     ends = [*packed.roots.tolist()[1:], packed.nodes]
-    found = []
+    loaded = []
     for number, begin, end in zip(trees.numbers(entries), packed.roots.tolist(), ends, strict=True):
         answer = np.empty((end - begin, stock.width))
         node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, weight[begin:end], answer)
         if stock.factors is not None:
             answer *= stock.factors[number]
-        found.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
-    return found
+        loaded.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
+    return loaded
 
 
 def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -167,15 +167,15 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     values = trees.value[trees.feature == LEAF] / SEQUENCES
     outputs = [np.ascontiguousarray(column[:, None]) for column in values.T]
-    found = []
+    loaded = []
     for tree, (begin, end) in enumerate(pairwise(trees.starts.tolist())):
         rows, mean = trees.weight[begin:end].astype(np.float64), np.empty((end - begin, 1))
         answer = np.empty((end - begin, len(outputs)))
         for place, mixed in enumerate(outputs):
             node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, rows, mean)
             answer[:, place] = mean[:, 0]
-        found.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, rows, answer))
-    return found
+        loaded.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, rows, answer))
+    return loaded
 
 
 def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:

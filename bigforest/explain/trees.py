@@ -73,17 +73,17 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     if folder.has_all(names, settings):
         return
     spec = job.forest.spec
-    found: dict[int, TreeShapes] = {}
+    shape_of: dict[int, TreeShapes] = {}
     splits, pairs = np.zeros((len(spec.features), 4), np.int64), pl.DataFrame(schema=_PAIRS)
 
     def collect(trees: range, shape: TreeShapes) -> None:
         nonlocal splits, pairs
         splits, pairs = splits + shape.splits, _add_counts([pairs, shape.pairs])
-        found[trees.start] = shape._replace(splits=shape.splits[:0], pairs=shape.pairs[:0])
+        shape_of[trees.start] = shape._replace(splits=shape.splits[:0], pairs=shape.pairs[:0])
 
     shared = (job.stock.trees, job.options.rules, job.resources.limits.explain_pairs)
     job.over_trees("trees", plan, describe_group, shared, collect)
-    shapes = [found[first] for first in sorted(found)]
+    shapes = [shape_of[first] for first in sorted(shape_of)]
     features = spec.feature_names
     folder.write("trees", pl.concat([shape.lines for shape in shapes]), settings)
     nodes, weight, level, trees = splits.T
@@ -176,14 +176,14 @@ def _pairs(splits: _SplitFeatures, parent: NDArray[np.int64], features: int, mos
     child = np.flatnonzero(parent[splits.node] >= 0)
     above = parent[splits.node[child]]
     number = splits.start[above + 1] - splits.start[above]
-    found, ends = pl.DataFrame(schema=_PAIRS), np.concatenate([[0], np.cumsum(number)])
+    pair_counts, ends = pl.DataFrame(schema=_PAIRS), np.concatenate([[0], np.cumsum(number)])
     for begin, end in cut_entries(ends, most):  # nodes on many features have many pairs
         span = slice(begin, end)
         first = np.repeat(splits.start[above[span]] - ends[begin:end], number[span]) + np.arange(ends[begin], ends[end])
         second = np.repeat(splits.feature[child[span]], number[span])
         keys = splits.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
-        found = _add_counts([found, pl.DataFrame({"key": keys, "nodes": np.ones(keys.size, np.int64)})])
-    return found
+        pair_counts = _add_counts([pair_counts, pl.DataFrame({"key": keys, "nodes": np.ones(keys.size, np.int64)})])
+    return pair_counts
 
 
 def _add_counts(parts: list[pl.DataFrame]) -> pl.DataFrame:

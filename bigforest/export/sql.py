@@ -307,18 +307,18 @@ def _case(tree: ExportedTree, output: int, cells: Mapping[int, _Cell]) -> str:
     Subtrees whose leaves have equal votes become one value. A right child continues the CASE of its parent, as parsers
     limit how deep expressions are.
     """
-    found: dict[int, str] = {}
+    branches: dict[int, str] = {}
     begin, end = "CASE ", " END"
     for number in reversed(range(tree.nodes)):  # children come after their parents
         left, right = int(tree.left[number]), int(tree.right[number])
         if left < 0:
-            found[number] = _number(float(tree.votes[number, output]))
+            branches[number] = _number(float(tree.votes[number, output]))
             continue
-        below, above = found.pop(left), found.pop(right)
+        below, above = branches.pop(left), branches.pop(right)
         condition = cells[int(tree.feature[number])].condition(tree, number)
         rest = above[len(begin) : -len(end)] if above.startswith(begin) else f"ELSE {above}"
-        found[number] = below if below == above else f"{begin}WHEN {condition} THEN {below} {rest}{end}"
-    return found[0]
+        branches[number] = below if below == above else f"{begin}WHEN {condition} THEN {below} {rest}{end}"
+    return branches[0]
 
 
 def _to_power(votes: Sequence[str], power: float) -> list[str]:

@@ -149,11 +149,11 @@ def node_values(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
     left, right = _children(nodes)
     rows = nodes["weight"].to_numpy() * files.spec.weight_unit
     kept = rows / (rows + files.shrinkage.amount)  # the share of its children's difference that a node keeps
-    found = values.copy()
+    shrunk = values.copy()
     for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
         children = [left[node], right[node]]
-        found[children] = found[node] + (values[children] - values[node]) * kept[node]
-    return found
+        shrunk[children] = shrunk[node] + (values[children] - values[node]) * kept[node]
+    return shrunk
 
 
 def node_impurities(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
@@ -166,16 +166,16 @@ def node_impurities(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float
     """
     left, right = _children(nodes)
     gain, weight = nodes["gain"].to_numpy(), nodes["weight"].to_numpy().astype(np.float64)
-    found = np.zeros(len(left))
+    impurities = np.zeros(len(left))
     of_shares = _IMPURITIES.get(str(files.config.impurity))
     if of_shares is not None:
         leaf = left < 0
         counts = np.array(nodes["counts"].filter(pl.Series(leaf)).to_list(), np.float64)
-        found[leaf] = of_shares(counts / counts.sum(axis=1, keepdims=True))
+        impurities[leaf] = of_shares(counts / counts.sum(axis=1, keepdims=True))
     for node in np.flatnonzero(left >= 0)[::-1]:  # in preorder: a node before its children
         children = [left[node], right[node]]
-        found[node] = gain[node] + weight[children] @ found[children] / weight[node]
-    return found
+        impurities[node] = gain[node] + weight[children] @ impurities[children] / weight[node]
+    return impurities
 
 
 def rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:

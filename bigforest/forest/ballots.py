@@ -159,7 +159,7 @@ def shrunk_leaves(
     if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
         return None
     counts, share = None if numbers else mixed, np.empty(lambdas.size)
-    found = made((int(leaves[-1]), width * lambdas.size), np.float64)
+    shrunk = made((int(leaves[-1]), width * lambdas.size), np.float64)
     number = made(ballot.size, np.uint32)
     for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
         weights, size = weight[leaf_begin:leaf_end], int(end - begin)
@@ -177,10 +177,10 @@ def shrunk_leaves(
         for start in range(0, size, _STRETCH):
             stretch = slice(start, start + _STRETCH)
             is_leaf = numbered[stretch] != NO_BALLOT
-            out = found[done : done + int(np.count_nonzero(is_leaf))]
+            out = shrunk[done : done + int(np.count_nonzero(is_leaf))]
             shrink_leaves(is_leaf, total[stretch], value[stretch], lambdas, state, above, kept, share, out)
             done += len(out)
-    return ShrunkLeaves(read_only(number), found, leaves)
+    return ShrunkLeaves(read_only(number), shrunk, leaves)
 
 
 # In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
@@ -246,10 +246,12 @@ class LeafShrinking:
         value = counts / weight[:, None] if number is None else number[:, None]
         leaf = feature == LEAF
         self._make_room(1 + int(most_open(leaf, self._state)), value.shape[1])
-        found = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))
+        shrunk = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))
         node_weight = weight.astype(np.float64)
-        shrink_leaves(leaf, node_weight, value, self._lambdas, self._state, self._above, self._kept, self._share, found)
-        return found
+        shrink_leaves(
+            leaf, node_weight, value, self._lambdas, self._state, self._above, self._kept, self._share, shrunk
+        )
+        return shrunk
 
     def _make_room(self, rows: int, width: int) -> None:
         before = len(self._kept)

@@ -163,9 +163,9 @@ def _checksum_place(file: BinaryIO) -> int | None:
     if footer <= 0:
         return None
     file.seek(size - 8 - footer)
-    found = file.read(footer).rfind(_ENTRY)
-    place = size - 8 - footer + found + len(_ENTRY)
-    return place if found >= 0 and place + len(_BLANK) <= size else None
+    offset = file.read(footer).rfind(_ENTRY)
+    place = size - 8 - footer + offset + len(_ENTRY)
+    return place if offset >= 0 and place + len(_BLANK) <= size else None
 
 
 def _checksum(file: BinaryIO, place: int) -> int:
@@ -194,9 +194,9 @@ def check_bytes(path: Path) -> None:
             place = _checksum_place(file)
             if place is None:
                 return
-            found = b"%08x" % _checksum(file, place)
+            checksum = b"%08x" % _checksum(file, place)
             file.seek(place)
-            sound = file.read(len(_BLANK)) == found
+            sound = file.read(len(_BLANK)) == checksum
     except OSError as error:
         raise damaged_forest(f"{path} cannot be read ({error})") from error
     if not sound:
@@ -276,7 +276,7 @@ def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Head
         schema = file.schema.to_arrow_schema()
         _ = schema.names  # damaged bytes may be no text
     try:
-        version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
+        version, stored_kind, header = _parse((schema.metadata or {})[METADATA_KEY])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata; check the path") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -287,8 +287,8 @@ def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Head
         raise FormatError(
             f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; train it again"
         )
-    if kind is not None and found != kind:
-        raise damaged_forest(f"{path} has kind {found!r} instead of {kind!r}")
+    if kind is not None and stored_kind != kind:
+        raise damaged_forest(f"{path} has kind {stored_kind!r} instead of {kind!r}")
     if isinstance(header, str):
         raise damaged_forest(f"{path}: {header}")
     return header, schema
@@ -368,9 +368,9 @@ def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Sche
         position = schema.get_field_index(field.name)
         if position < 0:
             raise damaged_forest(f"{path} has no column {field.name!r}")
-        found = schema.field(position)
-        if found.type != field.type or found.nullable != field.nullable:
-            raise damaged_forest(f"{path}: column {field.name!r} is {found.type}, not {field.type}")
+        file_field = schema.field(position)
+        if file_field.type != field.type or file_field.nullable != field.nullable:
+            raise damaged_forest(f"{path}: column {field.name!r} is {file_field.type}, not {field.type}")
     if len(schema) != len(columns):
         raise damaged_forest(f"{path} has columns that do not belong there")
 

@@ -404,10 +404,10 @@ class ForestFiles:
         if not self.is_tuned:
             raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
         path = self.directory / TUNING_FILE
-        found = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity))
-        if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
+        table = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity))
+        if table["winner"].sum() != 1 or table["candidate"].n_unique() < table.height:
             raise damaged_forest(f"{path} does not have one winner and different names of candidates")
-        return found
+        return table
 
     @property
     def winner(self) -> str:

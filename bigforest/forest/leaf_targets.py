@@ -277,7 +277,7 @@ def _leaves(
     """Return the trees of some leaves, the end of each leaf's targets counted from the first, and codes and weights."""
     lists = [batch.column(name) for name in ("targets", "weights")]
     offsets = [as_numpy(column.offsets).astype(np.int64) for column in lists]
-    lengths = [np.diff(found) for found in offsets]
+    lengths = [np.diff(offsets_of_list) for offsets_of_list in offsets]
     entries = [column.flatten() for column in lists]
     if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(lengths[0], lengths[1]):
         raise damaged_forest(f"{path}: a leaf lacks a weight for one of its targets")

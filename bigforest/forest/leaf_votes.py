@@ -88,10 +88,13 @@ class LeafFile(NamedTuple):
 
     def chunk(self, file: FileIO, number: int) -> LeafChunk:
         """Read a chunk from the open file. Raises FormatError if it is damaged."""
-        found = LeafChunk(*map(read_only, self.leaves.block(file, number)))
-        if not found.rows.size == found.leaves.size == found.counts.sum() or found.counts.size != len(self.trees):
+        leaf_chunk = LeafChunk(*map(read_only, self.leaves.block(file, number)))
+        if (
+            not leaf_chunk.rows.size == leaf_chunk.leaves.size == leaf_chunk.counts.sum()
+            or leaf_chunk.counts.size != len(self.trees)
+        ):
             raise damaged(self.leaves.path)
-        return found
+        return leaf_chunk
 
     def ballots(self, spec: DataSpec, *, mapped: bool = False) -> Ballots:
         """Read the votes of the leaves, or map them. Raises FormatError if they are damaged."""
@@ -204,15 +207,15 @@ class LeafWriter:
         self._found: list[LeftOut] = []
         self._ballots: list[Ballots] = []
 
-    def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
+    def add(self, left_out: list[LeftOut], trees: TreeArrays) -> None:
         """Add trees that were grown together."""
-        self.put(found, ballots_of_trees(trees, self._wide))
+        self.put(left_out, ballots_of_trees(trees, self._wide))
 
-    def put(self, found: list[LeftOut], ballots: Ballots) -> None:
+    def put(self, left_out_rows: list[LeftOut], ballots: Ballots) -> None:
         """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
-        self._found += found
+        self._found += left_out_rows
         self._ballots.append(ballots)
-        self._held += sum(left_out.rows.nbytes + left_out.leaves.nbytes for left_out in found)
+        self._held += sum(left_out.rows.nbytes + left_out.leaves.nbytes for left_out in left_out_rows)
         sizes = np.array([ballots.ballot.size]), np.array([len(ballots.mixed)])
         self._held += int(loaded_bytes(*sizes, self._classes, self._lambdas)[0])
         if self._held >= FILE_BYTES:
@@ -230,12 +233,14 @@ class LeafWriter:
         self._found, self._ballots, self._held = [], [], 0
 
 
-def leaf_chunks(found: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
+def leaf_chunks(left_out_rows: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
     """Yield the leaves of some rows, in chunks of `step` rows."""
     starts = np.arange(0, rows + step, step)
-    cuts = [np.searchsorted(left_out.rows, starts) for left_out in found]
+    cuts = [np.searchsorted(left_out.rows, starts) for left_out in left_out_rows]
     for number, start in enumerate(starts[:-1].tolist()):
-        parts = [(left_out, slice(*cut[number : number + 2])) for left_out, cut in zip(found, cuts, strict=True)]
+        parts = [
+            (left_out, slice(*cut[number : number + 2])) for left_out, cut in zip(left_out_rows, cuts, strict=True)
+        ]
         chunk = np.concatenate([left_out.rows[cut] for left_out, cut in parts])
         leaves = np.concatenate([left_out.leaves[cut] for left_out, cut in parts])
         counts = np.array([cut.stop - cut.start for _, cut in parts], np.uint32)
@@ -250,8 +255,8 @@ def found_leaves(directory: Path, rows: int, classes: int, trees: range | None =
     names = (_NAME.fullmatch(path.name) for path in (directory / FOLDER).glob("part-*.leaves"))
     firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
     paths = [leaves_path(directory, first) for first in firsts]
-    found = (_open(path, rows, classes) for path in paths if _ballots(path).exists())
-    return sorted((file for file in found if file is not None), key=lambda file: file.trees.start)
+    files = (_open(path, rows, classes) for path in paths if _ballots(path).exists())
+    return sorted((file for file in files if file is not None), key=lambda file: file.trees.start)
 
 
 def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
@@ -337,12 +342,12 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> It
     place = tree - file.trees.start
     with file.leaves.reading() as opened:
         for number in range(file.leaves.blocks):
-            found = file.chunk(opened, number)
-            begin = int(found.counts[:place].sum(dtype=np.int64))
-            span = slice(begin, begin + int(found.counts[place]))
-            places = found.rows[span].astype(np.uint64) + np.uint64(number * file.leaves.about["chunk"])
+            chunk = file.chunk(opened, number)
+            begin = int(chunk.counts[:place].sum(dtype=np.int64))
+            span = slice(begin, begin + int(chunk.counts[place]))
+            places = chunk.rows[span].astype(np.uint64) + np.uint64(number * file.leaves.about["chunk"])
             rows.append(places if numbers is None else numbers[places])
-            leaves.append(found.leaves[span])
+            leaves.append(chunk.leaves[span])
             if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.leaves.blocks:
                 joined = np.concatenate(rows)
                 trees = np.full(joined.size, tree, np.uint32)

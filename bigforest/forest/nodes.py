@@ -32,15 +32,15 @@ def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
 
 def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | None:
     """Join the lists of consecutive nodes; sizes: number of nodes of each part. None if no part has lists."""
-    found = [part for part in parts if part is not None]
-    if not found:
+    present = [part for part in parts if part is not None]
+    if not present:
         return None
     start = np.zeros(sum(sizes) + 1, np.int64)
     end = 0
     for part, size in zip(parts, sizes, strict=True):
         begin, end = end, end + size
         np.add(0 if part is None else part.start[1:], start[begin], out=start[begin + 1 : end + 1])
-    return _made(found[0], start, list(map(np.concatenate, zip(*(part[1:] for part in found), strict=True))))
+    return _made(present[0], start, list(map(np.concatenate, zip(*(part[1:] for part in present), strict=True))))
 
 
 def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
@@ -118,9 +118,9 @@ def check_levels(
                 "a node lists a missing level of a category that is never missing",
             )
         level_words = levels.words[levels.offsets[number] : levels.offsets[number + 1]]
-        found = compute().index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=level_words)
-        require(found.null_count == 0, "a node has a level that its category does not")
-        code[begin:end] = as_numpy(found) + int(spec.features[number].missing)
+        level_codes = compute().index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=level_words)
+        require(level_codes.null_count == 0, "a node has a level that its category does not")
+        code[begin:end] = as_numpy(level_codes) + int(spec.features[number].missing)
     code = code[place]
     require(_ascend(start, code), "the levels of a node are not ascending, each once")
     return LevelLists(start, code)

@@ -95,8 +95,8 @@ def check_batch(
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
     tree, node, left, right, depth, weight = numbers.values()
-    found = pack.check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
-    require(found == 0, PROBLEMS[found])
+    result = pack.check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
+    require(result == 0, PROBLEMS[result])
     shared = (feature, left, right, depth, threshold, default_left, np.empty(0), weight, counts)
     none = np.empty(0, np.uint32)
     return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
@@ -190,38 +190,38 @@ def part_paths(directory: Path) -> list[Path]:
     trees = directory / "trees"
     if not is_remote(directory) and trees.is_dir() and not os.access(trees, os.R_OK | os.X_OK):
         raise FormatError(f"{trees} may not be read by this user; check its permissions")
-    found = numbered_parts(trees)
-    if not found:
+    paths = numbered_parts(trees)
+    if not paths:
         problem = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
         raise FormatError(f"{directory} is not a forest: {problem}")
-    return found
+    return paths
 
 
 def numbered_parts(folder: Path) -> list[Path]:
     """Return the files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other
     names."""
-    found = {}
+    path_of = {}
     for path in folder.glob("part-*.parquet"):
         match = _PART.fullmatch(path.name)
-        if match is None or int(match[1]) in found:
+        if match is None or int(match[1]) in path_of:
             raise damaged_forest(f"{path} is not named as a part with a number of its own")
-        found[int(match[1])] = path
-    return [found[first] for first in sorted(found)]
+        path_of[int(match[1])] = path
+    return [path_of[first] for first in sorted(path_of)]
 
 
 def parts_in(directory: Path, folder: str | Path) -> list[Path]:
     """Return `numbered_parts` of a folder of the forest in `directory`. Raises FormatError without any."""
-    found = numbered_parts(directory / folder)
-    if not found:
+    paths = numbered_parts(directory / folder)
+    if not paths:
         raise damaged_forest(f"{directory} has no files {folder}/part-*.parquet")
-    return found
+    return paths
 
 
 def first_tree(path: Path) -> int:
     """Return the first tree of a file of trees, from its name."""
-    found = _PART.fullmatch(path.name)
-    assert found is not None
-    return int(found[1])
+    match = _PART.fullmatch(path.name)
+    assert match is not None
+    return int(match[1])
 
 
 def part_ranges(paths: Sequence[Path], trees: int) -> list[range]:

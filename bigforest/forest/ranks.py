@@ -72,11 +72,11 @@ class Ranks(NamedTuple):
             half = stored[lower] * 0.5
             share = (values * 0.5 - half) / (stored[upper] * 0.5 - half)
         share[~(share > 0.0) | ~np.isfinite(stored[lower])] = 0.0
-        found = rank[lower] + np.minimum(share, 1.0) * (rank[upper] - rank[lower])
-        found[above == 0] = 0.0
-        found[values > stored[-1]] = self.rows + 1.0
-        found[np.isnan(values)] = np.nan
-        return found
+        ranks = rank[lower] + np.minimum(share, 1.0) * (rank[upper] - rank[lower])
+        ranks[above == 0] = 0.0
+        ranks[values > stored[-1]] = self.rows + 1.0
+        ranks[np.isnan(values)] = np.nan
+        return ranks
 
 
 def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:

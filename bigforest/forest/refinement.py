@@ -64,8 +64,8 @@ class Link:
         """
         if self.loss == SQUARED:
             return predictions
-        found = np.maximum(predictions, self.least, order="C")
-        return found[:, 1:] / found[:, :1] if self.loss == LOGISTIC else found
+        scores = np.maximum(predictions, self.least, order="C")
+        return scores[:, 1:] / scores[:, :1] if self.loss == LOGISTIC else scores
 
     def corrected(self, predictions: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return predictions to which the stage adds `added`, float64 [rows, outputs], on the scale of the link.
@@ -148,10 +148,10 @@ def _check_nodes(columns: dict[str, Any], rounds: int, header: Header, path: Pat
     state = np.zeros(6, np.int64)
     state[pack.WHOLE], state[pack.TREE] = 1, -1
     waiting, rest = np.empty((size, 2), np.uint32), np.empty((size + 1, 1), np.uint64)
-    found = check_batch(batch, header, path, state, waiting, rest)
+    checked = check_batch(batch, header, path, state, waiting, rest)
     if state[pack.WHOLE] == 0:
         raise damaged_forest(f"{path}: {PROBLEMS[pack.WRONG_END]}")
-    return found
+    return checked
 
 
 def _regression_header(header: Header) -> Header:

@@ -102,12 +102,12 @@ def _digest(path: Path) -> str:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is no file")  # a pipe would be waited for
     size = path.stat().st_size
-    found = hashlib.sha256(str(size).encode())
+    digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
-        found.update(file.read(_READ_BYTES))
+        digest.update(file.read(_READ_BYTES))
         file.seek(max(0, size - _READ_BYTES))
-        found.update(file.read(_READ_BYTES))
-    return found.hexdigest()[:32]
+        digest.update(file.read(_READ_BYTES))
+    return digest.hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,12 +328,12 @@ def read_choices(directory: Path) -> Choices:
 
 def _read_entries(directory: Path, parsers: Mapping[str, Callable[[Any], Any]]) -> list[Any]:
     """Return entries of the metadata of run.parquet, parsed; None for each that is missing. Raises FormatError."""
-    path, reading, found = directory / RUN_FILE, "its metadata", []
+    path, reading, entries = directory / RUN_FILE, "its metadata", []
     try:
         raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
         for name, parse in parsers.items():
             reading = f"the entry {name!r} of its metadata"
-            found.append(None if raw.get(name) is None else parse(raw[name]))
+            entries.append(None if raw.get(name) is None else parse(raw[name]))
     except (*FAULTS, AttributeError) as error:
         raise damaged_forest(f"{path}: {reading} cannot be read ({error})") from error
-    return found
+    return entries

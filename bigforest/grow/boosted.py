@@ -115,11 +115,11 @@ def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share:
 
 def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """Return which sequences used each of some rows, bool [SEQUENCES, rows]; share: of the table, for all."""
-    found = in_bags(store, config, rows)
-    found &= in_sample(store, config, rows, share)
+    used = in_bags(store, config, rows)
+    used &= in_sample(store, config, rows, share)
     if config.calibration is not None and rows.size:
-        found &= ~held_out_rows(store, config, rows)
-    return found
+        used &= ~held_out_rows(store, config, rows)
+    return used
 
 
 def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -137,13 +137,13 @@ def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]
 
     A range has at most READ_ROWS rows, so the memory does not depend on the rows of the table.
     """
-    found = []
+    pieces = []
     for start in range(int(rows[0]), int(rows[-1]) + 1, READ_ROWS):
         stop = min(start + READ_ROWS, int(rows[-1]) + 1)
         begin, end = np.searchsorted(rows, (start, stop))
         if begin < end:
-            found.append(read(start, stop)[rows[begin:end] - start])
-    return np.concatenate(found)
+            pieces.append(read(start, stop)[rows[begin:end] - start])
+    return np.concatenate(pieces)
 
 
 def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.uint64]:
@@ -209,9 +209,9 @@ def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np
         present, place, counts = np.arange(spec.codes), codes, np.bincount(codes, minlength=spec.codes)
     else:  # all codes may be more than the memory
         present, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    found = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, present, counts)
-    column[:] = found.of[place]
-    return found
+    bins = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, present, counts)
+    column[:] = bins.of[place]
+    return bins
 
 
 def _level_bins(spec: FeatureSpec, counts: NDArray[np.int64]) -> Bins:

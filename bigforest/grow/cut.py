@@ -82,9 +82,9 @@ def cut_nodes(
     kept = np.flatnonzero(number != REMOVED)
     leaf = ~inner[kept]
     remaining = nodes.of_nodes(lambda array: array[kept], lambda lists: lists_of_some(lists, kept, inner))
-    found = remaining._asdict()
+    columns = remaining._asdict()
     for name, value in _LEAF.items():
-        found[name][leaf] = value
-    found["left"] = np.where(leaf, np.uint32(0), number[kept] + np.uint32(1))
-    found["right"] = np.where(leaf, np.uint32(0), right[kept])
-    return TreeArrays(**found)
+        columns[name][leaf] = value
+    columns["left"] = np.where(leaf, np.uint32(0), number[kept] + np.uint32(1))
+    columns["right"] = np.where(leaf, np.uint32(0), right[kept])
+    return TreeArrays(**columns)

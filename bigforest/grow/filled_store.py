@@ -146,15 +146,15 @@ def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Sto
     executor = resources.executor()
     values = executor.gather(level_values, [(store, config, place) for place in categories])
     levels = dict(zip(categories, values, strict=True))
-    found = dict(zip(gaps, executor.gather(fill_of, [(store, place) for place in gaps]), strict=True))
+    fill_values = dict(zip(gaps, executor.gather(fill_of, [(store, place) for place in gaps]), strict=True))
     store.fetch(None, range(1))  # at once
     for place, feature in enumerate(features):
         if place in levels:
             category_values = levels[place]
-            found[place] = float(category_values.by_code()[0]) if feature.missing else category_values.other
-        elif place not in found:
-            found[place] = usual_value(store, place)
-    fills = tuple(found[place] for place in range(len(features)))
+            fill_values[place] = float(category_values.by_code()[0]) if feature.missing else category_values.other
+        elif place not in fill_values:
+            fill_values[place] = usual_value(store, place)
+    fills = tuple(fill_values[place] for place in range(len(features)))
     return PutFills(fills, tuple(levels.items()))(store)
 
 

@@ -83,8 +83,8 @@ def _neighbours(pixels: NDArray[np.bool_], direction: Neighbour, stride: str) ->
             columns.start + right : columns.stop + right : columns.step,
         ]
 
-    found = np.zeros((len(rows), len(columns), pixels.shape[2]), dtype=np.bool_)
+    lit = np.zeros((len(rows), len(columns), pixels.shape[2]), dtype=np.bool_)
     for k in range(RUN):
         down, right = k * direction.run[0], k * direction.run[1]
-        found |= moved(down, right) & moved(down + direction.pair[0], right + direction.pair[1])
-    return found
+        lit |= moved(down, right) & moved(down + direction.pair[0], right + direction.pair[1])
+    return lit

@@ -81,11 +81,11 @@ def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixe
 
 def _files(folder: Path) -> list[Path]:
     """List all image files below a folder, sorted by path."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "."]
-        found.extend(file for name in files if _is_image(file := Path(path, name)))
-    return sorted(found)
+        paths.extend(file for name in files if _is_image(file := Path(path, name)))
+    return sorted(paths)
 
 
 def _is_image(file: Path) -> bool:

@@ -52,10 +52,10 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
     except DamagedImage as error:
         raise DataError(f"{path}: an image is damaged: {error}; check that this is the right file") from error
     if labels is not None:
-        with _open(labels, LABELS) as found:
-            if found.shape[0] != shape[0]:
+        with _open(labels, LABELS) as label_array:
+            if label_array.shape[0] != shape[0]:
                 raise DataError(
-                    f"{labels} has {found.shape[0]} labels and {path} {shape[0]} images; give those of one set"
+                    f"{labels} has {label_array.shape[0]} labels and {path} {shape[0]} images; give those of one set"
                 )
 
     def chunks(most: int, pixels: int) -> Iterator[Chunk]:

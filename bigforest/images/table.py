@@ -83,11 +83,13 @@ def _image_column(source: Source, requested: str | None) -> str:
                 "with a binary field bytes, or arrays or lists of whole numbers"
             )
         return requested
-    found = [name for name, dtype in source.schema.items() if _is_image_type(dtype)]
-    if len(found) != 1:
-        problem = f"has several columns that may be images ({', '.join(found)})" if found else "has no column of images"
+    images = [name for name, dtype in source.schema.items() if _is_image_type(dtype)]
+    if len(images) != 1:
+        problem = (
+            f"has several columns that may be images ({', '.join(images)})" if images else "has no column of images"
+        )
         raise DataError(f"{source.name}: the table {problem}; name the right one as column")
-    return found[0]
+    return images[0]
 
 
 def _is_image_type(dtype: pl.DataType) -> bool:

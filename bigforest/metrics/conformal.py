@@ -147,8 +147,8 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
     of_row = category[truth]
     floors = np.empty(classes)
     for pool in np.unique(category):
-        found = -share[of_row == pool]
-        floors[category == pool] = -_smallest(found, rank_of(coverage, found.size))
+        scores = -share[of_row == pool]
+        floors[category == pool] = -_smallest(scores, rank_of(coverage, scores.size))
     return ClassSets(tuple(floors.tolist()))
 
 
@@ -309,12 +309,12 @@ def fit_by_category(
     check_enough_rows(codes.size, coverage)
     present, place = np.unique(codes, return_inverse=True)
     category = pooled_categories(np.bincount(place), coverage)
-    found: dict[int, Intervals | ClassSets] = {}
+    rules: dict[int, Intervals | ClassSets] = {}
     for pool in np.unique(category).tolist():
         calibrated = fit(category[place] == pool)
-        found |= dict.fromkeys(present[category == pool].tolist(), calibrated)
+        rules |= dict.fromkeys(present[category == pool].tolist(), calibrated)
     rest = fit(np.ones(codes.size, np.bool_))
-    return ByCategory(column, dtype, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))
+    return ByCategory(column, dtype, levels, tuple(rules.get(code, rest) for code in range(len(levels) + 2)))
 
 
 # Predictions of trees are rounded to whole numbers up to this size. A sum of 8,192 of them is exact in float64, so it
@@ -352,15 +352,15 @@ class JackknifeIntervals:
         values  predictions of each tree as whole numbers (`whole_values`), float64 [rows, trees].
         unit    the factor of these whole numbers.
         """
-        found = np.empty((len(values), 2))
+        limits = np.empty((len(values), 2))
         step = max(1, _CELLS // self.errors.size)
         share = unit / self.left.sum(axis=0)
         for start in range(0, len(values), step):
             span = slice(start, start + step)
             means = (values[span] @ self.left) * share
             for column, bounds, sign in ((0, self.errors - means, -1), (1, self.errors + means, 1)):
-                found[span, column] = sign * np.partition(bounds, self.rank - 1, axis=1)[:, self.rank - 1]
-        return found
+                limits[span, column] = sign * np.partition(bounds, self.rank - 1, axis=1)[:, self.rank - 1]
+        return limits
 
 
 def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], coverage: float) -> JackknifeIntervals:

@@ -117,10 +117,10 @@ def losses_by_power(
     quarters = np.array([round(4 * power) for power in powers], np.int64)
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = np.empty((used.size, quarters.size))
+        probability = np.empty((used.size, quarters.size))
         truth = store.labels(start, start + block.voters.size)
-        true_probabilities(block.votes, used, truth, quarters, found)
-        return log_losses(found)
+        true_probabilities(block.votes, used, truth, quarters, probability)
+        return log_losses(probability)
 
     return _add_losses(store, first, votes, held, workers, losses, quarters.size)
 
@@ -188,28 +188,28 @@ def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
-def choose_shrinkage(tried: tuple[float, ...], found: ChoiceLosses, store: Store, unit: float) -> Shrinkage:
+def choose_shrinkage(tried: tuple[float, ...], losses: ChoiceLosses, store: Store, unit: float) -> Shrinkage:
     """Return the lambda that the losses choose; 0 if no row is out of bag."""
-    return _choice(Shrinkage, tried, found, _LAMBDA_ERRORS, lambda whole, weight: _mean(whole, weight, store, unit))
+    return _choice(Shrinkage, tried, losses, _LAMBDA_ERRORS, lambda whole, weight: _mean(whole, weight, store, unit))
 
 
-def choose_power(tried: tuple[float, ...], found: ChoiceLosses, store: Store) -> Power:
+def choose_power(tried: tuple[float, ...], losses: ChoiceLosses, store: Store) -> Power:
     """Return the power that the losses choose; 1 if no row is out of bag."""
-    return _choice(Power, tried, found, _POWER_ERRORS, lambda whole, weight: _mean(whole, weight, store, 1.0))
+    return _choice(Power, tried, losses, _POWER_ERRORS, lambda whole, weight: _mean(whole, weight, store, 1.0))
 
 
 def _choice(
     kind: type[Kind],
     tried: tuple[float, ...],
-    found: ChoiceLosses,
+    choice_losses: ChoiceLosses,
     errors: int,
     mean: Callable[[int, int], float],
 ) -> Kind:
-    weight = int(found.weights.sum())
+    weight = int(choice_losses.weights.sum())
     if not weight:
         return kind(tried[0], tried)
-    first, second = found.losses
-    first_squares, second_squares = found.squares
+    first, second = choice_losses.losses
+    first_squares, second_squares = choice_losses.squares
     crossed = int(first[_choose(second, second_squares, errors)]) + int(second[_choose(first, first_squares, errors)])
     losses = tuple(mean(int(loss), weight) for loss in first + second)
     amount = tried[_choose(first + second, first_squares + second_squares, errors)]

@@ -261,9 +261,9 @@ def _windows(
             held.append((keys[inside], weights[inside]))
             if sum(part.size for part, _ in held) > window:
                 held = [_add_weights(held)]
-        found = _add_weights(held)
-        if found[0].size:
-            yield found
+        window_keys = _add_weights(held)
+        if window_keys[0].size:
+            yield window_keys
 
 
 def _add_weights(

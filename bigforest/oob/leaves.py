@@ -164,13 +164,13 @@ def leaves_of_rows(
     bags    uint16 [trees, rows], how often each row is in each bag; only leaves of out-of-bag rows are found. None to
             find all leaves.
     """
-    found = np.empty((len(span), roots.size), np.uint32)
+    leaves = np.empty((len(span), roots.size), np.uint32)
 
     def place(inputs: Any, scratch: Any, rows: slice) -> None:
-        place_leaves(inputs, TreeLeaves(roots, found[rows], None if bags is None else bags[:, rows]), scratch)
+        place_leaves(inputs, TreeLeaves(roots, leaves[rows], None if bags is None else bags[:, rows]), scratch)
 
     route_span(store, packed, span, place)
-    return found
+    return leaves
 
 
 def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:

@@ -301,16 +301,16 @@ def bucket_losses(
     most = 2.0**61 / spec.rows if spec.target.is_regression else np.inf
     bucket = row_random(store, config, rows, _BUCKET_STREAM) >> np.uint64(64 - _BUCKET_BITS)
     sums = np.zeros((len(_SCALES), 2, _BUCKETS, len(tried)), np.int64)
-    found = np.empty((2, rows.size, len(tried)))
-    found[:, :, 0] = losses(predictions)
+    round_losses = np.empty((2, rows.size, len(tried)))
+    round_losses[:, :, 0] = losses(predictions)
     for scale, by_scale in zip(_SCALES, sums, strict=True):
         for place in range(1, len(tried)):
             of = [alone[place].mean(axis=0), *alone[place]]
             both, *singles = (losses(link.corrected(predictions, scale * added)) for added in of)
             noise = np.mean(singles, axis=0) - both
-            found[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
-            found[1, :, place] = both
-        whole = np.rint(found.clip(-most, most) * weight[:, None]).astype(np.int64)
+            round_losses[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
+            round_losses[1, :, place] = both
+        whole = np.rint(round_losses.clip(-most, most) * weight[:, None]).astype(np.int64)
         for scale_sums, buckets in zip(by_scale, whole, strict=True):
             np.add.at(scale_sums, bucket.astype(np.int64), buckets)
     return sums
@@ -335,13 +335,13 @@ def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
 def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> StageRows:
     """Return some rows in a single tile for a stage `with_code_thresholds`: codes, or NaN where a number is missing, or
     values where they are not in the order of the codes."""
-    found, gaps = np.empty((1, max(features.size, 1), rows.size)), False
+    tiles, gaps = np.empty((1, max(features.size, 1), rows.size)), False
     for place, feature in enumerate(features.tolist()):
         spec, codes = store.spec.features[feature], store.feature_codes(feature)[rows]
-        found[0, place] = codes if spec.splits_on_levels or _is_by_code(spec) else store.low(feature)[codes]
+        tiles[0, place] = codes if spec.splits_on_levels or _is_by_code(spec) else store.low(feature)[codes]
         if spec.has_gaps and _is_by_code(spec):
-            found[0, place, codes == 0], gaps = np.nan, True
-    return StageRows(found, rows.size, by_level=False, missing=True if gaps else None)
+            tiles[0, place, codes == 0], gaps = np.nan, True
+    return StageRows(tiles, rows.size, by_level=False, missing=True if gaps else None)
 
 
 def _is_by_code(spec: FeatureSpec) -> bool:
@@ -358,8 +358,8 @@ def _choose(
     numbers = store.spec.target.is_regression
 
     def mean(whole: int) -> float:
-        found = max(0.0, whole / weight / store.spec.total_weight)
-        return found / unit / unit if numbers else found
+        mean_loss = max(0.0, whole / weight / store.spec.total_weight)
+        return mean_loss / unit / unit if numbers else mean_loss
 
     def best(sums: NDArray[np.int64]) -> tuple[int, int]:
         if fixed:

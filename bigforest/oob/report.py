@@ -236,13 +236,13 @@ def write_report(
 
 def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
     """Return the tallies of the rows of the file that begins with row `first`."""
-    found = []
+    range_tallies = []
     for start, stop, tally in tallies:
         begin, end = max(start, first), min(stop, first + ROWS_OF_FILE)
         if begin < end:
             rows = tally if isinstance(tally, Path) else tally.rows(begin - start, end - start)
-            found.append(RangeTally(begin, end, rows))
-    return found
+            range_tallies.append(RangeTally(begin, end, rows))
+    return range_tallies
 
 
 def write_report_rows(
@@ -310,12 +310,12 @@ class RowPredictions:
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
         """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""
-        found = oob_predictions(accumulator, self._config, self._power)
-        if self._stage is not None and self._used is not None and len(found):
-            rows = np.arange(first, first + len(found))
+        predictions = oob_predictions(accumulator, self._config, self._power)
+        if self._stage is not None and self._used is not None and len(predictions):
+            rows = np.arange(first, first + len(predictions))
             in_bag = stage_bags(store, self._config, rows, self._share)
-            self._stage.correct_out_of_bag(found, row_tiles(store, rows, self._used), in_bag)
-        return found
+            self._stage.correct_out_of_bag(predictions, row_tiles(store, rows, self._used), in_bag)
+        return predictions
 
 
 class NumberReport:
@@ -345,9 +345,9 @@ class NumberReport:
     ) -> dict[str, pa.Table]:
         """Return the small files by name, except for the curve."""
         rows = self._sums.rows
-        found = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
+        metrics = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
         schema = schemas["metrics"]
-        return {"metrics": arrow_table({name: [found.get(name)] for name in schema.names}, schema)}
+        return {"metrics": arrow_table({name: [metrics.get(name)] for name in schema.names}, schema)}
 
 
 class ClassReport:
@@ -402,8 +402,8 @@ class ClassReport:
     def tables(
         self, store: Store, inputs: ReportInputs, executor: Executor, schemas: Mapping[str, pa.Schema]
     ) -> dict[str, pa.Table]:
-        found, labels = self._metrics, stored_labels(store.spec.target)
-        areas = [Area().add(scores).value for scores in found.scores]
+        metrics, labels = self._metrics, stored_labels(store.spec.target)
+        areas = [Area().add(scores).value for scores in metrics.scores]
         if self._cells.any():
             pairs = zip(self._files, self._cells, strict=True)
             areas = [area_of_files(files, cells, inputs.scores, executor) for files, cells in pairs]
@@ -416,7 +416,7 @@ class ClassReport:
         }
         return {
             "confusion": arrow_table(columns, schemas["confusion"]),
-            "metrics": _metrics_table(found.result_with(areas) if found.rows else [], labels, schemas["metrics"]),
+            "metrics": _metrics_table(metrics.result_with(areas) if metrics.rows else [], labels, schemas["metrics"]),
         }
 
 
@@ -426,31 +426,31 @@ def _pairs_of(
     """Count the pairs of true and predicted class, int64 [3, pairs]: truth * classes + prediction, ascending; number of
     rows; sum of their weights."""
     pairs = truth.astype(np.int64) * classes + prediction
-    found, places = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
-    rows = np.bincount(places, minlength=found.size)
+    pair_codes, places = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
+    rows = np.bincount(places, minlength=pair_codes.size)
     sums = rows if weight is None else np.zeros_like(rows)
     if weight is not None:
         np.add.at(sums, places, weight)
-    return np.stack([found, rows, sums])[:, rows > 0]
+    return np.stack([pair_codes, rows, sums])[:, rows > 0]
 
 
 def _add_pairs(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Add up counts of `_pairs_of`."""
     joined = np.concatenate(pairs, axis=1)
-    found, places = np.unique(joined[0], return_inverse=True)
-    sums = np.zeros((3, found.size), np.int64)
-    sums[0] = found
+    pair_codes, places = np.unique(joined[0], return_inverse=True)
+    sums = np.zeros((3, pair_codes.size), np.int64)
+    sums[0] = pair_codes
     for total, added in zip(sums[1:], joined[1:], strict=True):
         np.add.at(total, places, added)
     return sums
 
 
-def _metrics_table(found: list[ClassMetrics], labels: pa.Array, schema: pa.Schema) -> pa.Table:
+def _metrics_table(metrics: list[ClassMetrics], labels: pa.Array, schema: pa.Schema) -> pa.Table:
     """Return oob/metrics.parquet, a row per class and one for all; without rows of the report only their number."""
     codes = [*range(len(labels)), None]
     columns: dict[str, Any] = {"class": labels.take(arrow_array(codes, pa.int64()))}
     for name in ("rows", "predicted"):
-        columns[name] = [getattr(metric, name) for metric in found] or [0] * len(codes)
+        columns[name] = [getattr(metric, name) for metric in metrics] or [0] * len(codes)
     for name in METRICS:
-        columns[name] = [getattr(metric, name) for metric in found] or [None] * len(codes)
+        columns[name] = [getattr(metric, name) for metric in metrics] or [None] * len(codes)
     return arrow_table(columns, schema)

@@ -72,9 +72,9 @@ def read_area(paths: Sequence[Path], most: int, first: int, stop: int) -> Area:
         while above is not None:
             scores = Scores(most, above)
             for path in paths:
-                found = ArrayFile.of(path, _SCORES)
-                with found.reading() as file:
-                    scores.add(*found.block(file, cell))
+                scores_file = ArrayFile.of(path, _SCORES)
+                with scores_file.reading() as file:
+                    scores.add(*scores_file.block(file, cell))
             area.add(scores)
             above = None if scores.limit is None else float(scores.values[-1])
     return area

@@ -182,13 +182,13 @@ class _LambdaPiece(NamedTuple):
         truth.flags.writeable = False  # as labels: with other flags kernels would be compiled again
         return cls(votes, truth)
 
-    def add(self, ballots: _LeafBallots, found: LeafChunk, rows: slice, trees: int) -> bool:
+    def add(self, ballots: _LeafBallots, chunk: LeafChunk, rows: slice, trees: int) -> bool:
         """Add the votes of the first `trees` trees of a file on the rows of a chunk, `rows` of the piece.
 
         Returns False if leaves and ballots do not match.
         """
         votes = LambdaVotes(ballots.mixed, self.truth[rows], *self.votes.rows(rows.start, rows.stop)[:2])
-        return add_by_lambda(_leaves(ballots, found, trees), votes)
+        return add_by_lambda(_leaves(ballots, chunk, trees), votes)
 
 
 class _TallyPiece(NamedTuple):
@@ -207,12 +207,12 @@ class _TallyPiece(NamedTuple):
     loss: NumberLoss
     changes: NDArray[np.int64]
 
-    def add(self, ballots: _LeafBallots, found: LeafChunk, rows: slice, trees: int) -> bool:
+    def add(self, ballots: _LeafBallots, chunk: LeafChunk, rows: slice, trees: int) -> bool:
         """Add votes like `_LambdaPiece.add`, and record the changes by each tree."""
         store, tally = self.store, self.tally.rows(rows.start, rows.stop)
         first, last = self.first + rows.start, self.first + rows.stop
         change, reached, weighed = self.changes[:, ballots.trees.start : ballots.trees.start + trees]
-        weight, leaves = row_weights(store, first, last), _leaves(ballots, found, trees)
+        weight, leaves = row_weights(store, first, last), _leaves(ballots, chunk, trees)
         votes = OobVotes(Votes(ballots.mixed, tally.votes), tally.voters, reached, weighed, weight)
         if ballots.unshrunk is None:
             return add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
@@ -320,25 +320,25 @@ def _add_piece(
         trees = min(len(ballots.trees), work.config.trees - ballots.trees.start)
         with file.leaves.reading() as opened:
             for first in range(start, stop, step):
-                found = file.chunk(opened, first // step)
+                chunk = file.chunk(opened, first // step)
                 if ballots.window is not None:
-                    found = _rows_in_window(found, ballots.trees.start - file.trees.start, ballots.window)
-                if not piece.add(ballots, found, slice(first - start, min(first + step, stop) - start), trees):
+                    chunk = _rows_in_window(chunk, ballots.trees.start - file.trees.start, ballots.window)
+                if not piece.add(ballots, chunk, slice(first - start, min(first + step, stop) - start), trees):
                     raise _mismatch(file)
 
 
-def _leaves(ballots: _LeafBallots, found: LeafChunk, trees: int) -> RoutedRows:
+def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
     """Return the leaves of the first `trees` trees of a file in a chunk."""
-    ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
-    return RoutedRows(found.rows, found.leaves, ends, ballots.first, ballots.ballot)
+    ends = np.cumsum(chunk.counts, dtype=np.int64)[:trees]
+    return RoutedRows(chunk.rows, chunk.leaves, ends, ballots.first, ballots.ballot)
 
 
-def _rows_in_window(found: LeafChunk, tree: int, nodes: range) -> LeafChunk:
+def _rows_in_window(chunk: LeafChunk, tree: int, nodes: range) -> LeafChunk:
     """Return the rows of a chunk whose leaves in one of its trees are among these nodes, which are numbered from 0."""
-    begin = int(found.counts[:tree].sum(dtype=np.int64))
-    tree_span = slice(begin, begin + int(found.counts[tree]))
-    inside = np.flatnonzero((found.leaves[tree_span] >= nodes.start) & (found.leaves[tree_span] < nodes.stop))
-    rows, leaves = found.rows[tree_span][inside], found.leaves[tree_span][inside] - np.uint32(nodes.start)
+    begin = int(chunk.counts[:tree].sum(dtype=np.int64))
+    tree_span = slice(begin, begin + int(chunk.counts[tree]))
+    inside = np.flatnonzero((chunk.leaves[tree_span] >= nodes.start) & (chunk.leaves[tree_span] < nodes.stop))
+    rows, leaves = chunk.rows[tree_span][inside], chunk.leaves[tree_span][inside] - np.uint32(nodes.start)
     return LeafChunk(*map(read_only, (rows, leaves, np.array([inside.size], np.uint32))))
 
 

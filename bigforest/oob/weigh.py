@@ -118,8 +118,8 @@ def _weigh_part(
         _weigh_tree(sampler, packed, root, tree, sums)
     starts = np.append(packed.roots, len(sums)).astype(np.int64)
     del packed
-    found = _describe(starts, path, store, config, sums, made)
-    write_nodes(_pieces(path, store, found, sums), part_path(directory, part.start), Header(store.spec, config))
+    described = _describe(starts, path, store, config, sums, made)
+    write_nodes(_pieces(path, store, described, sums), part_path(directory, part.start), Header(store.spec, config))
     # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
     for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
         trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
@@ -129,18 +129,18 @@ def _weigh_part(
         with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
             first, end = starts[[trees.start - part.start, trees.stop - part.start]].tolist()
             for begin in range(first, end, _STRETCH):
-                add(_ballots(slice(begin, min(begin + _STRETCH, end)), found, sums, store))
+                add(_ballots(slice(begin, min(begin + _STRETCH, end)), described, sums, store))
         file.move(directory, ballots=False)
 
 
-def _ballots(nodes: slice, found: _Described, sums: NDArray[np.int64], store: Store) -> Ballots:
+def _ballots(nodes: slice, described: _Described, sums: NDArray[np.int64], store: Store) -> Ballots:
     """Return the ballots of some nodes of a part."""
     width, numbers = store.spec.target.answer_width, store.spec.target.is_regression
-    roots = found.starts[(found.starts >= nodes.start) & (found.starts < nodes.stop)] - nodes.start
+    roots = described.starts[(described.starts >= nodes.start) & (described.starts < nodes.stop)] - nodes.start
     counts = sums[nodes, : 0 if numbers else width].astype(np.uint64)
     first = np.append(roots, nodes.stop - nodes.start)
-    value = found.value[nodes] if numbers else None
-    return ballots_of(first, found.feature[nodes], found.weight[nodes], counts, value, wide=True)
+    value = described.value[nodes] if numbers else None
+    return ballots_of(first, described.feature[nodes], described.weight[nodes], counts, value, wide=True)
 
 
 def _weigh_tree(
@@ -221,7 +221,7 @@ def _describe(
     return _Described(starts, feature, right, leaf, weight, value, gain)
 
 
-def _pieces(path: Path, store: Store, found: _Described, sums: NDArray[np.int64]) -> Iterator[pa.Table]:
+def _pieces(path: Path, store: Store, described: _Described, sums: NDArray[np.int64]) -> Iterator[pa.Table]:
     """Yield the nodes of the part at `path`, some at a time, with exact weights in place of rounded ones."""
     names = store.spec.feature_names
     done = 0
@@ -230,18 +230,18 @@ def _pieces(path: Path, store: Store, found: _Described, sums: NDArray[np.int64]
         span = slice(done, done + table.num_rows)
         done = span.stop
         columns = {
-            "weight": arrow_array(found.weight[span]),
-            "gain": arrow_array(found.gain[span], mask=found.leaf[span]),
-            "default_left": _larger_left(table, store, found, span),
+            "weight": arrow_array(described.weight[span]),
+            "gain": arrow_array(described.gain[span], mask=described.leaf[span]),
+            "default_left": _larger_left(table, store, described, span),
         }
         if store.spec.target.is_regression:
-            columns["value"] = arrow_array(found.value[span])
+            columns["value"] = arrow_array(described.value[span])
         else:
             columns["counts"] = counts_column(sums[span], table.schema.field("counts").type)
         yield with_columns(table, columns)
 
 
-def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) -> Any:
+def _larger_left(table: pa.Table, store: Store, described: _Described, rows: slice) -> Any:
     """Return the column default_left of some nodes of a part.
 
     For a feature without missing values: whether the left child is no lighter than the right one. For other features
@@ -253,6 +253,6 @@ def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) 
     changed = np.flatnonzero(is_complete[as_numpy(feature.indices, -1)])
     node = rows.start + changed
     column = as_numpy(default_left, False).copy()
-    root = found.starts[np.searchsorted(found.starts, node, side="right") - 1]
-    column[changed] = found.weight[node + 1] >= found.weight[root + found.right[node]]
+    root = described.starts[np.searchsorted(described.starts, node, side="right") - 1]
+    column[changed] = described.weight[node + 1] >= described.weight[root + described.right[node]]
     return arrow_array(column, mask=as_numpy(default_left.is_null()))

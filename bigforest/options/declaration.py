@@ -145,12 +145,12 @@ class Declared:
 def declared_options(cls: type) -> dict[str, Declared]:
     """Return the options that a dataclass declares, by name, in the order of its fields."""
     hints = get_type_hints(cls)
-    found = {}
+    declared = {}
     for entry in fields(cls):
         kind = hints[entry.name]
         types = get_args(kind) if get_origin(kind) in (Union, type(int | None)) else (kind,)
-        found[entry.name] = Declared(entry.name, types, entry.default, entry.metadata["option"])
-    return found
+        declared[entry.name] = Declared(entry.name, types, entry.default, entry.metadata["option"])
+    return declared
 
 
 def check(values: Any, options: Mapping[str, Declared], family: str) -> None:

@@ -138,14 +138,14 @@ def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | No
 
     words  phrases of the declarations, with their replacements.
     """
-    found = {}
+    entries = {}
     for name in names:
         entry = OPTIONS[name]
         text = " ".join(filter(None, [entry.option.help, entry.option.more, *_notes(entry)]))
         for word, replacement in (words or {}).items():
             text = text.replace(word, replacement)
-        found[name] = named_entry(f"{name} : {_kinds(entry)}, default={literal(entry.default)}", text)
-    return found
+        entries[name] = named_entry(f"{name} : {_kinds(entry)}, default={literal(entry.default)}", text)
+    return entries
 
 
 def named_entry(head: str, text: str) -> str:

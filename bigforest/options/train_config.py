@@ -165,8 +165,8 @@ class TrainConfig(TrainOptions):
 
     def _of_task(self, task: Task) -> TrainConfig:
         # Other defaults are selected with trial trees (training/choose.py).
-        found = self if self.task == task else replace(self, task=task)
-        return found if found.impurity == found.criterion else replace(found, impurity=found.criterion)
+        config = self if self.task == task else replace(self, task=task)
+        return config if config.impurity == config.criterion else replace(config, impurity=config.criterion)
 
     def with_defaults(self) -> TrainConfig:
         """Return the configuration with the defaults of its task for options that were neither given nor selected."""
@@ -177,8 +177,8 @@ class TrainConfig(TrainOptions):
         rule = self.projection_rule
         if isinstance(rule, int):
             return rule
-        found = _POWER.fullmatch(rule)
-        exponent = float(found[1]) / float(found[2] or 1) if found and float(found[2] or 1) else -1.0
+        match = _POWER.fullmatch(rule)
+        exponent = float(match[1]) / float(match[2] or 1) if match and float(match[2] or 1) else -1.0
         if not 0.0 <= exponent <= 2.0:
             raise ConfigError(f"{api('projections')} must be {OPTIONS['projections'].wanted}, not {rule!r}")
         exact: float = features**exponent

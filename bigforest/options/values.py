@@ -184,13 +184,13 @@ def check_word(value: object, words: Collection[str], name: str) -> None:
 
 def some_of(value: Any, words: Collection[str], name: str) -> tuple[str, ...]:
     """Return the words of an argument, each once. Raises ConfigError for an unknown word, or for none."""
-    found = several(value)
-    wrong = [word for word in found if not isinstance(word, str) or word not in words]
-    if wrong or not found:
+    chosen = several(value)
+    wrong = [word for word in chosen if not isinstance(word, str) or word not in words]
+    if wrong or not chosen:
         raise ConfigError(
             f"{api(name)} must be some of {', '.join(words)}{f', not {shown(wrong[0])}' if wrong else ''}"
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(chosen))
 
 
 def check_flag(value: object, name: str) -> None:

@@ -20,8 +20,8 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
     total: float = 0
     if isinstance(size, int) and not isinstance(size, bool):
         total = size
-    elif isinstance(size, str) and (found := _SIZE.fullmatch(size)):
-        total = float(found[1]) * _UNITS[(found[2] or "").lower()]
+    elif isinstance(size, str) and (match := _SIZE.fullmatch(size)):
+        total = float(match[1]) * _UNITS[(match[2] or "").lower()]
     if not 1 <= total <= _MOST:
         raise ConfigError(
             f"{api(name)} must be a size such as 4GB, 512MiB or a number of bytes, at most {_MOST}, not {shown(size)}"

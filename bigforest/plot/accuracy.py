@@ -140,16 +140,16 @@ def confusion_table(forest: Forest, most: int = MOST_CLASSES) -> pl.DataFrame:
 
     Of more than `most` classes those with the most wrong rows are shown by themselves, the others together.
     """
-    found = forest.oob.confusion
-    assert found is not None
-    wrong = found.filter(pl.col("truth") != pl.col("prediction"))
+    confusion = forest.oob.confusion
+    assert confusion is not None
+    wrong = confusion.filter(pl.col("truth") != pl.col("prediction"))
     ends = pl.concat([wrong.select("truth", "rows"), wrong.select(truth="prediction", rows="rows")])
     sums = dict(ends.group_by("truth").agg(pl.col("rows").sum()).iter_rows())
     shown = forest.classes
     if len(shown) > most:
         ranked = sorted(range(len(shown)), key=lambda code: (-sums.get(shown[code], 0), code))[:most]
         shown = [shown[code] for code in sorted(ranked)]
-    table = found.with_columns(texts_of(found[column], shown) for column in ("truth", "prediction"))
+    table = confusion.with_columns(texts_of(confusion[column], shown) for column in ("truth", "prediction"))
     table = table.group_by("truth", "prediction", maintain_order=True).agg(pl.col("rows", "weight").sum())
     share = pl.col("weight") / pl.col("weight").sum().over("truth")
     return table.select("truth", "prediction", "rows", share=share)
@@ -226,7 +226,7 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
     and error are null.
     """
     curve = forest.rules.calibration.reject_curve()
-    found = []
+    lines = []
     for risk in risks:
         try:
             least = forest.rules.calibration.least_share(risk)
@@ -235,9 +235,9 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
         place = int(np.count_nonzero(curve.confidence >= least)) - 1
         rows, wrong = (int(counted[place]) if place >= 0 else 0 for counted in (curve.predicted, curve.wrong))
         share = None if isinf(least) else least
-        found.append((risk, share, rows / int(curve.predicted[-1]), wrong / rows if rows else None))
+        lines.append((risk, share, rows / int(curve.predicted[-1]), wrong / rows if rows else None))
     names = ("reject_above", "confidence", "predicted", "error")
-    return pl.DataFrame(found, schema=dict.fromkeys(names, pl.Float64), orient="row")
+    return pl.DataFrame(lines, schema=dict.fromkeys(names, pl.Float64), orient="row")
 
 
 def _spaced_labels(marks: pl.DataFrame, top: float) -> pl.Series:
@@ -390,8 +390,8 @@ def _tables_by_class(
 ) -> pl.DataFrame:
     """Return the table of each class that is shown, with its label, and the place of the row in it."""
     names = _names(forest, shown, texts)
-    found = [table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at") for code in shown]
-    return pl.concat(found, how="vertical_relaxed")
+    tables = [table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at") for code in shown]
+    return pl.concat(tables, how="vertical_relaxed")
 
 
 def _names(forest: Forest, shown: Sequence[int], texts: dict[int, str] | None) -> dict[int, str]:

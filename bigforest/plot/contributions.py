@@ -31,14 +31,14 @@ _BINS = 80
 _PREFIX = "c_"
 
 
-def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _STEPS) -> pl.DataFrame:
+def waterfall_table(contributions: pl.DataFrame, values: dict[str, Any], most: int = _STEPS) -> pl.DataFrame:
     """Return columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
 
-    found   the row of the table of contributions.
-    values  values of the row, by feature.
+    contributions  the row of the table of contributions.
+    values         values of the row, by feature.
     """
-    row = found.row(0, named=True)
-    changes = {name.removeprefix(_PREFIX): row[name] for name in found.columns if name.startswith(_PREFIX)}
+    row = contributions.row(0, named=True)
+    changes = {name.removeprefix(_PREFIX): row[name] for name in contributions.columns if name.startswith(_PREFIX)}
     ranked = sorted(changes, key=lambda name: -abs(changes[name]))
     steps = [(f"{one_line(name, 24)} = {one_line(values.get(name), 14)}", changes[name]) for name in ranked[:most]]
     rest = ranked[most:]
@@ -49,11 +49,11 @@ def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _ST
     return pl.DataFrame({"step": texts, "begin": ends - changed, "end": ends, "change": changed})
 
 
-def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int, scale_name: str) -> Any:
+def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: int, scale_name: str) -> Any:
     """Draw bars from the base to the prediction; scale_name: see explain/boosted_stage.py."""
     alt = altair()
-    table = waterfall_table(found, values)
-    first = found.row(0, named=True)
+    table = waterfall_table(contributions, values)
+    first = contributions.row(0, named=True)
     base = chart_of(table).encode(y=alt.Y("step:N", title=None, sort=table["step"].to_list()))
     ends = table["begin"].to_list() + table["end"].to_list()
     room = (max(ends) - min(ends)) * 0.12 or 0.1
@@ -78,7 +78,7 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int, scale
     return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
 
 
-def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return columns feature (a text), change, offset (of neighbouring points) and level, of the features that add
     most.
 
@@ -86,14 +86,14 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
            missing.
     rows   the rows that are explained, in their order.
     """
-    names = [name for name in found.columns if name.startswith(_PREFIX)]
-    sizes = {name: float(np.abs(found[name].to_numpy()).mean()) for name in names}
+    names = [name for name in contributions.columns if name.startswith(_PREFIX)]
+    sizes = {name: float(np.abs(contributions[name].to_numpy()).mean()) for name in names}
     ranked = sorted(names, key=lambda name: -sizes[name])[:_FEATURES]
     texts = labels_of([name.removeprefix(_PREFIX) for name in ranked])
-    largest = max((float(np.abs(found[name].to_numpy()).max()) for name in ranked), default=0.0) or 1.0
+    largest = max((float(np.abs(contributions[name].to_numpy()).max()) for name in ranked), default=0.0) or 1.0
     pieces = []
     for name, text in zip(ranked, texts, strict=True):
-        change = found[name].to_numpy()
+        change = contributions[name].to_numpy()
         offset = _offsets(np.round(change / largest * _BINS / 2).astype(np.int64))
         values = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
         level = pl.Series([None] * change.size, dtype=pl.Float64)
@@ -119,11 +119,11 @@ def _offsets(bins: Any) -> Any:
     return offset / max(largest, 6)
 
 
-def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: str) -> Any:
+def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: str) -> Any:
     """Draw a point per row and feature. `of`: rows of the table they were drawn from; scale_name: see
     explain/boosted_stage.py."""
     alt = altair()
-    table = swarm_table(found, rows)
+    table = swarm_table(contributions, rows)
     order = table["feature"].unique(maintain_order=True).to_list()
     has_level = pl.col("level").is_not_null()
     color = alt.Color(
@@ -154,7 +154,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: st
     ]
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X("at:Q"))
     drawn = counted(rows.height, "row") + (f", drawn from {of:,}" if of > rows.height else "")
-    label = found["class"][0] if "class" in found.columns else None
+    label = contributions["class"][0] if "class" in contributions.columns else None
     whose = f" for class {one_line(label)}" if label is not None else ""
     chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
     return finish_chart(

@@ -27,13 +27,13 @@ MOST_LEVELS = 16
 _WIDE = 220
 
 
-def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
+def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
     """Return the rows of a feature in the table `dependence`: value (of numbers) or level (text), prediction, class
     (text).
 
     Of many levels those with the lowest and the highest predictions for the class whose prediction varies most.
     """
-    table = found.filter(pl.col("feature") == feature)
+    table = curves.filter(pl.col("feature") == feature)
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
     if table["value"].null_count():
         if table["level"].n_unique() > MOST_LEVELS:
@@ -44,22 +44,22 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     return table.select("value", levels, "prediction", texts_of(table["class"]))
 
 
-def _classes_by_variation(found: pl.DataFrame) -> list[Any]:
+def _classes_by_variation(curves: pl.DataFrame) -> list[Any]:
     """Return the classes, first the class whose predictions vary most with some feature."""
-    spread = found.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
+    spread = curves.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
     largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
     return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()
 
 
-def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
+def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
     """Draw a small picture per feature, all on the same scale; `steps`: of dates, see `milliseconds`."""
     alt = altair()
-    if "class" not in found.columns:
-        found = found.with_columns(pl.lit("").alias("class"))
-    kept = _classes_by_variation(found)[:_CLASSES]
-    found = found.filter(pl.any_horizontal(pl.col("class") == pl.lit(label) for label in kept))
-    features = found["feature"].unique(maintain_order=True).to_list()
-    low, high = float(found["prediction"].min()), float(found["prediction"].max())  # type: ignore[arg-type]
+    if "class" not in curves.columns:
+        curves = curves.with_columns(pl.lit("").alias("class"))
+    kept = _classes_by_variation(curves)[:_CLASSES]
+    curves = curves.filter(pl.any_horizontal(pl.col("class") == pl.lit(label) for label in kept))
+    features = curves["feature"].unique(maintain_order=True).to_list()
+    low, high = float(curves["prediction"].min()), float(curves["prediction"].max())  # type: ignore[arg-type]
     room = (high - low) * 0.05 or 0.5
     y = alt.Y(
         "prediction:Q",
@@ -68,7 +68,7 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
     )
     charts, left_out = [], False
     for feature in features:
-        table = dependence_table(found, feature)
+        table = dependence_table(curves, feature)
         color = {"color": alt.Color("class:N", title="class")} if len(kept) > 1 else {}
         base = chart_of(table).properties(width=_WIDE, height=150)
         if table["level"].null_count():
@@ -83,7 +83,7 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
             charts.append(base.mark_line(interpolate="linear", point=True).encode(x=x, y=y, **color))
         else:
             order = table["level"].unique(maintain_order=True).to_list()
-            levels = found.filter(pl.col("feature") == feature)["level"].n_unique()
+            levels = curves.filter(pl.col("feature") == feature)["level"].n_unique()
             shown = f", {len(order)} of {levels} levels" if levels > len(order) else ""
             left_out = left_out or bool(shown)
             # As steep as 16 lines of text need, and cut before they reach the title where fonts are wide.
@@ -104,12 +104,12 @@ _FEATURES = 15
 _LEVELS = 30
 
 
-def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
+def pairs_table(interactions: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
     """Return columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
 
-    found  the table `interaction-pairs`, of one class.
+    interactions  the table `interaction-pairs`, of one class.
     """
-    pairs = found.filter(pl.col("feature") != pl.col("other")).select("feature", "other", "interaction")
+    pairs = interactions.filter(pl.col("feature") != pl.col("other")).select("feature", "other", "interaction")
     both = pl.concat([pairs, pairs.select(feature="other", other="feature", interaction="interaction")])
     sums = both.group_by("feature", maintain_order=True).agg(pl.col("interaction").sum())
     kept = sums.sort("interaction", descending=True, maintain_order=True)["feature"].head(most).to_list()
@@ -118,12 +118,12 @@ def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
     return table.with_columns(texts_of(table[column], kept) for column in ("feature", "other"))
 
 
-def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
+def interactions_chart(interactions: pl.DataFrame, rows: int) -> Any:
     """Draw cells whose colour is the mean size of what a pair adds beyond its features."""
     alt = altair()
-    table = pairs_table(found)
+    table = pairs_table(interactions)
     order = table["feature"].unique(maintain_order=True).to_list()
-    label = found["class"][0] if "class" in found.columns and found.height else None
+    label = interactions["class"][0] if "class" in interactions.columns and interactions.height else None
     whose = f" for class {one_line(label)}" if label is not None else ""
     side = max(160, 28 * len(order) + 40)
     cells = (
@@ -146,13 +146,13 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
     return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
 
 
-def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
+def surface_table(surfaces: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
     """Return the rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
 
     Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
     category of many levels those with the lowest and the highest mean predictions are there.
     """
-    table = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
+    table = surfaces.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
     for side in ("a", "b"):
         levels = f"level_{side}"
         if table[f"value_{side}"].null_count() and table[levels].n_unique() > _LEVELS:
@@ -173,7 +173,7 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
 
 
 def surface_chart(
-    found: pl.DataFrame,
+    surfaces: pl.DataFrame,
     feature: str,
     other: str,
     label: Any,
@@ -182,7 +182,7 @@ def surface_chart(
 ) -> Any:
     """Draw the mean prediction over the values of two features; `steps`: of dates, see `milliseconds`."""
     alt = altair()
-    table = surface_table(found, feature, other)
+    table = surface_table(surfaces, feature, other)
     axes: dict[str, Any] = {}
     for name, end, level, title in (("x", "right", "level_a", feature), ("y", "top", "level_b", other)):
         axis = alt.X if name == "x" else alt.Y
@@ -196,7 +196,7 @@ def surface_chart(
             axes[f"{name}2"] = end
         else:
             levels = table[name].unique(maintain_order=True).to_list()
-            of = found[level].n_unique()
+            of = surfaces[level].n_unique()
             text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
             sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
             axes[name] = axis(f"{name}:N", title=text, sort=levels, **sloping)

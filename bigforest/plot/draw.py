@@ -52,13 +52,13 @@ def one_line(value: object, most: int = _SHOWN) -> str:
 
 def labels_of(values: Sequence[object]) -> list[str]:
     """Return values as texts, which differ where the values do: axes put equal texts together."""
-    found: dict[str, None] = {}
+    labels: dict[str, None] = {}
     for value in values:
         text, number = one_line(value), 2
-        while text in found:
+        while text in labels:
             text, number = f"{one_line(value, _SHOWN - 6)} ({number})", number + 1
-        found[text] = None
-    return list(found)
+        labels[text] = None
+    return list(labels)
 
 
 def texts_of(column: pl.Series, shown: Sequence[object] | None = None) -> pl.Series:
@@ -194,12 +194,12 @@ def milliseconds(forest: Forest) -> dict[str, float]:
     """Return the milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
     if forest.config.ranks:
         return {}
-    found = {}
+    step_of = {}
     for feature in forest.spec.features:
         unit = _DATETIME.match(feature.dtype)
         if feature.kind == "numeric" and (feature.dtype == "Date" or unit):
-            found[feature.name] = _UNITS[unit[1]] if unit else _DAY
-    return found
+            step_of[feature.name] = _UNITS[unit[1]] if unit else _DAY
+    return step_of
 
 
 def moment_text(value: float, step: float | None) -> str:

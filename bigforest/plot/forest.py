@@ -112,26 +112,26 @@ TITLES = {
 }
 
 
-def importance_table(found: pl.DataFrame) -> pl.DataFrame:
+def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
     """Return the largest rows of a table of importance: feature (text), importance, lower and upper, by two standard
     errors.
 
-    found  columns feature, importance and standard_error, which is null or nan of one tree alone.
+    importance  columns feature, importance and standard_error, which is null or nan of one tree alone.
     """
-    names = pl.Series("feature", labels_of(found["feature"].to_list()), dtype=pl.String)
+    names = pl.Series("feature", labels_of(importance["feature"].to_list()), dtype=pl.String)
     error = 2 * pl.col("standard_error").fill_nan(None).fill_null(0.0)
     return (
-        found.with_columns(names, pl.col("importance").fill_nan(None).fill_null(0.0))
+        importance.with_columns(names, pl.col("importance").fill_nan(None).fill_null(0.0))
         .sort("importance", descending=True, maintain_order=True)
         .head(MOST_FEATURES)
         .select("feature", "importance", lower=pl.col("importance") - error, upper=pl.col("importance") + error)
     )
 
 
-def importance_chart(found: pl.DataFrame, kind: str) -> Any:
+def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
     """Draw bars of the most important features."""
     alt = altair()
-    table = importance_table(found)
+    table = importance_table(importance)
     base = chart_of(table).encode(
         y=alt.Y("feature:N", title=None, sort=table["feature"].to_list()),
     )
@@ -140,6 +140,6 @@ def importance_chart(found: pl.DataFrame, kind: str) -> Any:
     bars = base.mark_bar().encode(x=alt.X("importance:Q", title="importance", axis=axis))
     spread = base.mark_rule(color=INK).encode(x=alt.X("lower:Q", title="importance"), x2=alt.X2("upper"))
     caption = ["lines are two standard errors to each side, over the trees"]
-    if found.height > table.height:
-        caption.append(f"the {table.height} most important of {found.height} features")
+    if importance.height > table.height:
+        caption.append(f"the {table.height} most important of {importance.height} features")
     return finish_chart(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)

@@ -220,8 +220,8 @@ class Pictures:
                 f"{api('features')} must be names, not {shown(features)}; pairs are tables of explain_forest"
             )
         rows, _ = self._sample(data)
-        found = self.explain("dependence", rows, features=features)
-        return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
+        explanation = self.explain("dependence", rows, features=features)
+        return dependence_chart(explanation["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
         """Plot the contributions of features to the prediction of a row.
@@ -337,8 +337,10 @@ class Pictures:
             raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
         classes, label = self._class_option(label)
         rows, _ = self._sample(data)
-        found = self.explain("dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
-        pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
+        explanation = self.explain(
+            "dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS
+        )
+        pairs, steps = explanation["dependence-pairs"], milliseconds(self.forest)
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
@@ -360,8 +362,8 @@ class Pictures:
         altair()
         classes, _ = self._class_option(label)
         rows, _ = self._sample(data, _PAIR_ROWS)
-        found = self.explain("interactions", rows, classes=classes)
-        return interactions_chart(found["interaction-pairs"], rows.height)
+        explanation = self.explain("interactions", rows, classes=classes)
+        return interactions_chart(explanation["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
         """Plot rows as points; rows with large RF-GAP proximities are close to each other.
@@ -378,10 +380,10 @@ class Pictures:
         altair()
         with self.opened(data) as source:
             name = self.forest.spec.target.name
-            found = self.explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
-            if not found["neighbors"].height:
+            explanation = self.explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
+            if not explanation["neighbors"].height:
                 raise ConfigError(_NONE_OUT_OF_BAG)
-            return map_chart(found["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
+            return map_chart(explanation["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
 
     @contextmanager
     def opened(self, data: Any) -> Iterator[Source]:
@@ -407,13 +409,13 @@ class Pictures:
 
     def _importance(self, kind: str, data: Any) -> Any:
         altair()
-        found = self.explain(kind, data)
-        return importance_chart(found[kind], kind)
+        explanation = self.explain(kind, data)
+        return importance_chart(explanation[kind], kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
         classes, _ = self._class_option(label)
-        found = self.explain("contributions", rows, classes=classes)
-        return found["contributions"].sort("row")
+        explanation = self.explain("contributions", rows, classes=classes)
+        return explanation["contributions"].sort("row")
 
     def _class_option(self, label: Any) -> tuple[list[Any] | None, Any]:
         """Return the option `classes` that explains one class, and the class; None for regression. See `swarm`."""

@@ -41,11 +41,11 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
     centred = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
     sizes, vectors = np.linalg.eigh(centred)
     sizes, vectors = np.maximum(sizes[::-1], 0.0), vectors[:, ::-1]
-    found = np.zeros((rows.len(), 2))
+    axes = np.zeros((rows.len(), 2))
     for axis in range(min(2, rows.len())):
         coordinate = vectors[:, axis] * np.sqrt(sizes[axis])
-        found[:, axis] = coordinate if coordinate[np.abs(coordinate).argmax()] >= 0 else -coordinate
-    return rows, found, float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 0.0
+        axes[:, axis] = coordinate if coordinate[np.abs(coordinate).argmax()] >= 0 else -coordinate
+    return rows, axes, float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 0.0
 
 
 def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tuple[pl.DataFrame, float]:

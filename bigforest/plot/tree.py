@@ -141,16 +141,16 @@ def _bars(forest: Forest, row: dict[str, Any], place: float) -> list[tuple[Any, 
     if forest.is_regression:
         return [(row["node"], begin, begin + _WIDE, row["depth"], "", row["value"])]
     names, counts = labels_of(forest.classes), row["counts"]
-    total, found = sum(counts), []
+    total, bars = sum(counts), []
     for name, part in [
         *zip(names[:_CLASSES], counts[:_CLASSES], strict=False),
         (OTHERS, sum(counts[_CLASSES:])),
     ]:
         if part:
             end = begin + _WIDE * part / total
-            found.append((row["node"], begin, end, row["depth"], name, None))
+            bars.append((row["node"], begin, end, row["depth"], name, None))
             begin = end
-    return found
+    return bars
 
 
 def _color(forest: Forest) -> Any:

@@ -122,10 +122,10 @@ def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFram
     parts = [(rows, _array(predictions.of_rows(rows), fitted)) for rows, fitted in calibrated.groups(codes)]
     if not parts:
         return _array(predictions, calibrated.calibrated[0])
-    found = np.empty((codes.size, parts[0][1].shape[1]), parts[0][1].dtype)
+    bounds = np.empty((codes.size, parts[0][1].shape[1]), parts[0][1].dtype)
     for rows, values in parts:
-        found[rows] = values
-    return found
+        bounds[rows] = values
+    return bounds
 
 
 def _array(predictions: Predictions, calibrated: Intervals | ClassSets | JackknifeIntervals) -> NDArray[Any]:
@@ -142,18 +142,18 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
     """Return intervals or sets as columns; none if the rule has none."""
     if rule.conformal is None:
         return []
-    found = conformal_array(predictions, rule, rows)
+    bounds = conformal_array(predictions, rule, rows)
     if not spec.target.classes:
-        return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
+        return [pl.Series(name, bounds[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa
 
     from bigforest.columns.arrow_arrays import arrow_array
 
     # The classes row by row, which Arrow cuts into lists; of text as strings, for any kind of it is made from these.
-    members = labels(np.nonzero(found)[1].astype(np.int32), spec)
+    members = labels(np.nonzero(bounds)[1].astype(np.int32), spec)
     plain = members.cast(pl.String) if isinstance(members.dtype, pl.Enum | pl.Categorical) else members
-    ends = np.zeros(len(found) + 1, np.int64)
-    np.cumsum(found.sum(axis=1), out=ends[1:])
+    ends = np.zeros(len(bounds) + 1, np.int64)
+    np.cumsum(bounds.sum(axis=1), out=ends[1:])
     lists = pa.LargeListArray.from_arrays(arrow_array(ends), plain.to_arrow())
     return [pl.Series("set", lists).cast(pl.List(label_type(spec.target)))]
 

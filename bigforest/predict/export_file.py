@@ -27,9 +27,9 @@ def format_of(to: str | None, out: str | Path | None) -> str:
         check_word(to, tuple(SUFFIXES), "to")
         return to
     suffix = "" if out is None else as_path(out).suffix.lower()
-    for found, ending in SUFFIXES.items():
+    for kind, ending in SUFFIXES.items():
         if suffix == ending:
-            return found
+            return kind
     words, endings = ", ".join(SUFFIXES), ", ".join(SUFFIXES.values())
     raise ConfigError(
         f"the format is not known; set {api('to')} to one of {words}, or {api('out')} to a file whose name ends in one "

@@ -265,8 +265,8 @@ def _is_text_prediction(path: Path) -> bool:
     """Return whether the first line of a text names the column of predictions."""
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
-        found = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
-        return PREDICTION in found
+        names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
+        return PREDICTION in names
     return False
 
 
@@ -306,13 +306,13 @@ class _Job:
     ) -> Iterator[pa.Table]:
         """Yield the kept columns and the predictions of the rows from `first` to before `stop`, batch by batch."""
         source, spec, reader = self.source, self.forest.spec, self.forest.loader.reader(self.rule.unseen)
-        found = check_schema(source.schema, spec)
+        features = check_schema(source.schema, spec)
         category = [] if self.rule.category is None else [self.rule.category]
 
         def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
             """Return the columns to read for the last group of trees, or for an earlier one."""
             others = [*self.kept, *score.columns, *category] if last else []
-            return list(dict.fromkeys([*found.columns(used), *others]))
+            return list(dict.fromkeys([*features.columns(used), *others]))
 
         def shape(used: NDArray[np.int64]) -> Shape:
             return prediction_shape(source.schema, columns(used), source.rows, spec)
@@ -320,7 +320,7 @@ class _Job:
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
             for batch in source.batches(columns(passes.used, last), passes.batch, begin, end):
                 with RowsNamed(begin, batch.height):
-                    rows = reader.frame(batch, found, passes.used, tally)
+                    rows = reader.frame(batch, features, passes.used, tally)
                 yield begin, rows, batch
                 begin += batch.height
 

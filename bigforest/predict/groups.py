@@ -241,5 +241,5 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
 def _stretch(piece: TreeArrays, begin: int, end: int) -> tuple[int, int, int]:
     """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
     impure = int(np.count_nonzero(mixed_leaves(piece.feature[begin:end], piece.counts[begin:end])))
-    lists = [found.start for found in (piece.terms, piece.levels) if found is not None]
+    lists = [entries.start for entries in (piece.terms, piece.levels) if entries is not None]
     return end - begin, impure, sum(int(start[end] - start[begin]) for start in lists)

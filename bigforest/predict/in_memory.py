@@ -112,8 +112,8 @@ def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.in
     """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
     if is_matrix(data) or is_sparse(data):
         return reader.matrix(_rows_of(data)[:], used)
-    frame, found = loader.with_features(_table_of(loader, data))
-    return reader.frame(frame, found, used)
+    frame, features = loader.with_features(_table_of(loader, data))
+    return reader.frame(frame, features, used)
 
 
 def _predict_matrix(
@@ -137,10 +137,10 @@ def _predict_matrix(
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
-    found = _predict_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
+    batches = _predict_batches(loader, rule, count, at_once, read, proba, resources, shape, matrix.nbytes)
     if tally is not None:
         tally.tell()
-    made = [prediction_array(predictions, spec, rule, proba) for _, predictions in found]
+    made = [prediction_array(predictions, spec, rule, proba) for _, predictions in batches]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 
@@ -148,7 +148,7 @@ def _predict_frame(
     loader: TreeLoader, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
     spec, reader = loader.files.spec, loader.reader(rule.unseen)
-    frame, found = loader.with_features(frame)
+    frame, features = loader.with_features(frame)
     if keep or rule.category is not None:
         check_columns(keep, frame.schema, rule, prediction_names(spec, rule, proba))
 
@@ -156,10 +156,10 @@ def _predict_frame(
 
     def read(start: int, stop: int, used: NDArray[np.int64]) -> tuple[RowBatch, pl.DataFrame]:
         piece = frame.slice(start, stop - start)
-        return reader.frame(piece, found, used, tally), piece
+        return reader.frame(piece, features, used, tally), piece
 
     def shape(used: NDArray[np.int64]) -> Shape:
-        return prediction_shape(frame.schema, found.columns(used), frame.height, spec)
+        return prediction_shape(frame.schema, features.columns(used), frame.height, spec)
 
     held, count = int(frame.estimated_size()), frame.height
     pieces = _predict_batches(loader, rule, count, max(1, count), read, proba, resources, shape, held)

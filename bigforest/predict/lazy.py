@@ -74,11 +74,11 @@ def expression(
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
-        found = check_schema(frame.schema, spec, predictor.packed.used)
+        features = check_schema(frame.schema, spec, predictor.packed.used)
         check_category_in(frame.schema, rule)
         row_numbers = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         tally = UnseenLevels() if frame.height >= FEWEST_ROWS else None
-        read = reader.frame(frame, found, predictor.packed.used, tally)
+        read = reader.frame(frame, features, predictor.packed.used, tally)
         if tally is not None:
             with warning_lock:  # once, as a query has many pieces
                 if not warned and tally.tell():

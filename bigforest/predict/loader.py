@@ -100,10 +100,10 @@ class TreeLoader:
 
     def reader(self, unseen: str = "larger") -> Reader:
         """Return the reader of rows for these trees; unseen: see VoteRule. Raises FormatError."""
-        found = self._readers.get(unseen)
-        if found is None:
-            found = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen, self.files.ranks)
-        return found
+        cached = self._readers.get(unseen)
+        if cached is None:
+            cached = self._readers[unseen] = Reader(self.files.spec, self.files.levels, unseen, self.files.ranks)
+        return cached
 
     @cached_property
     def reading(self) -> Reading:
@@ -115,9 +115,9 @@ class TreeLoader:
         last = self._found
         if last is not None and last[0] == (frame.columns, frame.dtypes):
             return frame, last[1]
-        frame, found = with_features(frame, self.files.spec)
-        self._found = ((frame.columns, frame.dtypes), found)
-        return frame, found
+        frame, features = with_features(frame, self.files.spec)
+        self._found = ((frame.columns, frame.dtypes), features)
+        return frame, features
 
     def passes(
         self,
@@ -272,7 +272,7 @@ class TreeLoader:
         with self._lock:
             if self._surveyed is None:
                 with self.files.same_run():
-                    found = survey(self.files.directory, workers)
-                used = found.used if self._at_hand is None else self._at_hand
-                self._surveyed = found._replace(lambdas=self._lambdas, used=used)
+                    trees = survey(self.files.directory, workers)
+                used = trees.used if self._at_hand is None else self._at_hand
+                self._surveyed = trees._replace(lambdas=self._lambdas, used=used)
             return self._surveyed

@@ -224,7 +224,7 @@ def _pack_pieces(
     leaves."""
     from bigforest.kernels.predict.pack import pack_nodes
 
-    found = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
+    trees = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
     shrinking = LeafShrinking(lambdas) if lambdas.size else None
     done = impure = directions = sets = 0
@@ -238,25 +238,25 @@ def _pack_pieces(
         columns: list[NDArray[Any]] = [piece.left - np.uint32(1), piece.right, piece.threshold, counts]
         number, right, threshold, classes = map(read_only, columns)
         nodes = (number, piece.feature, right, threshold, piece.default_left, listed, blocks, classes)
-        pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, found.used)
+        pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, trees.used)
         roots.append(piece.roots + done)
         done += size
         impure += len(impure_counts)
         directions += int(blocks.sum())
         sets += int(listed.sum())
         if shrinking is not None:
-            found.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
+            trees.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
         elif not votes:
-            found.counts.append(impure_counts[:0])
+            trees.counts.append(impure_counts[:0])
         else:
             value = None if piece.value is None else piece.value[piece.feature == LEAF]
-            found.counts.append(impure_counts if value is None else value if value.ndim == 2 else value[:, None])
+            trees.counts.append(impure_counts if value is None else value if value.ndim == 2 else value[:, None])
         if piece.terms is not None:
-            found.terms.append(list_of_nodes(piece.terms))
-            found.used[piece.terms.feature] = True
+            trees.terms.append(list_of_nodes(piece.terms))
+            trees.used[piece.terms.feature] = True
         if piece.levels is not None:
-            found.levels.append(list_of_nodes(piece.levels))
-    return found._replace(roots=np.concatenate(roots), blocks=directions, sets=sets)
+            trees.levels.append(list_of_nodes(piece.levels))
+    return trees._replace(roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
 def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:

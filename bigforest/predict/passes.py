@@ -76,15 +76,18 @@ class PredictionPasses(NamedTuple):
                 if kept is None and len(self.groups) > 1:
                     kept = predictor.nothing_yet(end - begin)
                 last = number == len(self.groups) - 1
-                for start, found, batch in batches(begin, end, last):
+                for start, row_batch, batch in batches(begin, end, last):
                     at = start - begin
-                    partial = None if kept is None else kept.part(at, at + found.rows)
-                    with RowsNamed(start, found.rows):
+                    partial = None if kept is None else kept.part(at, at + row_batch.rows)
+                    with RowsNamed(start, row_batch.rows):
                         if last:
-                            yield batch, predictor.predict(found, start, proba=proba, workers=workers, before=partial)
+                            yield (
+                                batch,
+                                predictor.predict(row_batch, start, proba=proba, workers=workers, before=partial),
+                            )
                         else:
                             assert partial is not None
-                            predictor.add(found, partial, workers)
+                            predictor.add(row_batch, partial, workers)
                 del predictor
 
 

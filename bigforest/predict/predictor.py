@@ -137,7 +137,7 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
     from bigforest.kernels.predict.accumulate import TreeLeaves, place_leaves
     from bigforest.kernels.predict.route import new_scratch
 
-    found = np.empty((rows.rows, packed.roots.size), np.uint32)
+    leaves = np.empty((rows.rows, packed.roots.size), np.uint32)
     chunk = chunk_rows(rows)
     starts = iter(range(0, rows.rows, chunk))
 
@@ -145,10 +145,10 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
         router = RowRouter(packed, spec)
         for first in starts:
             inputs = router.inputs(rows, first, min(first + chunk, rows.rows))
-            place_leaves(inputs, TreeLeaves(packed.roots, found[first : first + inputs.rows]), new_scratch(inputs))
+            place_leaves(inputs, TreeLeaves(packed.roots, leaves[first : first + inputs.rows]), new_scratch(inputs))
 
     on_each_thread(place, workers if rows.rows > chunk else 1)
-    return found
+    return leaves
 
 
 # Rows that go in one piece, whatever the features: no more than a tile.

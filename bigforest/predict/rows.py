@@ -246,10 +246,10 @@ class RowBatch:
     def columns(self) -> list[NDArray[Any]]:
         """Return the values of each feature, in order."""
         places = np.arange(self.features)
-        found: dict[int, NDArray[Any]] = {}
+        column_of: dict[int, NDArray[Any]] = {}
         for block in self._blocks:
-            found |= zip(places[block.places].tolist(), block.array().T, strict=True)
-        return [found[place] for place in range(self.features)]
+            column_of |= zip(places[block.places].tolist(), block.array().T, strict=True)
+        return [column_of[place] for place in range(self.features)]
 
 
 def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
@@ -257,9 +257,9 @@ def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
     columns = zip(names, rows.columns(), strict=True)
     counts = [(name, int(np.isnan(column).sum())) for name, column in columns if column.dtype.kind == "f"]
     counts = [(name, count) for name, count in counts if count]
-    found = ", ".join(f"{name!r} ({count} of {rows.rows} rows)" for name, count in counts[:5])
+    named = ", ".join(f"{name!r} ({count} of {rows.rows} rows)" for name, count in counts[:5])
     return DataError(
-        f"missing values in the features {found}: this forest splits on projections, which need every value; "
+        f"missing values in the features {named}: this forest splits on projections, which need every value; "
         "fill or drop these rows"
     )
 
@@ -392,8 +392,8 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     """
     places = range(len(spec.features)) if used is None else [int(place) for place in used]
     features = [spec.features[place] for place in places]
-    found = locate_columns(schema, [(feature.name, feature.home) for feature in features])
-    missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
+    feature_leaves = locate_columns(schema, [(feature.name, feature.home) for feature in features])
+    missing = [feature.name for feature, leaf in zip(features, feature_leaves, strict=True) if leaf is None]
     if missing:
         near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
         they = "it" if len(missing) == 1 else "them"
@@ -403,7 +403,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         noun = "feature" if len(missing) == 1 else "features"
         names = listed(list(map(repr, missing)), 5)
         raise DataError(f"the data lacks {noun} {names}, which the forest was trained on{hint}")
-    leaves = {place: leaf for place, leaf in zip(places, found, strict=True) if leaf is not None}
+    leaves = {place: leaf for place, leaf in zip(places, feature_leaves, strict=True) if leaf is not None}
     # Wide tables have few pairs of types, so that each is looked at once.
     pairs = {(leaf.dtype, spec.features[place].kind, spec.features[place].dtype) for place, leaf in leaves.items()}
     odd = {pair for pair in pairs if not _is_comparable(*pair)}
@@ -479,9 +479,9 @@ class Reader:
         return {place: self.levels.code_values(place, spec) for place, spec in features if spec.has_level_values}
 
     def frame(
-        self, frame: pl.DataFrame, found: FeatureMap, used: NDArray[np.int64], tally: UnseenLevels | None = None
+        self, frame: pl.DataFrame, features: FeatureMap, used: NDArray[np.int64], tally: UnseenLevels | None = None
     ) -> RowBatch:
-        """Read the features `used` (positions in the dataspec) of a frame, at the places `found`.
+        """Read the features `used` (positions in the dataspec) of a frame, as `features` locates them.
 
         tally  counts the unseen levels, if given.
 
@@ -490,14 +490,14 @@ class Reader:
         columns: dict[str, _Use] = {}
         nested: dict[str, _Use] = {}
         for at, place in enumerate(used):
-            leaf = found.leaves[int(place)]
+            leaf = features.leaves[int(place)]
             if leaf.path or leaf.column in columns:  # of an absent struct all features are one column
                 nested[f"{at}"] = _Use(at, int(place))
             else:
                 columns[leaf.column] = _Use(at, int(place))
         blocks = self._blocks(frame, columns, tally) if columns else []
         if nested:
-            inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
+            inner = frame.select(features.leaves[use.place].expr.alias(name) for name, use in nested.items())
             blocks += self._blocks(inner, nested, tally)
         return self._as_split(RowBatch(blocks), used)
 
@@ -552,57 +552,59 @@ class Reader:
         self, frame: pl.DataFrame, columns: Mapping[str, _Use], tally: UnseenLevels | None
     ) -> list[FeatureBlock]:
         """Group columns of a frame: columns of the same type that numpy shares without conversion form one block."""
-        found = frame[list(columns)]
+        selected = frame[list(columns)]
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}
         categories: list[_Use] = []
         series: list[pl.Series] = []
-        nulls = found.null_count().row(0)
-        for (name, use), dtype, missing in zip(columns.items(), found.dtypes, nulls, strict=True):
+        nulls = selected.null_count().row(0)
+        for (name, use), dtype, missing in zip(columns.items(), selected.dtypes, nulls, strict=True):
             if self.spec.features[use.place].kind == "category":
                 categories.append(use)
-                series.append(cells(found, name))
+                series.append(cells(selected, name))
             elif is_plain(dtype) and not missing:
                 alike.setdefault(dtype, []).append(name)
             else:
-                blocks.append(FeatureBlock.of_column(self._numbers(cells(found, name), use.place), use.at))
+                blocks.append(FeatureBlock.of_column(self._numbers(cells(selected, name), use.place), use.at))
         codes = self._codes(series, [use.place for use in categories], tally) if series else []
         blocks += [FeatureBlock.of_column(column, use.at) for column, use in zip(codes, categories, strict=True)]
         return blocks + [
-            FeatureBlock.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()
+            FeatureBlock.of_table(selected[names], [columns[name].at for name in names]) for names in alike.values()
         ]
 
     def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
         if series.dtype == pl.Null or feature.dtype == "Null":
             return np.full(len(series), np.nan, np.float32)
-        found = numbers(series, feature.dtype)
+        values = numbers(series, feature.dtype)
         # Polars converts a column with missing values to float64; as float32 it keeps tiles narrow.
-        return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
+        return (
+            values.astype(np.float32) if values.dtype == np.float64 and series.dtype.base_type() in NARROW else values
+        )
 
     def _codes(
         self, columns: Sequence[pl.Series], places: Sequence[int], tally: UnseenLevels | None
     ) -> list[NDArray[Any]]:
         levels = [self.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
-        found = codes_by_column(columns, levels, firsts)
-        return [self._seen(*column, tally) for column in zip(columns, places, found, strict=True)]
+        codes = codes_by_column(columns, levels, firsts)
+        return [self._seen(*column, tally) for column in zip(columns, places, codes, strict=True)]
 
     def _seen(
-        self, series: pl.Series, place: int, found: NDArray[np.float64], tally: UnseenLevels | None
+        self, series: pl.Series, place: int, seen: NDArray[np.float64], tally: UnseenLevels | None
     ) -> NDArray[Any]:
         """Return codes of levels as trees compare them, and count the unseen levels."""
         feature = self.spec.features[place]
-        if self.unseen == "error" and (found == feature.codes).any():
-            names = ", ".join(named_levels(series, found == feature.codes))
+        if self.unseen == "error" and (seen == feature.codes).any():
+            names = ", ".join(named_levels(series, seen == feature.codes))
             raise DataError(
                 f"{feature.name!r} has levels that did not occur in training, among them {names}; "
                 f"set {api('unseen')} to larger or missing to predict these rows"
             )
         if tally is not None:
-            tally.add(feature.name, series, found == feature.codes)
-        missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
-        codes = np.where(missing, 0 if feature.missing else feature.codes, found)
+            tally.add(feature.name, series, seen == feature.codes)
+        missing = np.isnan(seen) | (seen == feature.codes) if self.unseen == "missing" else np.isnan(seen)
+        codes = np.where(missing, 0 if feature.missing else feature.codes, seen)
         if feature.has_level_values:
             return self._values[place][codes.astype(np.int64)]
         return codes.astype(np.min_scalar_type(feature.codes))

@@ -194,14 +194,14 @@ class Score:
             return FilePrediction(rows, 0, unscored=none if self.active else self.unscored)
         if isinstance(sums, NumberSums):
             return FilePrediction(rows, sums.rows, **asdict(sums.result()), weighted=weighted)
-        found, classes = sums.result(), label_values(self._spec.target)
-        metrics = tuple(_facts(metric, classes) for metric in found)
-        return FilePrediction(rows, sums.rows, sums.accuracy, found[-1].log_loss, metrics, weighted=weighted)
+        class_metrics, classes = sums.result(), label_values(self._spec.target)
+        metrics = tuple(_facts(metric, classes) for metric in class_metrics)
+        return FilePrediction(rows, sums.rows, sums.accuracy, class_metrics[-1].log_loss, metrics, weighted=weighted)
 
 
-def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
+def _facts(metrics: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
     """Return metrics by the names of the columns of `forest.oob.metrics`."""
-    values = asdict(found)
+    values = asdict(metrics)
     code = values.pop("code")
     return {"class": None if code is None else classes[code], **values}
 
@@ -211,11 +211,11 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
-    found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
+    predictions = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
     truth = series_of(y, None, "y").alias("")  # as in `cells`
-    if len(truth) != len(found):
+    if len(truth) != len(predictions):
         rows = counted(len(truth), "row")
-        raise DataError(f"y has {rows}, and the table has {len(found):,}; give a value for each row")
+        raise DataError(f"y has {rows}, and the table has {len(predictions):,}; give a value for each row")
     has_truth = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
     if not has_truth.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
@@ -223,14 +223,14 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
         codes = class_places(truth, spec.target)[has_truth.to_numpy()]
         if (codes == UNKNOWN).all():  # a single unknown class is predicted wrongly
             raise DataError(f"the true classes are labels {strange_labels(truth, spec.target)}")
-        return float((codes == class_places(found, spec.target)[has_truth.to_numpy()]).mean())
+        return float((codes == class_places(predictions, spec.target)[has_truth.to_numpy()]).mean())
     if not truth.dtype.is_numeric():
         raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")
     numbers = truth.filter(has_truth).cast(pl.Float64).to_numpy()
     if not (np.abs(numbers) <= LARGEST).all():
         raise DataError(f"a true value is infinite, or of a size above {LARGEST:g}; drop these rows")
     sums = NumberSums(spec.target.offset)
-    sums.add(numbers, found.filter(has_truth).to_numpy())
+    sums.add(numbers, predictions.filter(has_truth).to_numpy())
     r2 = sums.result().r2
     return float("nan") if r2 is None else r2
 

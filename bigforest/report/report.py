@@ -155,7 +155,7 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
     """
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
-        found = voted.with_columns(loss=number_losses(forest))
+        losses = voted.with_columns(loss=number_losses(forest))
         columns = ["row", "truth", "prediction", "loss"]
     else:
         kind = label_type(forest.spec.target)
@@ -163,9 +163,11 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
             pl.when(pl.col("truth") == pl.lit(label).cast(kind)).then(pl.col(name))
             for label, name in zip(forest.classes, proba_names(forest.spec.target), strict=True)
         )
-        found = voted.with_columns(p_truth=share).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
+        losses = voted.with_columns(p_truth=share).with_columns(
+            loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log()
+        )
         columns = ["row", "truth", "prediction", "p_truth", "loss"]
-    return found.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
+    return losses.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
 
 
 def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
@@ -179,7 +181,7 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     errors = row_errors(forest)
     rows, error = errors["row"].to_numpy(), errors["error"].to_numpy()
     mean, deviation = float(error.mean()), float(error.std())
-    found = []
+    lines = []
     for name in _looked_at(forest, source):
         column = source.column(name).alias("").gather(rows)  # as in `cells`
         for text, inside in _parts(column):
@@ -189,10 +191,10 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
                 spread = max(float(part.std(ddof=1)), 1e-3 * deviation) / size**0.5
                 if part.mean() > mean and spread > 0:
                     high = float(part.mean())
-                    found.append((name, text, size, high, spread, (high - mean) / spread))
+                    lines.append((name, text, size, high, spread, (high - mean) / spread))
     numbers = dict.fromkeys(("error", "standard_error", "excess"), pl.Float64)
     schema = {"feature": pl.String, "slice": pl.String, "rows": pl.Int64, **numbers}
-    table = pl.DataFrame(found, schema=schema, orient="row")
+    table = pl.DataFrame(lines, schema=schema, orient="row")
     return table.sort("excess", descending=True, maintain_order=True).head(most)
 
 
@@ -281,10 +283,10 @@ def _rejection(plot: Pictures) -> list[str]:
         "Effect of reject_above on these rows: the share of rows that are predicted, and the error "
         "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."
     )
-    found = limits_table(plot.forest)
+    limits = limits_table(plot.forest)
     return [
         page.picture(plot.rejection(), "Error of the predicted rows"),
-        *([page.heading("Rejection of uncertain rows"), page.text(note), _table(found)] if found.height else []),
+        *([page.heading("Rejection of uncertain rows"), page.text(note), _table(limits)] if limits.height else []),
     ]
 
 
@@ -299,14 +301,14 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
         pieces += [page.heading("Worst classes"), _table(worst_classes(forest))]
     pieces += [page.heading("Rows with the largest out-of-bag loss"), _table(worst_rows(forest))]
     if source is not None:
-        found = slices(forest, source)
+        table = slices(forest, source)
         pieces.append(page.heading("Slices with the highest out-of-bag error"))
-        if found.height:
+        if table.height:
             note = (
                 f"Parts of the table, by one feature, with at least {LEAST_ROWS} rows. excess: error above that of all "
                 "rows, in standard errors of the slice; among many slices, a few exceed 2 by chance."
             )
-            pieces += [page.text(note), _table(found)]
+            pieces += [page.text(note), _table(table)]
         else:
             pieces.append(page.text("No slice has a higher error than all rows together."))
     return pieces
@@ -471,9 +473,9 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
         return [*pieces, page.text(f"{note}; other importances are not available for a boosted forest.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
-    found = plot.explain("permutation", data)["permutation"]
-    rows = found.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
-    drawn = importance_chart(found, "permutation")
+    importance = plot.explain("permutation", data)["permutation"]
+    rows = importance.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
+    drawn = importance_chart(importance, "permutation")
     return [
         page.picture(drawn, "Importance by permutation"),
         page.html_table(rows.columns, rows.rows()),

@@ -139,15 +139,15 @@ def _count_rows(
     spec = forest.spec
     packed = pack([parts], spec)
     target = spec.target.name
-    found = check_schema(source.schema, spec)
-    columns = list(dict.fromkeys([*found.columns(packed.used), target]))
+    features = check_schema(source.schema, spec)
+    columns = list(dict.fromkeys([*features.columns(packed.used), target]))
     classes = len(spec.target.classes)
     counts = np.zeros((packed.nodes, classes), np.int64)
     labelled = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
-            rows = forest.loader.reader().frame(batch, found, packed.used)
+            rows = forest.loader.reader().frame(batch, features, packed.used)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
                 piece = rows.cut(first, min(first + step, rows.rows))

@@ -117,10 +117,10 @@ def measure(
 ) -> pa.Table:
     """Return the error after every tree, columns VALIDATION. Raises ConfigError, DataError and FormatError."""
     spec = forest.spec
-    found = check_validation(source, spec)
+    features = check_validation(source, spec)
 
     def columns(used: NDArray[np.int64]) -> list[str]:
-        return list(dict.fromkeys([*found.columns(used), spec.target.name]))
+        return list(dict.fromkeys([*features.columns(used), spec.target.name]))
 
     def shape(used: NDArray[np.int64]) -> Shape:
         return prediction_shape(source.schema, columns(used), source.rows, spec)
@@ -144,7 +144,7 @@ def measure(
                     labelled += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     batch_votes = votes[start - begin : start - begin + batch.height]
                     with RowsNamed(start, batch.height):
-                        rows = reader.frame(batch, found, passes.used, tally)
+                        rows = reader.frame(batch, features, passes.used, tally)
                         counts[:, span] += _count_errors(predictor, rows, start, truth, batch_votes, resources.workers)
                     start += batch.height
                     progress.advance(batch.height * predictor.packed.roots.size)
@@ -215,10 +215,10 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
             f"this is a regression forest for {spec.target.name!r}, and validation curves are for classification; "
             "use predict for R2, MSE and MAE"
         )
-    found = check_schema(source.schema, spec)
+    features = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
         raise DataError(f"{_WHERE} lacks the target {spec.target.name!r}; it needs rows with their labels")
     targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
     if not any([(known_codes(target, spec.target, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
         raise DataError(f"no row of {_WHERE} has a {spec.target.name!r}; there is nothing to evaluate on")
-    return found
+    return features

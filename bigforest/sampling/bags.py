@@ -276,8 +276,8 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
     if not config.bootstrap or config.group is not None:
         return rows
     spare = classes if config.draws_by_class else 0
-    found = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
-    return min(rows, min(draws, found) + spare)
+    expected = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
+    return min(rows, min(draws, expected) + spare)
 
 
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:

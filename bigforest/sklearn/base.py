@@ -165,11 +165,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         As in scikit-learn: trees of a single leaf are left out, and the shares sum to 1, or are 0 without any split.
         """
         check_is_fitted(self)
-        found = np.zeros((len(self.forests_), self.n_features_in_))
-        for shares, forest in zip(found, self.forests_, strict=True):
+        shares_of_forests = np.zeros((len(self.forests_), self.n_features_in_))
+        for shares, forest in zip(shares_of_forests, self.forests_, strict=True):
             means = forest.explain(parts="importance", listener=silent)["importance"]["importance"]
             np.add.at(shares, list(self._places(forest).values()), means.to_numpy())
-        return mean_of_shares(found)
+        return mean_of_shares(shares_of_forests)
 
     @property
     def estimators_(self) -> list[ForestTree]:
@@ -187,11 +187,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         if len(self.forests_) > 1 and any(forest.config.sampling != "uniform" for forest in self.forests_):
             raise AttributeError("each output has bags of its own, by its classes: see `inbag` of each of forests_")
-        found = []
+        samples = []
         for tree in range(len(self)):
             bag = self.forests_[0].inbag([tree], group=self._groups)
-            found.append(np.repeat(bag["row"].to_numpy().astype(np.int32), bag[str(tree)].to_numpy()))
-        return found
+            samples.append(np.repeat(bag["row"].to_numpy().astype(np.int32), bag[str(tree)].to_numpy()))
+        return samples
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Train the forest.
@@ -464,7 +464,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
         """Return columns of the out-of-bag report of each output, float64 [rows of X, columns]; NaN without votes."""
-        found = []
+        outputs = []
         for forest in self.forests_:
             names = names_of(forest)
             report = forest.oob.rows.select("row", *names).collect()
@@ -472,15 +472,15 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             predictions[report["row"].to_numpy()] = report.select(
                 pl.col(names).cast(pl.Float64).fill_null(np.nan)
             ).to_numpy()
-            found.append(predictions)
-        if any(np.isnan(predictions[:, 0]).any() for predictions in found):
+            outputs.append(predictions)
+        if any(np.isnan(predictions[:, 0]).any() for predictions in outputs):
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
                 "reliable OOB estimates.",
                 UserWarning,
                 stacklevel=5,
             )
-        return found
+        return outputs
 
     def _scored(self, truth: Any, prediction: NDArray[Any], voted: NDArray[np.bool_], score: Callable[..., Any]) -> Any:
         """Score the out-of-bag rows, by the parameter oob_score if it is a function."""

@@ -244,15 +244,18 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     def _of_largest(self, shares: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
         """Return the class with the largest share, by row and output."""
         return joined(
-            [classes.take(found.argmax(axis=1)) for classes, found in zip(self._classes, shares, strict=True)]
+            [
+                classes.take(output_shares.argmax(axis=1))
+                for classes, output_shares in zip(self._classes, shares, strict=True)
+            ]
         )
 
     def _shares(self, X: Any, trees: Sequence[int] | None = None) -> list[NDArray[np.float64]]:
         """Return the class shares of each output."""
-        found = self._answers(X, "predict_proba", trees=trees)
+        answers = self._answers(X, "predict_proba", trees=trees)
         return [
             self._of_all_classes(number, shares if isinstance(shares, np.ndarray) else shares.to_numpy())
-            for number, shares in enumerate(found)
+            for number, shares in enumerate(answers)
         ]
 
     def _of_all_classes(self, output: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -269,8 +272,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return of_all
 
     def _set_oob_score_and_attributes(self, codes: Sequence[NDArray[np.intp]]) -> None:
-        found = self._out_of_bag(len(codes[0]), lambda forest: [*proba_names(forest.spec.target)])
-        votes = [self._of_all_classes(number, shares) for number, shares in enumerate(found)]
+        output_shares = self._out_of_bag(len(codes[0]), lambda forest: [*proba_names(forest.spec.target)])
+        votes = [self._of_all_classes(number, shares) for number, shares in enumerate(output_shares)]
         for shares in votes:
             shares[np.isnan(shares).any(axis=1)] = np.nan  # also of classes that are not in the forest
         alike = len(votes) > 1 and len({shares.shape for shares in votes}) == 1
@@ -299,12 +302,12 @@ def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
                 f"class_weight is a list of {len(weights)}, and y has {counted(len(classes), 'output')}; "
                 "give one for each"
             )
-        return [_class_weight(weight, found) for weight, found in zip(weights, classes, strict=True)]
+        return [_class_weight(weight, output_classes) for weight, output_classes in zip(weights, classes, strict=True)]
     if isinstance(weights, dict) and len(classes) > 1:
         raise ConfigError(
             f'class_weight is one dict, and y has {len(classes)} outputs; give a list with one for each, or "balanced"'
         )
-    return [_class_weight(weights, found) for found in classes]
+    return [_class_weight(weights, output_classes) for output_classes in classes]
 
 
 def _class_weight(weights: Any, classes: NDArray[Any]) -> Any:

@@ -164,18 +164,18 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     def _predict(
         self, X: Any, trees: Sequence[int] | None = None, quantiles: Sequence[float] = ()
     ) -> NDArray[np.float64]:
-        found = self._answers(X, "predict", trees=trees, quantiles=quantiles)
-        return joined([_numbers(answers, len(quantiles)) for answers in found])
+        outputs = self._answers(X, "predict", trees=trees, quantiles=quantiles)
+        return joined([_numbers(answers, len(quantiles)) for answers in outputs])
 
     def _set_oob_score_and_attributes(self, numbers: Sequence[NDArray[np.float64]]) -> None:
-        found = self._out_of_bag(len(numbers[0]), lambda _: ["prediction"])
-        self.oob_prediction_ = joined([prediction[:, 0] for prediction in found])
-        voted = np.logical_and.reduce([~np.isnan(prediction[:, 0]) for prediction in found])
+        outputs = self._out_of_bag(len(numbers[0]), lambda _: ["prediction"])
+        self.oob_prediction_ = joined([prediction[:, 0] for prediction in outputs])
+        voted = np.logical_and.reduce([~np.isnan(prediction[:, 0]) for prediction in outputs])
         self.oob_score_ = self._scored(joined(numbers), self.oob_prediction_, voted, r2_score)
 
 
-def _numbers(found: NDArray[np.float64] | pl.DataFrame, quantiles: int) -> NDArray[np.float64]:
+def _numbers(predictions: NDArray[np.float64] | pl.DataFrame, quantiles: int) -> NDArray[np.float64]:
     """Return predictions of `Forest.predict` as an array."""
-    if isinstance(found, np.ndarray):
-        return found
-    return found.drop("prediction").to_numpy() if quantiles else found["prediction"].to_numpy()
+    if isinstance(predictions, np.ndarray):
+        return predictions
+    return predictions.drop("prediction").to_numpy() if quantiles else predictions["prediction"].to_numpy()

@@ -43,7 +43,7 @@ def table_frame(X: Any) -> pl.DataFrame | None:
     frame = table_in_memory(X)
     infinite = frame.select(cs.float().is_infinite().any())
     if infinite.width and any(infinite.row(0)):
-        names = [name for name, found in infinite.row(0, named=True).items() if found]
+        names = [name for name, is_infinite in infinite.row(0, named=True).items() if is_infinite]
         raise DataError(f"X contains infinity in {names[0]!r}; replace infinite values, by nulls for instance")
     return frame
 
@@ -82,17 +82,17 @@ def category_names(categories: Any, names: Sequence[str]) -> list[str]:
     """Return the names of category columns, from names and column numbers. Raises ConfigError."""
     if categories is None:
         return []
-    found: list[str] = []
+    selected: list[str] = []
     for category in (
         [categories] if isinstance(categories, str) else np.asarray(categories, dtype=object).ravel().tolist()
     ):
         if isinstance(category, str) and category in names:
-            found.append(category)
+            selected.append(category)
         elif is_integer(category, 0, len(names) - 1):
-            found.append(names[category])
+            selected.append(names[category])
         else:
             raise ConfigError(f"categories must be names or places of columns of X, not {category!r}")
-    return found
+    return selected
 
 
 def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:

@@ -184,10 +184,14 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         used = pl.when(pl.col("feature").is_null()).then(terms).otherwise(single)
         splits = tree.nodes.filter(pl.col("left").is_not_null()).with_columns(used=used)
         decrease = pl.col("gain") * pl.col("weight") / pl.col("used").list.len()
-        found = splits.select("used", decrease=decrease).explode("used")
+        decreases_by_feature = splits.select("used", decrease=decrease).explode("used")
         decreases = np.zeros((1, self._forest.n_features_in_))
         place = self._forest._places(tree.forest)
-        np.add.at(decreases[0], [place[name] for name in found["used"]], found["decrease"].to_numpy())
+        np.add.at(
+            decreases[0],
+            [place[name] for name in decreases_by_feature["used"]],
+            decreases_by_feature["decrease"].to_numpy(),
+        )
         return tree_shares(decreases)[0] if normalize else decreases[0] / tree.nodes["weight"][0]
 
     def get_depth(self) -> int:
@@ -214,14 +218,14 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         With several outputs, a list of matrices.
         """
         check_is_fitted(self)
-        found = []
+        paths = []
         for output, tree in enumerate(self._trees):
             parent = np.full(len(tree), -1)
             for side in ("left", "right"):
                 inner = tree.nodes.select("node", side).drop_nulls()
                 parent[inner[side].to_numpy()] = inner["node"].to_numpy()
-            found.append(path_matrix(self._apply(output, X)[:, None], parent))
-        return only(found)
+            paths.append(path_matrix(self._apply(output, X)[:, None], parent))
+        return only(paths)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the prediction of the tree for each row."""
@@ -266,5 +270,5 @@ def path_matrix(leaves: NDArray[np.int64], parent: NDArray[np.int64]) -> Any:
 
 def mean_of_shares(of_outputs: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean over outputs of the shares of features, without outputs that have no split; sums to 1."""
-    found = [shares / shares.sum() for shares in of_outputs if shares.any()]
-    return np.mean(found, axis=0) if found else np.zeros_like(of_outputs[0])
+    normalized = [shares / shares.sum() for shares in of_outputs if shares.any()]
+    return np.mean(normalized, axis=0) if normalized else np.zeros_like(of_outputs[0])

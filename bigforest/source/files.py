@@ -208,8 +208,8 @@ def _source_of(
         if not columns:
             return whole
         check_spool(size, memory, str(path))
-        found = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
-        return source_of_files(found, name, spool_bytes(size), str(path))
+        table = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
+        return source_of_files(table, name, spool_bytes(size), str(path))
     check_spool(size, memory, str(path))
     scans = [_scan_file(file, kind, scratch, reading) for file in files]
     schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
@@ -223,8 +223,8 @@ def _source_of(
             parts[place] = part.with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
-    found = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
-    return source_of_files(found, name, spool_bytes(size), str(path))
+    table = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
+    return source_of_files(table, name, spool_bytes(size), str(path))
 
 
 def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> list[Path]:
@@ -254,20 +254,20 @@ def _spooled_csv(
 ) -> list[Path]:
     """Return CSV files as Parquet. Raises DataError naming a line with too few or too many values."""
     try:
-        found = spooled(scans)
+        path = spooled(scans)
     except DataError:
         for file in files:
             blank_lines(file, mark, unread=True)
         raise
     last = columns_named({list(schema)[-1] for _, schema in scans})
-    if not sum(scan_parquet(found).select(last).null_count().collect().row(0)):
-        return found  # a line that ends too early would lack a value there
+    if not sum(scan_parquet(path).select(last).null_count().collect().row(0)):
+        return path  # a line that ends too early would lack a value there
     if all(has_whole_lines(file, mark) for file in files):
-        return found
+        return path
     blank = [blank_lines(file, mark, unread=False) for file in files]
     if not any(blank):
-        return found
-    for file in found:
+        return path
+    for file in path:
         file.unlink()
     return spooled([(without_rows(scan, rows), schema) for (scan, schema), rows in zip(scans, blank, strict=True)])
 
@@ -278,12 +278,12 @@ def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]
     Only folders below the given folder, or below the part of a glob without a pattern, are used.
     """
     folder = path if path.is_dir() else files[0].parent if path.is_file() else _plain_folder(path)
-    found = []
+    partitions = []
     for file in files:
         parts = file.relative_to(folder).parts[:-1] if file.is_relative_to(folder) else ()
         pairs = [part.partition("=") for part in parts if "=" in part]
-        found.append({unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs})
-    return found
+        partitions.append({unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs})
+    return partitions
 
 
 def _key_columns(
@@ -398,7 +398,7 @@ def _check_plain(folder: Path, path: str | Path) -> None:
 
 def _partition_files(folder: Path) -> list[Path]:
     """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for inner in sorted(at for at in folder.iterdir() if "=" in at.name and at.is_dir()):
         files = _tables_in(inner) or _partition_files(inner)
         folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
@@ -406,8 +406,8 @@ def _partition_files(folder: Path) -> list[Path]:
             raise DataError(
                 f"{folders[0]}: the folder is not named by a column and its value; give a glob of the files"
             )
-        found += files
-    return found
+        paths += files
+    return paths
 
 
 def _tables_in(folder: Path) -> list[Path]:

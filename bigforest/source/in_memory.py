@@ -126,7 +126,7 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
     except _PANDAS_FAULTS:
         columns = {}
-    found = pl.DataFrame(
+    polars_frame = pl.DataFrame(
         [
             columns[place].alias(name) if place in columns else _pandas_column(numbered[place], name, reading)
             for place, name in enumerate(names)
@@ -136,7 +136,7 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
     categories = {name: dtype.categories for name, dtype in dtypes if getattr(dtype, "ordered", False)}
     # Polars would forget the order, and the categories that no row has.
     enums = {name: pl.Enum(list(kept)) for name, kept in categories.items() if all(type(word) is str for word in kept)}
-    return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())
+    return polars_frame.with_columns(polars_frame.get_column(name).cast(dtype) for name, dtype in enums.items())
 
 
 def _is_object(dtype: Any) -> bool:
@@ -146,13 +146,13 @@ def _is_object(dtype: Any) -> bool:
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of pandas. Raises DataError where it is read and cannot be."""
     try:
-        found = _pandas_objects(column) if _is_object(column.dtype) else pl.from_pandas(column.to_frame()).to_series()
+        values = _pandas_objects(column) if _is_object(column.dtype) else pl.from_pandas(column.to_frame()).to_series()
     except _PANDAS_FAULTS as error:
         if reading.needs(name):
             where = f"column {name!r} of the pandas frame cannot be read"
             raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
-        found = pl.Series([None] * len(column), dtype=pl.Null)
-    return found.alias(name)
+        values = pl.Series([None] * len(column), dtype=pl.Null)
+    return values.alias(name)
 
 
 def _pandas_objects(column: Any) -> pl.Series:
@@ -160,10 +160,10 @@ def _pandas_objects(column: Any) -> pl.Series:
     import pyarrow as pa
 
     try:
-        found = pa.array(column, from_pandas=True)
+        values = pa.array(column, from_pandas=True)
     except (pa.ArrowException, *_OBJECT_FAULTS):
         return _from_objects(column.tolist())
-    return _from_objects(column.tolist()) if pa.types.is_decimal256(found.type) else pl.Series(pl.from_arrow(found))
+    return _from_objects(column.tolist()) if pa.types.is_decimal256(values.type) else pl.Series(pl.from_arrow(values))
 
 
 def numeric_categories(table: Any) -> list[str]:
@@ -304,12 +304,12 @@ def with_columns_beside(
 def series_of(values: Any, name: str | None, role: str) -> pl.Series:
     """Return the values of a column, as a Series, with a name where they have one. Raises DataError."""
     try:
-        found = _series(values)
+        series = _series(values)
     except DataError as error:
         raise DataError(f"{role}: {error}") from error
     except _OBJECT_FAULTS as error:
         raise DataError(f"{role} is not a column of one type ({reason(error)}); convert it") from error
-    return found.alias(name) if name else found
+    return series.alias(name) if name else series
 
 
 def _series(values: Any) -> pl.Series:
@@ -404,11 +404,11 @@ def _from_numbers(values: list[Any]) -> pl.Series:
 
 
 def _as_float(number: Any) -> float:
-    found = float(number)
+    rounded = float(number)
     exact = isinstance(number, Integral | Decimal)
-    if exact and found != number and Decimal(repr(found)) != number:
+    if exact and rounded != number and Decimal(repr(rounded)) != number:
         raise ValueError(f"{shown(number)} is not exact in float64")
-    return found
+    return rounded
 
 
 def is_missing(cell: Any) -> bool:

@@ -284,14 +284,14 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
     with reading_parquet(path):
         try:
             with _open(path) as file:
-                found, rows = file.schema_arrow, file.metadata.num_rows
-                check_names(found.names, str(path))
+                schema, rows = file.schema_arrow, file.metadata.num_rows
+                check_names(schema.names, str(path))
         except pa.ArrowNotImplementedError:
-            found = dict(scan_parquet([path]).collect_schema())
-            if not _only_polars(found):
+            schema = dict(scan_parquet([path]).collect_schema())
+            if not _only_polars(schema):
                 raise
-            return ParquetShape(found, 0)
-    return ParquetShape(schema_of(found, str(path), reading.needs), rows)
+            return ParquetShape(schema, 0)
+    return ParquetShape(schema_of(schema, str(path), reading.needs), rows)
 
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
@@ -306,8 +306,8 @@ def not_readable(file: Path, kind: str, fault: str, advice: str = "") -> DataErr
     if "permission denied" in fault.lower():
         return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
     with suppress(OSError):
-        if (found := what_it_is(file)) and kind not in found:
-            return DataError(f"{file}: the file {found}")
+        if (content := what_it_is(file)) and kind not in content:
+            return DataError(f"{file}: the file {content}")
         if not file.stat().st_size:
             return DataError(f"{file}: the file is empty{_COMPLETE}")
     return DataError(f"{file}: not a readable {kind} file: {fault}{advice}")

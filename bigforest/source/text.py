@@ -149,24 +149,24 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     The text of kept columns that are parsed comes first.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
-    text = [name for name, found in types.items() if found == {pl.String()} and name not in rules.texts]
+    text = [name for name, form_of in types.items() if form_of == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
     for name in text:  # JSON may write numbers as text, for example decimals; where training had numbers, they are
         of_forms.setdefault(FORMS["CSV"] if name in rules.numbers else forms, []).append(name)
-    found: dict[str, Form] = {}
+    form_of: dict[str, Form] = {}
     try:
         for accepted, names in of_forms.items():
-            found |= _find_forms(rows, names, accepted, rules.numbers)
+            form_of |= _find_forms(rows, names, accepted, rules.numbers)
     except (*POLARS_FAULTS, OSError):
         return list(scans)  # reading the table says what is wrong with it
     parsed = [
-        form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in found.items()}).items()
+        form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
-    kept = [columns_named([name]).alias(text_name(name)) for name in found if name in rules.kept]
+    kept = [columns_named([name]).alias(text_name(name)) for name in form_of if name in rules.kept]
     typed = [
-        scan.with_columns(columns_named(found).cast(pl.String)).select(*kept, pl.all()).with_columns(parsed)
-        if found
+        scan.with_columns(columns_named(form_of).cast(pl.String)).select(*kept, pl.all()).with_columns(parsed)
+        if form_of
         else scan
         for scan, _ in scans
     ]
@@ -201,12 +201,12 @@ def _first_values(
 
     values  makes the expression of the values of columns.
     """
-    found: dict[str, str] = {}
+    first_of: dict[str, str] = {}
     for part in parts:
-        if left := [name for name in names if name not in found]:
+        if left := [name for name in names if name not in first_of]:
             first = part.select(values(left).drop_nulls().first()).collect(engine="streaming").row(0, named=True)
-            found |= {name: value for name, value in first.items() if value is not None}
-    return {name: found[name] for name in names if name in found}
+            first_of |= {name: value for name, value in first.items() if value is not None}
+    return {name: first_of[name] for name in names if name in first_of}
 
 
 def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list[Form]]:
@@ -219,8 +219,8 @@ def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list
         for form, names in _columns_by_form(forms).items()
     )
     fits = all_read.collect(engine="streaming").row(0, named=True)
-    found = {name: [form for form in tried if fits[f"{name}\0{places[form]}"]] for name, tried in forms.items()}
-    return {name: tried for name, tried in found.items() if tried}
+    fitting = {name: [form for form in tried if fits[f"{name}\0{places[form]}"]] for name, tried in forms.items()}
+    return {name: tried for name, tried in fitting.items() if tried}
 
 
 def _columns_by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
@@ -301,11 +301,11 @@ def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
 def _check_is_text(file: Path) -> None:
     """Raise DataError if a file does not begin like text, before all of it is read."""
     try:
-        found = what_it_is(file)
+        content = what_it_is(file)
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {reason(error)}; check its permissions") from error
-    if found:
-        raise DataError(f"{file}: the file {found}")
+    if content:
+        raise DataError(f"{file}: the file {content}")
 
 
 def _separator(file: Path) -> str:

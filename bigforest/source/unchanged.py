@@ -43,10 +43,10 @@ class FileStamp(NamedTuple):
         return cls._from(path, path.stat())
 
     @classmethod
-    def _from(cls, path: Path, found: Any) -> FileStamp:
-        if not hasattr(found, "st_ino"):
-            return cls(path, found.st_size, found.st_mtime_ns, None, None)
-        return cls(path, found.st_size, found.st_mtime_ns, (found.st_dev, found.st_ino), found.st_ctime_ns)
+    def _from(cls, path: Path, status: Any) -> FileStamp:
+        if not hasattr(status, "st_ino"):
+            return cls(path, status.st_size, status.st_mtime_ns, None, None)
+        return cls(path, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), status.st_ctime_ns)
 
     def for_others(self) -> FileStamp:
         """Return the stamp without the properties that differ between machines."""
@@ -100,8 +100,8 @@ def stamps_behind(data: Any) -> list[FileStamp]:
     names: list[str] = []
     if isinstance(data, pl.LazyFrame):
         with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-            for found in re.findall(r"SCAN \[(.*?)\]$", data.explain(optimized=False), re.MULTILINE):
-                names += re.split(r", ", re.sub(r", \.\.\. \d+ other .*$", "", found))
+            for paths in re.findall(r"SCAN \[(.*?)\]$", data.explain(optimized=False), re.MULTILINE):
+                names += re.split(r", ", re.sub(r", \.\.\. \d+ other .*$", "", paths))
     elif isinstance(files := getattr(data, "files", None), list):  # of a dataset, not of a forest
         names += files
     stamps = []

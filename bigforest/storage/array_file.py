@@ -110,12 +110,12 @@ class ArrayFile(NamedTuple):
         content = (_map_bytes if mapped else _read)(file, place, sum(map(_padded_size, sizes)))
         if content.size != sum(map(_padded_size, sizes)) or zlib.crc32(content.data) != check:
             raise damaged(self.path)
-        found, begin = [], 0
+        arrays, begin = [], 0
         with suppress(ValueError, OverflowError):  # a shape that no array can have
             for count, size, (kind, shape) in zip(rows, sizes, self.arrays.values(), strict=True):
-                found.append(content[begin : begin + size].view(kind).reshape(count, *shape))
+                arrays.append(content[begin : begin + size].view(kind).reshape(count, *shape))
                 begin += _padded_size(size)
-            return found
+            return arrays
         raise damaged(self.path)
 
 
@@ -159,10 +159,10 @@ def write_arrays(path: Path, types: Mapping[str, str], *arrays: NDArray[Any]) ->
 def read_arrays(path: Path, types: Mapping[str, str], *, mapped: bool = False) -> list[NDArray[Any]]:
     """Return the arrays of a file of a single block, read or mapped. Raises FormatError for a damaged file."""
     with local_path(path).open("rb", buffering=0) as file:
-        found = ArrayFile.opened(path, file, types)
-        if found.blocks != 1:
+        arrays_file = ArrayFile.opened(path, file, types)
+        if arrays_file.blocks != 1:
             raise damaged(path)
-        return found.block(file, 0, mapped=mapped)
+        return arrays_file.block(file, 0, mapped=mapped)
 
 
 class MatrixFile(NamedTuple):
@@ -218,12 +218,12 @@ def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
     """Return `size` bytes of a file, or an empty array if it is shorter."""
     if place < 0 or place + size > file.seek(0, 2):
         return np.empty(0, np.uint8)
-    found = np.empty(size, np.uint8)
+    content = np.empty(size, np.uint8)
     file.seek(place)
-    rest = found.data
+    rest = content.data
     while rest and (count := file.readinto(rest)):
         rest = rest[count:]
-    return found if not rest else np.empty(0, np.uint8)
+    return content if not rest else np.empty(0, np.uint8)
 
 
 # Zeros that are written at a time.

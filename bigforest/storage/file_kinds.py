@@ -56,8 +56,8 @@ def kind_of_file(file: Path) -> str | None:
 def suffix_of_content(begin: bytes) -> str:
     """Return the suffix of a table without a name by its first bytes. Text is NDJSON if it begins with an object, else
     CSV."""
-    found = next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), "")
-    return found if found in KINDS else ".ndjson" if begin.startswith(b"{") else ".csv"
+    suffix = next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), "")
+    return suffix if suffix in KINDS else ".ndjson" if begin.startswith(b"{") else ".csv"
 
 
 def what_it_is(file: Path) -> str | None:

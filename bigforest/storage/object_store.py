@@ -94,8 +94,8 @@ class ObjectPath(PosixPath):
 
     def rglob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
         """Yield the objects in the folder and its subfolders whose names match."""
-        found = self._list_entries(recursive=True)
-        return (path for path, is_file in found if is_file and fnmatch.fnmatchcase(path.name, pattern))
+        entries = self._list_entries(recursive=True)
+        return (path for path, is_file in entries if is_file and fnmatch.fnmatchcase(path.name, pattern))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Create the folder before there is an object in it. Raises FileExistsError."""
@@ -176,8 +176,8 @@ class ObjectPath(PosixPath):
         from pyarrow.fs import FileSelector
 
         with pending(self) as store:
-            found = store.get_file_info(FileSelector(self.key, allow_not_found=True, recursive=recursive))
-        return sorted((ObjectPath(SCHEME + info.path), info.is_file) for info in found)
+            infos = store.get_file_info(FileSelector(self.key, allow_not_found=True, recursive=recursive))
+        return sorted((ObjectPath(SCHEME + info.path), info.is_file) for info in infos)
 
 
 @contextlib.contextmanager

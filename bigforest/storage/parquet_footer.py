@@ -43,8 +43,8 @@ class ColumnChunk(NamedTuple):
 def row_groups(path: Path) -> list[list[ColumnChunk]]:
     """Return the chunks of each row group of a file, by columns. Raises ValueError for a damaged footer."""
     try:
-        found = _Reader(_footer(path)).structure(_WANTED)
-        return [[_chunk(column.get(3, {})) for column in group.get(1, [])] for group in found.get(4, [])]
+        metadata = _Reader(_footer(path)).structure(_WANTED)
+        return [[_chunk(column.get(3, {})) for column in group.get(1, [])] for group in metadata.get(4, [])]
     except (IndexError, AttributeError, TypeError, struct.error) as error:
         raise ValueError("its footer is damaged") from error
 
@@ -86,14 +86,14 @@ class _Reader:
 
     def structure(self, fields: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
         """Return the wanted fields of a structure."""
-        found: dict[int, Any] = {}
+        values: dict[int, Any] = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._integer()
             value = self._value(head & 15, fields.get(number), depth)
             if number in fields:
-                found[number] = value
-        return found
+                values[number] = value
+        return values
 
     def _value(self, kind: int, fields: Any, depth: int) -> Any:
         if depth > _DEEPEST:

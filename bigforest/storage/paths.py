@@ -212,8 +212,8 @@ def expanded(pattern: str | Path) -> list[Path]:
     """Return the files that match a glob, sorted by name."""
     path = as_path(pattern)
     if not is_remote(path):
-        found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
-        return sorted(Path(file) for file in found if Path(file).is_file())
+        files = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
+        return sorted(Path(file) for file in files if Path(file).is_file())
     root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
     patterns = path.parts
     return [file for file in root.rglob("*") if _matches(file.parts, patterns)]

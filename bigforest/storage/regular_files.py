@@ -105,10 +105,10 @@ def is_own_folder(path: Path) -> bool:
     if is_remote(path):
         return path.is_dir()
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and (not hasattr(os, "getuid") or found.st_uid == os.getuid())
+    return stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
 
 
 State = TypeVar("State")

@@ -80,9 +80,9 @@ class StoreFiles:
     def check_unchanged(self) -> None:
         """See Store.check_unchanged."""
         for file, stamp in self._stamps.items():
-            found = _stamp(file)
-            if found != stamp:
-                short = found is not None and stamp is not None and found.size < stamp.size
+            current = _stamp(file)
+            if current != stamp:
+                short = current is not None and stamp is not None and current.size < stamp.size
                 raise FormatError(
                     f"{file} was {'cut short' if short else 'changed'} while it was read: keep others from writing "
                     "there, and encode the table again"
@@ -110,18 +110,18 @@ class _Stamp(NamedTuple):
 def _stamp(file: Path) -> _Stamp | None:
     """Return the stamp of a file; None if there is no file."""
     try:
-        found = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         return None
-    return _Stamp(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
+    return _Stamp(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
 
 def _check_sizes(path: Path, manifest: Manifest) -> None:
     """Check that all files of the manifest exist and have their sizes."""
     for name, size in manifest.sizes().items():
-        found = (path / name).stat().st_size if (path / name).is_file() else None
-        if found != size:
-            state = "is missing" if found is None else f"has {found} bytes"
+        actual = (path / name).stat().st_size if (path / name).is_file() else None
+        if actual != size:
+            state = "is missing" if actual is None else f"has {actual} bytes"
             raise damaged_store(f"{path / name} {state}; {size} bytes were written")
 
 

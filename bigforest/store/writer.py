@@ -107,9 +107,9 @@ class JoinedFile:
         """Return the last range, which is not full, if any; nothing is added after it."""
         if not self._held:
             return []
-        found = FileRange(self._path, self._begin, tuple(self._pieces))
+        piece = FileRange(self._path, self._begin, tuple(self._pieces))
         self._begin, self._held, self._pieces = self._begin + self._held, 0, []
-        return [found]
+        return [piece]
 
 
 def write_range(target: FileRange) -> None:
@@ -125,10 +125,10 @@ def write_range(target: FileRange) -> None:
         for piece in target.pieces:
             begin, end = piece.begin, piece.begin + piece.size
             while begin < end:
-                found = _read(piece.path, begin, min(end - begin, COPY_BYTES), target.path)
-                out.write(found)
+                content = _read(piece.path, begin, min(end - begin, COPY_BYTES), target.path)
+                out.write(content)
                 out.flush()
-                begin += len(found)
+                begin += len(content)
 
 
 def _read(path: Path, begin: int, size: int, joined: Path) -> bytes:
@@ -136,12 +136,12 @@ def _read(path: Path, begin: int, size: int, joined: Path) -> bytes:
     try:
         with path.open("rb", buffering=0) as content:
             content.seek(begin)
-            found = content.read(size)
+            piece = content.read(size)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} is gone: another worker has written {joined}") from error
-    if not found:
+    if not piece:
         raise OSError(f"{path} has become shorter")
-    return found
+    return piece
 
 
 class BlockChecksums:
@@ -418,9 +418,9 @@ class StoreWriter:
 
     def ranges(self) -> list[FileRange]:
         """Return the ranges of files to be written by `write_range`, after everything has been appended."""
-        found = self._ranges + [piece for file in self._joined.values() for piece in file.rest()]
+        file_ranges = self._ranges + [piece for file in self._joined.values() for piece in file.rest()]
         self._ranges = []
-        return found
+        return file_ranges
 
     def written(self, done: FileRange) -> None:
         """Note that a range has been written; remove parts that are copied."""

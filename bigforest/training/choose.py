@@ -191,14 +191,14 @@ class _Rows:
 
     def codes(self, feature: int) -> NDArray[np.int64]:
         """Return the level of each row for a category, int64 [rows]."""
-        found: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
+        bag_codes: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
         most, end = self._store.spec.features[feature].codes - 1, 0
         for span, kept in self._kept:
             block = span.start // BLOCK_ROWS
             column = self._store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
             begin, end = end, end + kept.size
-            found[begin:end] = column[kept]
-        return np.minimum(found, most)  # higher only if another process writes to the store meanwhile
+            bag_codes[begin:end] = column[kept]
+        return np.minimum(bag_codes, most)  # higher only if another process writes to the store meanwhile
 
 
 def variance_ratio(
@@ -352,17 +352,19 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
         return try_each(trial_errors, configs, store, resources, listener, numbers, size, join=summed, before=before)
 
     def lead(place: int, reference: int = 0) -> tuple[float, float]:
-        return _lead(trials[reference], found[reference], trials[place], found[place], features, weight, timed)
+        return _lead(
+            trials[reference], grown_trees[reference], trials[place], grown_trees[place], features, weight, timed
+        )
 
-    found = grown(trials[:2], range(first))
+    grown_trees = grown(trials[:2], range(first))
     if lead(1)[0] <= 0.0:
         return rules[0]
     if first < trees:
-        found = grown(trials[:2], range(first, trees), found)
+        grown_trees = grown(trials[:2], range(first, trees), grown_trees)
 
     def lead_of_grown(place: int, reference: int) -> tuple[float, float]:
-        if place == len(found):
-            found.extend(grown([trials[place]], range(trees)))
+        if place == len(grown_trees):
+            grown_trees.extend(grown([trials[place]], range(trees)))
         return lead(place, reference)
 
     chosen = best_rule(len(trials), lead_of_grown, errors, timed)

@@ -544,5 +544,5 @@ def compare(
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
     with watching(listener) as events, open_resources(scheduler, resources, folder, events, beside=True) as resources:
         race = Race(arguments, candidates, metric, seconds, folder, resources, events)
-        found = race.run(overwrite=overwrite)
-    return found if holding is None else Comparison(found.path, holding)
+        comparison = race.run(overwrite=overwrite)
+    return comparison if holding is None else Comparison(comparison.path, holding)

@@ -127,7 +127,7 @@ def try_each(
     trees = range(configs[0].trees) if trees is None else trees
     parts = [range(first, first + size) for first in range(trees.start, trees.stop, size)]
     tasks = [(config, part) for config in configs for part in parts]
-    found: list[list[T]] = [[result] for result in before] or [[] for _ in configs]
+    results: list[list[T]] = [[result] for result in before] or [[] for _ in configs]
     waiting: dict[int, T] = {}
     following = [place * len(parts) for place in range(len(configs))]
 
@@ -136,14 +136,14 @@ def try_each(
         place = index // len(parts)
         while following[place] // len(parts) == place and following[place] in waiting:
             part_result = waiting.pop(following[place])
-            found[place] = [join(found[place][0], part_result) if found[place] else part_result]
+            results[place] = [join(results[place][0], part_result) if results[place] else part_result]
             following[place] += 1
         progress.advance(size)
 
     with stage("choose", len(tasks) * size, "trees", listener) as progress:
         executor.run(measure, tasks, end, (store,))
     executor.run_on_all_workers(_forget_table, store, configs[0])
-    return [result for [result] in found]
+    return [result for [result] in results]
 
 
 def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
