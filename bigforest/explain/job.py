@@ -206,7 +206,9 @@ class ExplainJob:
         shared: tuple[Any, ...],
         done: int = 0,
     ) -> list[Any]:
-        """Run a task, which iterates over all trees in their order, for each piece of the rows; return their results.
+        """Run a task for each piece of the rows; return the results in the order of the pieces.
+
+        Trees that tasks keep loaded are freed at the end.
 
         pieces  arguments of each task, of which the first has the length of its number of rows
         done    rows that an earlier run has finished

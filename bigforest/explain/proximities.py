@@ -301,9 +301,7 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
     leaves = leaf_rows(job, oob, plan)
     step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
-    with stage("filling", rows.size, "rows", job.listener) as progress:
-        shared = (oob, leaves, fillable)
-        job.resources.executor().run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared)
+    job.over_rows("filling", plan, write_filled_rows, pieces, (oob, leaves, fillable))
     job.folder.write_pieces("filling", _filling_tables(job, oob, fillable, pieces), settings)
 
 
@@ -342,8 +340,8 @@ def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumn
 
 def write_filled_rows(
     oob: OutOfBagRows, leaves: ListedLeaves, fillable: FillableColumns, rows: NDArray[np.uint32], path: Path
-) -> int:
-    """Task: write the result of `fill_missing` for some of the kept rows into a file; returns their number."""
+) -> None:
+    """Task: write the result of `fill_missing` for some of the kept rows into a file."""
     from bigforest.kernels.explain.proximities import fill_missing
 
     table = oob.table
@@ -364,7 +362,6 @@ def write_filled_rows(
         mass,
     )
     write_arrays(path, _FILLED_TYPES, filled, mass)
-    return rows.size
 
 
 def _filling_tables(
