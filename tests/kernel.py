@@ -186,7 +186,7 @@ def in_values(
     numbers = np.arange(found.feature.size, dtype=np.uint64)
     known = drawn_thresholds(Ends.of(nodes, dictionary), numbers, config.seed, 0)
     known = known if config.splitter == "random" else None
-    return tree_arrays(nodes, dictionary, criterion_of(config), known=known, scale=(-zero, 1.0))
+    return tree_arrays(nodes, dictionary, criterion_of(config), thresholds=known, scale=(-zero, 1.0))
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:

@@ -132,8 +132,8 @@ class WalkedStage(NamedTuple):
         gap, unit = high - low, np.maximum(np.abs(low), self.link.least)
         step = _STEP * unit
         near = np.abs(gap) < _NEAR * unit
-        there = (self._scores(low + step, floor) - self._scores(low - step, floor)) / (2.0 * step)
-        return np.where(near, there, (high_score - low_score) / np.where(near, 1.0, gap))
+        derivative = (self._scores(low + step, floor) - self._scores(low - step, floor)) / (2.0 * step)
+        return np.where(near, derivative, (high_score - low_score) / np.where(near, 1.0, gap))
 
 
 def walked_stage(forest: Forest) -> WalkedStage | None:

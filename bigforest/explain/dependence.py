@@ -291,14 +291,14 @@ def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.
     if not curve.local:
         return CurveSums(predictions.sum(axis=0), np.full(predictions.shape[1], len(predictions)), individual)
     size = len(curve.points)
-    there = points[:, 0] != points[:, -1]
+    in_cell = points[:, 0] != points[:, -1]
     change = predictions[:, -1] - predictions[:, 0]
     if len(curve.places) == 2:
         a, b = curve.grids[1].size, points
-        there = (b[:, 0] // a != b[:, 3] // a) & (b[:, 0] % a != b[:, 3] % a)
+        in_cell = (b[:, 0] // a != b[:, 3] // a) & (b[:, 0] % a != b[:, 3] % a)
         change = (predictions[:, 3] - predictions[:, 2]) - (predictions[:, 1] - predictions[:, 0])
-    total, cells = np.zeros((size, predictions.shape[2])), points[there, -1]
-    np.add.at(total, cells, change[there])
+    total, cells = np.zeros((size, predictions.shape[2])), points[in_cell, -1]
+    np.add.at(total, cells, change[in_cell])
     return CurveSums(total, np.bincount(cells, minlength=size), predictions[:0])
 
 

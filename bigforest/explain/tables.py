@@ -106,8 +106,8 @@ class ExplanationFolder:
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
         """Return whether all of these exist; each is checked. Raises OutputExistsError."""
-        there = [self.has(name, options) for name in names]
-        return all(there)
+        exists = [self.has(name, options) for name in names]
+        return all(exists)
 
     def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
         """Remove the files of a table in several that are not among the names `kept`: they have other rows.

@@ -85,12 +85,12 @@ class LeafTargets(NamedTuple):
         near = (step + float(np.spacing(max(-low, high)))) / scale + 2 * _NEAR
         starts = self.start[leaf : leaf + mean.size + 1].astype(np.int64)
         for begin, end in cut_entries(starts, _GROUP_ENTRIES):
-            here = slice(starts[begin], starts[end])
+            entries = slice(starts[begin], starts[end])
             first = starts[begin:end] - starts[begin]
-            reach = self.reach[here].astype(np.float64)
+            reach = self.reach[entries].astype(np.float64)
             weight = np.diff(reach, prepend=0.0)
             weight[first] = reach[first]
-            total = np.add.reduceat(weight * value[self.code[here]], first)
+            total = np.add.reduceat(weight * value[self.code[entries]], first)
             with np.errstate(over="ignore"):
                 apart = np.abs(total / np.add.reduceat(weight, first) - (mean[begin:end] - middle) / scale)
             if not (apart <= near).all():

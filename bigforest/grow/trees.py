@@ -62,27 +62,27 @@ def tree_arrays(
     dictionaries: Dictionaries,
     criterion: Criterion,
     pool: DirectionExtras | None = None,
-    known: NDArray[np.float64] | None = None,
+    thresholds: NDArray[np.float64] | None = None,
     subsets: Subsets | None = None,
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> TreeArrays:
     """Return the columns of the forest table for trees `nodes` that were grown on codes of `dictionaries`.
 
-    pool     directions and thresholds of oblique nodes; None for other trees
-    known    thresholds; None to take the midpoints of the neighbouring values
-    subsets  data of the nodes for missing values and categories; None without these
-    scale    offset and step of regression targets, see TargetSpec
+    pool        directions and thresholds of oblique nodes; None for other trees
+    thresholds  of the nodes; None to take the midpoints of the neighbouring values
+    subsets     data of the nodes for missing values and categories; None without these
+    scale       offset and step of regression targets, see TargetSpec
 
     If a node had no missing values in training, they go to the child of more weight, left if both are equal.
     """
     size = nodes.feature.size
     left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
-    exact_thresholds = pool.threshold if pool is not None else known
+    exact_thresholds = pool.threshold if pool is not None else thresholds
     threshold = np.empty(size) if exact_thresholds is None else exact_thresholds.copy()
     gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
     start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
-    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, criterion.impurity, scale)
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, thresholds is not None, criterion.impurity, scale)
     finalize_nodes(*grown, left, right, threshold, default_left, gain, weight, value, start)
     terms = None
     if pool is not None and pool.feature.size:

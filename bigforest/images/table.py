@@ -149,16 +149,16 @@ def _array_chunks(source: Source, column: str, target: str | None, most: int, pi
     start = 0
     for batch in source.batches([column] if target is None else [column, target], step):
         images = cells(batch, column)
-        there = images.is_not_null()
-        wrong = [(place, "it is missing (null)") for place in (~there).arg_true()]
+        filled = images.is_not_null()
+        wrong = [(place, "it is missing (null)") for place in (~filled).arg_true()]
         if width:
             fits = images.list.len().fill_null(0) == width
-            wrong += [(place, f"it has not {width} pixels like the first") for place in (there & ~fits).arg_true()]
-            there &= fits
-            images = images.filter(there).list.to_array(width)
+            wrong += [(place, f"it has not {width} pixels like the first") for place in (filled & ~fits).arg_true()]
+            filled &= fits
+            images = images.filter(filled).list.to_array(width)
         else:
-            images = images.filter(there)
-        rows = there.arg_true().to_numpy().astype(np.int64)
+            images = images.filter(filled)
+        rows = filled.arg_true().to_numpy().astype(np.int64)
         labels = None if target is None else text_of_categories(cells(batch, target))
         damaged = [(str(start + place), why) for place, why in wrong]
         # With missing pixels, whole numbers become floats with NaN.

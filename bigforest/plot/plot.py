@@ -567,15 +567,15 @@ def plot_forest(
 
 def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
     """Return the pictures that can be drawn, in their order."""
-    forest, there = plot.forest, {"forest"}
+    forest, available = plot.forest, {"forest"}
     if forest.has_oob and forest.oob.rows_used:
-        there |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
-        there |= {"rejection"} if has_rejection(forest) else set()
-    there |= {"rounds"} if forest.rounds.tried else set()
+        available |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
+        available |= {"rejection"} if has_rejection(forest) else set()
+    available |= {"rounds"} if forest.rounds.tried else set()
     if data is not None:
         with plot.opened(data) as source:
-            there |= {"rows", "training rows"} if is_training(forest, source) else {"rows"}
-    return tuple(name for name, (needs, _) in _PLOTS.items() if needs in there)
+            available |= {"rows", "training rows"} if is_training(forest, source) else {"rows"}
+    return tuple(name for name, (needs, _) in _PLOTS.items() if needs in available)
 
 
 def is_training(forest: Forest, source: Source) -> bool:

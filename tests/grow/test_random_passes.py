@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.grow.families.axis import own_codes
+from bigforest.grow.families.axis import codes_of_rows
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
@@ -76,12 +76,12 @@ def test_train__random_splits_within_a_budget(tmp_path: Path) -> None:
     assert_equal(rows_of(tmp_path / "passes"), rows_of(tmp_path / "whole"))
 
 
-def test_own_codes__have_the_values_of_the_table(tmp_path: Path) -> None:
+def test_codes_of_rows__have_the_values_of_the_table(tmp_path: Path) -> None:
     store = bigforest.encode_store(table(3_000), tmp_path / "s", **options_of("two", False))
     features = Features.of(store, TrainConfig())
     rows = np.random.default_rng(1).permutation(3_000)[:50]
     some = store.codes._replace(**{name: getattr(store.codes, name)[:, rows] for name in ("u8", "u16", "u32")})
-    own = own_codes(some, store, features)
+    own = codes_of_rows(some, store, features)
     offsets, low = own.dictionary
     for feature, (width, slot) in enumerate(store.place.tolist()):
         before, after = (getattr(codes, f"u{8 * width}")[slot].astype(np.int64) for codes in (some, own.codes))
@@ -90,7 +90,7 @@ def test_own_codes__have_the_values_of_the_table(tmp_path: Path) -> None:
             assert offsets[feature] == offsets[feature + 1]
             continue
         np.testing.assert_array_equal(low[offsets[feature] + after], store.low(feature)[before])
-        np.testing.assert_array_equal(own.known[offsets[feature] + after], before)
+        np.testing.assert_array_equal(own.table_code[offsets[feature] + after], before)
         distinct = np.unique(after)
         assert distinct[-1] == offsets[feature + 1] - offsets[feature] - 1
         assert features.kinds[feature] != MISSING or ((before == 0) == (after == 0)).all()

@@ -8,7 +8,7 @@ node searches with `FeatureSearch` (node_search.py) or, for random splits, with 
 3. Offer the cuts, and take the best.
 
 Random cuts are drawn between values, and dictionaries may be larger than memory. A subtree that grows in memory
-therefore gets codes and a dictionary of its own rows (`own_codes`), made by reading each dictionary in order.
+therefore gets codes and a dictionary of its own rows (`codes_of_rows`), made by reading each dictionary in order.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from bigforest.store.store import Store
 
 # Buckets of a request for a sum alone. A single bucket of all codes would need a shift by all bits.
 _FEW = 2
-# Bytes of a cell in OwnCodes in addition to its code.
-OWN_VALUE = 12
+# Bytes of a cell in NodeCodes in addition to its code.
+NODE_VALUE = 12
 # Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.
 _ROWS_TOGETHER = 1 << 17
 
@@ -111,35 +111,35 @@ class RandomSearch(FeatureSearch):
         return places, np.array([cut], np.int64)
 
 
-class OwnCodes(NamedTuple):
-    """Rows in codes of their own: consecutive, except for categories, and 0 for missing values.
+class NodeCodes(NamedTuple):
+    """Rows in codes that are ranks among these rows, except for categories; missing values have code 0.
 
     dictionary  values of these codes; none for categories
-    known       uint32, as long as the dictionary: codes in the table
+    table_code  uint32, as long as the dictionary: codes in the table
     kinds       Features.kinds
     """
 
     codes: Codes
     dictionary: CodeDictionary
-    known: NDArray[np.uint32]
+    table_code: NDArray[np.uint32]
     kinds: NDArray[np.uint8]
 
-    def known_again(self, nodes: CodeTree) -> CodeTree:
+    def in_table_codes(self, nodes: CodeTree) -> CodeTree:
         """Return a tree grown on these codes in codes of the table."""
         numeric = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
         start = self.dictionary.offsets[nodes.feature[numeric]]
         left, right = nodes.left_code.copy(), nodes.right_code.copy()
-        left[numeric], right[numeric] = self.known[start + left[numeric]], self.known[start + right[numeric]]
+        left[numeric], right[numeric] = self.table_code[start + left[numeric]], self.table_code[start + right[numeric]]
         return nodes._replace(left_code=left, right_code=right)
 
 
-def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
+def codes_of_rows(codes: Codes, store: Store, features: Features) -> NodeCodes:
     """Rank the codes of some rows of the store again, among these rows. Read every dictionary in ascending order.
 
-    Memory: the codes once more, and OWN_VALUE bytes a cell.
+    Memory: the codes once more, and NODE_VALUE bytes a cell.
     """
     matrices: dict[int, NDArray[Any]] = {matrix.itemsize: matrix.copy() for matrix in codes[:3]}
-    known, low = [], []
+    table_codes, low = [], []
     for feature, (width, slot) in enumerate(codes.place.tolist()):
         column = matrices[width][slot]
         distinct = np.empty(0, np.uint32)
@@ -148,11 +148,11 @@ def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
             if features.kinds[feature] == MISSING and distinct[0] > 0:
                 distinct = np.append(np.uint32(0), distinct)
             column[:] = np.searchsorted(distinct, column)
-        known.append(distinct)
+        table_codes.append(distinct)
         low.append(store.low(feature)[distinct])
     dictionary = CodeDictionary(read_only(np.cumsum([0, *map(len, low)])), read_only(np.concatenate(low)))
     node_codes = Codes._make([*(read_only(matrices[width]) for width in (1, 2, 4)), codes.place])
-    return OwnCodes(node_codes, dictionary, np.concatenate(known), features.kinds)
+    return NodeCodes(node_codes, dictionary, np.concatenate(table_codes), features.kinds)
 
 
 class FeatureTable(TableView):
@@ -179,10 +179,10 @@ class FeatureTable(TableView):
         codes = Codes(u8, u16, u32, self.store.place)
         if self.context.values is None:
             return grow(codes, by_rows(codes, room.arrays), *subtree, non_numeric)
-        ranked = own_codes(codes, self.store, features)
+        ranked = codes_of_rows(codes, self.store, features)
         by_row = by_rows(ranked.codes, room.arrays)
         nodes, subsets = grow(ranked.codes, by_row, *subtree, non_numeric, ranked.dictionary)
-        return ranked.known_again(nodes), subsets
+        return ranked.in_table_codes(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """Look up the values between which the thresholds of the subtrees are."""
@@ -195,11 +195,11 @@ class FeatureTable(TableView):
         assert not isinstance(subsets, DirectionExtras)
         ends = Ends.of(nodes, store.dictionaries) if path is None else read_ends(path)
         if config.splitter == "random":
-            known = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree)
+            thresholds = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree)
         else:
-            known = ends.middle()
+            thresholds = ends.middle()
         criterion, scale = self.context.criterion, store.spec.target.scale
-        return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
+        return tree_arrays(nodes, store.dictionaries, criterion, thresholds=thresholds, subsets=subsets, scale=scale)
 
 
 class AxisFamily(Family):
@@ -231,7 +231,7 @@ class AxisFamily(Family):
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         picked = BLOCK_ROWS * (shape.row_bytes + target)
-        drawn_value = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        drawn_value = NODE_VALUE * shape.features if config.splitter == "random" else 0
         far = -(-(shape.row_bytes + FAR_ROW) // FAR_PART)
         return PassMemory(
             drawn=drawn,
@@ -250,9 +250,9 @@ class AxisFamily(Family):
         store, config = call.sampler.store, call.sampler.config
         non_numeric = call.features.non_numeric(call.rows.roots.max_rows, call.rows.target.number)
         nodes, subsets = grow(store.codes, call.by_row, *call.rows, non_numeric, shared)
-        known = None if shared is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
+        thresholds = None if shared is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
         criterion, scale = criterion_of(config), store.spec.target.scale
-        return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
+        return tree_arrays(nodes, store.dictionaries, criterion, thresholds=thresholds, subsets=subsets, scale=scale)
 
     def passed_table(
         self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor

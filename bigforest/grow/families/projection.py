@@ -284,7 +284,7 @@ class ProjectionTable(TableView):
         nodes, pool = (top.skeleton(), self.extras(top)) if path is None else read_subtree(path)
         assert isinstance(pool, DirectionExtras)
         dictionaries, scale = self.store.dictionaries, self.store.spec.target.scale
-        trees = tree_arrays(nodes, dictionaries, self.context.criterion, pool, known=pool.threshold, scale=scale)
+        trees = tree_arrays(nodes, dictionaries, self.context.criterion, pool, thresholds=pool.threshold, scale=scale)
         return with_defaults(trees, self.store.spec)
 
 
