@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import polars as pl
 import pytest
@@ -23,6 +24,7 @@ from tests.predict.test_predict import CLASSES, FEATURES, THRESHOLDS, table, tre
 from tests.predictions import write_predictions
 
 ROWS = 10_000  # more than are read at a time within the smallest budget
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 
 
 def large_trees(weights: tuple[float, ...] = ()) -> list[TreeArrays]:
@@ -41,6 +43,7 @@ def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held:
     return need.smallest
 
 
+@compiled
 @pytest.mark.parametrize(("way", "threads"), [(("soft", "lowest"), 2), (("hard", "random"), 1)])
 @pytest.mark.parametrize(("more", "several", "again"), [(0, 1, 1), (100_000, 1, 1), (10**9, 0, 0)])
 @pytest.mark.parametrize("weights", [pytest.param((), marks=pytest.mark.slow), (1.0, -0.3)])
@@ -94,6 +97,7 @@ def test_predict__any_memory_gives_the_same(
     assert pl.read_parquet(tmp_path / "small.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))
 
 
+@compiled
 def test_predict__float32_in_groups(tmp_path: Path) -> None:
     made = large_trees()
     forest = forest_of(tmp_path, made, spec_of(FEATURES, (5, 7, 9)))
