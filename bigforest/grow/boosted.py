@@ -36,6 +36,7 @@ from bigforest.kernels.refine.grow import (
     StageNodes,
     StageRules,
     grow_rounds,
+    words_of_bin,
 )
 from bigforest.kernels.refine.link import SQUARED
 from bigforest.options.train_config import TrainConfig
@@ -74,17 +75,6 @@ class StageSample(NamedTuple):
     rows: NDArray[np.int64]
     start: NDArray[np.float64]
     loss: np.int64
-
-
-class GrownSequence(NamedTuple):
-    """The trees of a sequence.
-
-    trees  with thresholds and levels
-    added  float64 [rows of the sequence, outputs], sums of the values of all trees
-    """
-
-    trees: TreeArrays
-    added: NDArray[np.float64]
 
 
 class Bins(NamedTuple):
@@ -170,15 +160,15 @@ def unit_weights(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     return _read_rows(store.weights_of, rows) * store.spec.weight_unit
 
 
-def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds: int, sequence: int) -> GrownSequence:
+def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds: int, sequence: int) -> TreeArrays:
     """Task: grow the trees of a sequence, one for each round."""
     used = in_bags(store, config, sample.rows)[sequence]
     rows, start = sample.rows[used], sample.start[used]
     truth = row_truth(store, rows)
     size, outputs = start.shape
     features = len(store.spec.features)
-    columns = np.empty((size, features), np.uint8)
-    bins = [_bin(store, feature, rows, columns[:, feature]) for feature in range(features)]
+    columns = np.empty((features, size), np.uint8)
+    bins = [_bin(store, feature, rows, columns[feature]) for feature in range(features)]
     unit = 1.0
     if sample.loss == SQUARED:  # so that no square overflows
         unit = 2.0 ** np.frexp(np.abs(truth - start[:, 0]).max())[1]
@@ -197,8 +187,7 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
     nodes = grow_rounds(kept, rules, _features_per_tree(features, outputs), key, rounds)
     nodes = nodes._replace(value=nodes.value * unit)
     with np.errstate(over="ignore"):
-        trees = _with_values(nodes, bins, min(unit, 2.0**500))
-    return GrownSequence(trees, kept.added * unit)
+        return _with_values(nodes, bins, min(unit, 2.0**500))
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
@@ -242,7 +231,7 @@ def node_counts(rows: int, features: int, outputs: int) -> int:
 
 def most_counts(features: int, outputs: int) -> int:
     """Return the most counts and sums that growing a tree keeps: of all leaves, or of a node if these are too many."""
-    node = _features_per_tree(features, outputs) * BINS * (1 + outputs)
+    node = _features_per_tree(features, outputs) * BINS * words_of_bin(outputs)
     return min(LEAVES * node, max(node, MAX_COUNTS))
 
 

@@ -37,7 +37,6 @@ from bigforest.grow.boosted import (
     COUNTED,
     LEAVES,
     READ_ROWS,
-    GrownSequence,
     StageSample,
     grow_sequence,
     held_out_rows,
@@ -153,7 +152,7 @@ def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     share = sample_share(shape.rows, shape.features, outputs)
     rows = min(shape.rows, int(share * shape.rows * 1.05) + 1_000)
     trees = SEQUENCES * _most_rounds(shape, config) * (2 * LEAVES - 1) * (100 + 8 * outputs)
-    kept = 8 * rows * (outputs * (2 + SEQUENCES) + shape.classes + 1) + 3 * trees
+    kept = 8 * rows * (2 * outputs + shape.classes + 1) + 3 * trees
     used = rows * (SEQUENCES - LEFT_OUT) // SEQUENCES + 1_000
     feature = 64 * used + 48 * min(shape.codes, max(shape.extras.category, COUNTED * used))
     task = rows * (shape.features + 80 * outputs + 48) + feature + 16 * min(shape.rows, READ_ROWS)
@@ -253,9 +252,9 @@ def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
     return [(first, min(first + step, size)) for first in range(0, size, step)]
 
 
-def _first_rounds(grown: Sequence[GrownSequence], rounds: int) -> TreeArrays:
+def _first_rounds(grown: Sequence[TreeArrays], rounds: int) -> TreeArrays:
     """Return the first rounds of all sequences."""
-    return join_trees([sequence.trees.rows(0, int(sequence.trees.starts[rounds])) for sequence in grown])
+    return join_trees([trees.rows(0, int(trees.starts[rounds])) for trees in grown])
 
 
 def bucket_losses(

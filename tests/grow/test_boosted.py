@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest as bf
-from bigforest.forest.nodes import join_trees
+from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.refinement import SEQUENCES
-from bigforest.grow.boosted import GrownSequence, StageSample, grow_sequence, in_bags
+from bigforest.grow.boosted import StageSample, grow_sequence, in_bags
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.oob.refine import row_tiles, with_code_thresholds
 from bigforest.predict.refine import BoostedStage, StageRows
@@ -103,7 +103,7 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
             naive.Column([_cell(own[i], feature) for i in used], feature.splits_on_levels, feature.has_gaps)
             for own, feature in zip(cells, store.spec.features, strict=True)
         ]
-        trees, added = naive.grow(
+        trees = naive.grow(
             columns,
             [truth[i] for i in used],
             [weight[i] for i in used],
@@ -114,7 +114,6 @@ def test_sequence__grows_the_trees_of_the_plain_one(given: tuple[str, pl.DataFra
             10,
         )
         category = [feature.splits_on_levels for feature in store.spec.features]
-        assert grown.added.tolist() == added
         assert _as_written(grown, category) == [list(_preorder(tree)) for tree in trees]
         _check_sums(store, config, grown, trees, category)
 
@@ -147,32 +146,32 @@ def _preorder(tree: naive.Tree) -> Any:
             yield from _preorder(child)
 
 
-def _as_written(grown: GrownSequence, category: list[bool]) -> list[list[Any]]:
+def _as_written(grown: TreeArrays, category: list[bool]) -> list[list[Any]]:
     """Nodes of each tree, with codes of levels; 0 is missing."""
-    trees, found = grown.trees, []
-    assert trees.value is not None
-    for node in range(trees.feature.size):
-        feature = int(trees.feature[node])
+    found = []
+    assert grown.value is not None
+    for node in range(grown.feature.size):
+        feature = int(grown.feature[node])
         listed: list[int] = []
-        if trees.levels is not None:
-            listed = trees.levels.code[trees.levels.start[node] : trees.levels.start[node + 1]].tolist()
+        if grown.levels is not None:
+            listed = grown.levels.code[grown.levels.start[node] : grown.levels.start[node + 1]].tolist()
         found.append(
             (
                 None if feature < 0 else feature,
-                repr(float(trees.threshold[node])),
-                bool(trees.default_left[node]),
+                repr(float(grown.threshold[node])),
+                bool(grown.default_left[node]),
                 listed,
-                int(trees.weight[node]),
-                trees.value[node].tolist(),
+                int(grown.weight[node]),
+                grown.value[node].tolist(),
             )
         )
-    return [found[begin:end] for begin, end in zip(trees.starts[:-1], trees.starts[1:], strict=True)]
+    return [found[begin:end] for begin, end in zip(grown.starts[:-1], grown.starts[1:], strict=True)]
 
 
-def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, category: list[bool]) -> None:
+def _check_sums(store: Any, config: Any, grown: TreeArrays, trees: Any, category: list[bool]) -> None:
     """Every row of the table gets the values of its leaves, from tiles of values, float64 and float32 where these are
     exact, and from tiles of codes."""
-    boosted = join_trees([grown.trees] * SEQUENCES)
+    boosted = join_trees([grown] * SEQUENCES)
     cells = _values(store)
     stage = BoostedStage(store.spec, config, boosted, np.arange(len(category)))
     by_code = BoostedStage(store.spec, config, with_code_thresholds(store, boosted), boosted.used)
@@ -180,7 +179,7 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
     rows = [[_cell(own[i], f) for own, f in zip(cells, store.spec.features, strict=True)] for i in range(store.rows)]
     expected = []
     for row in rows:
-        total = [0.0] * grown.trees.value.shape[1]
+        total = [0.0] * grown.value.shape[1]
         for tree in trees:
             total = [a + v for a, v in zip(total, naive.add(tree, row, category), strict=True)]
         expected.append(total)
@@ -190,6 +189,6 @@ def _check_sums(store: Any, config: Any, grown: GrownSequence, trees: Any, categ
     if np.array_equal(narrow.tiles, tiles.tiles, equal_nan=True):
         ways.append((stage, narrow))
     for own, exact in ways:
-        found = np.zeros((store.rows, grown.trees.value.shape[1]))
+        found = np.zeros((store.rows, grown.value.shape[1]))
         own.add(exact, found, range(1))
         assert found.tolist() == expected

@@ -143,8 +143,8 @@ def grow(
     key: int,
     rounds: int,
     least: int,
-) -> tuple[list[Tree], list[list[float]]]:
-    """Trees of a sequence from the first round on, and the sums of their values for each row."""
+) -> list[Tree]:
+    """Trees of a sequence from the first round on."""
     size, outputs = len(truth), len(start[0])
     added = [[0.0] * outputs for _ in range(size)]
     trees = []
@@ -172,7 +172,7 @@ def grow(
         trees.append(tree)
         for i in range(size):
             added[i] = [a + v for a, v in zip(added[i], values[i], strict=True)]
-    return trees, added
+    return trees
 
 
 class _Node:

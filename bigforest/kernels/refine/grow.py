@@ -42,6 +42,11 @@ NUMBERS, GAPS, LEVELS, POOLED = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(
 PURPOSE_REFINE = np.uint64(9)
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+# Features that are counted together: their counts stay in the cache, and the sums of a row need not wait for those of
+# the row before, which are often in the same bins.
+_BLOCK = np.uint64(8)
+# The words of a bin are padded to a multiple of it where there are several outputs, for vector instructions.
+_VECTOR = 4
 # A gradient and a curvature share a word: (gradient << 32) + curvature, and so do their sums.
 _HALF, _CURVE = np.int64(32), np.int64(0xFFFFFFFF)
 _SUM_BITS = np.int64(31)
@@ -58,7 +63,7 @@ _GAPS = (132, 57, 23, 10, 4, 1)
 class SequenceRows(NamedTuple):
     """The rows of the bag of a sequence.
 
-    bins    uint8 [rows, features]
+    bins    uint8 [features, rows]
     kinds   uint8 [features]
     sizes   int32 [features], number of bins
     truth   float64 [rows], numbers or classes
@@ -125,14 +130,16 @@ class StageNodes(NamedTuple):
 class TreeScratch(NamedTuple):
     """Scratch of a tree, and its nodes.
 
-    means    float64 [outputs], of a row
-    floats   float64 [rows, 2 * outputs], gradients and curvatures
-    whole    int64 [rows, outputs], the same as whole numbers that share a word
+    means    float64 [rows, outputs], predictions with the trees so far
+    whole    int64, gradient and curvature for each output, in a word: [rows, 1] for one output; for several
+             [rows, words_of_bin], the number 1, then one word per output, then zeros, so that a row is added to a bin
+             in one loop
     order    uint32 [rows]; spare: the same
-    counts   int64 [slots, drawn features * bins * (1 + outputs)], rows and sums by bin, of the leaves of a tree; a
+    counts   int64 [slots, bins of the drawn features * words_of_bin], rows and sums by bin, of the leaves of a tree; a
              single slot where there is no memory for all: both children are counted then
+    firsts   uint64 [drawn features + 1], where the bins of each begin in a slot, and the last ones end
     ranked   uint64 [BINS], ordered bins of a feature
-    nodes    uint64 [nodes, NODE_FIELDS]; gain: float64 [nodes]; totals: int64 [nodes, 1 + outputs]
+    nodes    uint64 [nodes, NODE_FIELDS]; gain: float64 [nodes]; totals: int64 [nodes, words_of_bin]
     value    float64 [nodes, outputs]
     """
 
@@ -141,6 +148,7 @@ class TreeScratch(NamedTuple):
     order: NDArray[np.uint32]
     spare: NDArray[np.uint32]
     counts: NDArray[np.int64]
+    firsts: NDArray[np.uint64]
     ranked: NDArray[np.uint64]
     nodes: NDArray[np.uint64]
     gain: NDArray[np.float64]
@@ -159,16 +167,25 @@ class MixedScratch(NamedTuple):
     listed: NDArray[np.uint64]
 
 
-def _make_scratch(rows: int, outputs: int, leaves: int, drawn: int, bins: int) -> TreeScratch:
-    """Allocate the scratch of a sequence; bins: most of a feature."""
-    nodes, width = 2 * leaves - 1, 1 + outputs
-    slots = leaves if leaves * drawn * bins * width <= MAX_COUNTS else 1
+def words_of_bin(outputs: int) -> int:
+    """Return the words of a bin, or of a node: its number of rows, a sum for each output, and zeros."""
+    return 2 if outputs == 1 else -(-(1 + outputs) // _VECTOR) * _VECTOR
+
+
+def _make_scratch(rows: SequenceRows, leaves: int, drawn: int) -> TreeScratch:
+    """Allocate the scratch of a sequence."""
+    size, outputs = rows.start.shape
+    nodes, width = 2 * leaves - 1, words_of_bin(outputs)
+    slot = int(np.sort(rows.sizes)[-drawn:].sum()) * width
+    whole = np.zeros((size, width if outputs > 1 else 1), np.int64)
+    whole[:, 0] = 1
     return TreeScratch(
-        np.empty((rows, outputs)),
-        np.empty((rows, outputs), np.int64),
-        np.empty(rows, np.uint32),
-        np.empty(rows, np.uint32),
-        np.empty((slots, drawn * bins * width), np.int64),
+        np.empty((size, outputs)),
+        whole,
+        np.empty(size, np.uint32),
+        np.empty(size, np.uint32),
+        np.empty((leaves if leaves * slot <= MAX_COUNTS else 1, slot), np.int64),
+        np.zeros(drawn + 1, np.uint64),
         np.empty(BINS, np.uint64),
         np.zeros((nodes, NODE_FIELDS), np.uint64),
         np.empty(nodes),
@@ -182,17 +199,16 @@ def grow_rounds(rows: SequenceRows, rules: StageRules, drawn: int, key: np.uint6
 
     drawn  number of features that are drawn for a tree; key: of the stream of the draws
 
-    Cost: for each tree about 2.5 * rows * drawn features steps of 1 ns, and for each node and drawn feature a step of
-    about 3 ns for each bin that has rows.
+    Cost: for each tree about 2.5 * rows * drawn features steps, of 1 ns for one output and 3 ns for ten, and for each
+    node and drawn feature a step of about 3 ns for each bin that has rows.
     """
-    (size, features), outputs = rows.bins.shape, rows.start.shape[1]
-    scratch = _make_scratch(size, outputs, rules.leaves, drawn, int(rows.sizes.max()))
-    several = np.empty(1 + outputs, np.int64) if outputs > 1 else None
+    scratch, outputs = _make_scratch(rows, rules.leaves, drawn), rows.start.shape[1]
+    several = np.empty(words_of_bin(outputs), np.int64) if outputs > 1 else None
     mixed = None
     if (rows.kinds != NUMBERS).any():
         mixed = MixedScratch(np.empty(BINS), np.zeros((len(scratch.nodes), WORDS), np.uint64))
     trees = []
-    for chosen in _draw_features(features, drawn, key, rounds):
+    for chosen in _draw_features(len(rows.bins), drawn, key, rounds):
         made = grow_tree(rows, rules, chosen, scratch, several, mixed)
         trees.append(_preorder(int(made), scratch, mixed))
     ends = np.cumsum([0, *(own[0].size for own in trees)])
@@ -262,13 +278,13 @@ def _slope_and_curve(loss, mean, truth, weight, k):
 
 
 @inlined
-def _find_slopes(rows, loss, scratch):
+def _find_slopes(rows, loss, scratch, several):
     """Put gradients and curvatures into scratch.whole; return the units of both, powers of two.
 
     The sums of absolute values are below 2**31 units, and a few for rounding.
     """
     count, outputs = np.uint64(rows.truth.size), np.uint64(rows.start.shape[1])
-    means = scratch.means
+    means, first = scratch.means, _ZERO if several is None else _ONE
     for row in range(count):
         for k in range(outputs):
             means[row, k] = rows.added[row, k]
@@ -284,31 +300,48 @@ def _find_slopes(rows, loss, scratch):
     for row in range(count):
         for k in range(outputs):
             slope, curve = _slope_and_curve(loss, means[row, k], rows.truth[row], rows.weight[row], k)
-            scratch.whole[row, k] = (np.int64(slope * per_slope) << _HALF) + np.int64(curve * per_curve)
+            scratch.whole[row, first + k] = (np.int64(slope * per_slope) << _HALF) + np.int64(curve * per_curve)
     return _power_of_two(slope_at), _power_of_two(curve_at)
 
 
 @inlined
-def _count(bins, order, whole, drawn, size, several, counts):
-    """Set counts, int64 [drawn features * size * (1 + outputs)], to the rows of a node and the sums of their slopes.
+def _place_bins(drawn, sizes, width, firsts):
+    """Move the drawn features with more than one bin to the front and set `firsts` for them; return their number."""
+    kept = _ZERO
+    for j in range(np.uint64(drawn.size)):
+        feature = drawn[j]
+        if sizes[feature] > 1:
+            drawn[kept] = feature
+            kept += _ONE
+            firsts[kept] = firsts[kept - _ONE] + np.uint64(sizes[feature]) * width
+    return kept
 
-    bins  uint8 [all rows, features]; order: uint32 [rows of the node]; size: most bins of a feature
+
+@inlined
+def _add_row(sums, at, whole, row, several):
+    """Add a row to the number of rows and the sums from `at` on."""
+    if several is None:
+        sums[at] += 1
+        sums[at + _ONE] += whole[row, _ZERO]
+    else:
+        for k in range(np.uint64(whole.shape[1])):
+            sums[at + k] += whole[row, k]
+
+
+@inlined
+def _count(bins, order, whole, drawn, firsts, width, several, counts):
+    """Set the counts of a slot to the rows of a node and their sums, by bin of each feature in `drawn`.
+
+    order  uint32 [rows of the node]
     """
-    width = np.uint64(whole.shape[1]) + _ONE
-    step = size * width
-    for k in range(np.uint64(counts.size)):
+    for k in range(firsts[drawn.size]):
         counts[k] = 0
-    for i in range(np.uint64(order.size)):
-        row, first = np.uint64(order[i]), _ZERO
-        own = whole[row, _ZERO]
-        for j in range(np.uint64(drawn.size)):
-            at = first + np.uint64(bins[row, drawn[j]]) * width
-            counts[at] += 1
-            counts[at + _ONE] += own
-            if several is not None:
-                for k in range(_ONE, width - _ONE):
-                    counts[at + k + _ONE] += whole[row, k]
-            first += step
+    for begin in range(_ZERO, np.uint64(drawn.size), _BLOCK):
+        end = min(begin + _BLOCK, np.uint64(drawn.size))
+        for i in range(np.uint64(order.size)):
+            row = np.uint64(order[i])
+            for j in range(begin, end):
+                _add_row(counts, firsts[j] + np.uint64(bins[drawn[j], row]) * width, whole, row, several)
 
 
 @inlined
@@ -357,7 +390,7 @@ def _scan(here, missing, counts, first, total, least, units, penalty, ranked, se
     values go left; 0 for the number where there is none.
 
     missing  number of rows in bin 0, which go to either side
-    several  int64 [1 + outputs], scratch for the left side; None for one output, which is faster without
+    several  int64 [words_of_bin], scratch for the left side; None for one output, which is faster without
     """
     rows, width = total[_ZERO], np.uint64(total.size)
     cut, rows_left, missing_left = _ZERO, np.int64(0), False
@@ -404,7 +437,7 @@ def _list_levels(here, cut, default, ranked, listed):
 
 
 @inlined
-def _search(node, rows, rules, drawn, size, units, scratch, several, mixed):
+def _search(node, rows, rules, drawn, units, scratch, several, mixed):
     """Find the best split of a node, whose rows are counted; its gain is 0 where there is none.
 
     Rows of levels that are not listed go to the side of the pooled levels, or to the larger one. The score of a node is
@@ -415,9 +448,9 @@ def _search(node, rows, rules, drawn, size, units, scratch, several, mixed):
     own = 0.0
     for k in range(_ONE, width):
         own += _side(total[k], units, rules.penalty)
-    best, first = own, _ZERO
+    best = own
     for place in range(np.uint64(drawn.size)):
-        feature, penalty = drawn[place], rules.penalty
+        feature, first, penalty = drawn[place], scratch.firsts[place], rules.penalty
         kind, bins = rows.kinds[feature], np.uint64(rows.sizes[feature])
         here, begin, missing = _ZERO, _ZERO, np.int64(0)
         if mixed is not None and kind == GAPS:  # bin 0 of missing values is left out
@@ -432,7 +465,6 @@ def _search(node, rows, rules, drawn, size, units, scratch, several, mixed):
         found, cut, rows_left, default = _scan(
             here, missing, counts, first, total, rules.least, units, penalty, ranked, several, best
         )
-        first += size * width
         if cut == _ZERO:
             continue
         default = default if missing > 0 else rows_left + rows_left >= total[_ZERO]
@@ -458,7 +490,7 @@ def _goes_left(kind, bin_of, cut, default, node, mixed):
 
 
 @inlined
-def _split(node, left, rows, scratch, mixed):
+def _split(node, left, rows, scratch, several, mixed):
     """Divide the rows of a node between its children, the nodes `left` and `left` + 1."""
     nodes, order, spare, totals = scratch.nodes, scratch.order, scratch.spare, scratch.totals
     begin, end, feature = nodes[node, _BEGIN], nodes[node, _END], nodes[node, _FEATURE]
@@ -468,17 +500,15 @@ def _split(node, left, rows, scratch, mixed):
         totals[left, k] = 0
     for i in range(begin, end):
         row = np.uint64(order[i])
-        if _goes_left(kind, rows.bins[row, feature], cut, default, node, mixed):
+        if _goes_left(kind, rows.bins[feature, row], cut, default, node, mixed):
             order[kept] = np.uint32(row)
             kept += _ONE
-            for k in range(_ONE, width):
-                totals[left, k] += scratch.whole[row, k - _ONE]
+            _add_row(totals[left], _ZERO, scratch.whole, row, several)
         else:
             spare[moved] = np.uint32(row)
             moved += _ONE
     for i in range(moved):
         order[kept + i] = spare[i]
-    totals[left, _ZERO] = np.int64(kept - begin)
     for k in range(width):
         totals[left + _ONE, k] = totals[node, k] - totals[left, k]
     nodes[node, _LEFT] = left
@@ -501,7 +531,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
     """Grow a tree into scratch.nodes, and add the values of its leaves to rows.added; return the number of its nodes.
 
     rows     SequenceRows; rules: StageRules; scratch: TreeScratch
-    drawn    uint64 [drawn features]
+    drawn    uint64 [drawn features], overwritten
     several  see `_scan`; mixed: MixedScratch, None where all features are plain numbers. Compiled separately for each
              that is None
 
@@ -509,19 +539,17 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
     its own, in which its rows are counted; the larger one keeps the slot of the parent, from which these counts are
     subtracted. Each function is called in one place only, so that it is compiled once.
     """
-    units = _find_slopes(rows, rules.loss, scratch)
+    units = _find_slopes(rows, rules.loss, scratch, several)
     nodes, totals, value, order = scratch.nodes, scratch.totals, scratch.value, scratch.order
     count, width = np.uint64(order.size), np.uint64(totals.shape[1])
-    size = np.uint64(scratch.counts.shape[1]) // (np.uint64(drawn.size) * width)
+    drawn = drawn[: _place_bins(drawn, rows.sizes, width, scratch.firsts)]
     shared, few = scratch.counts.shape[0] == 1, rules.least + rules.least
     nodes[_ZERO, _BEGIN], nodes[_ZERO, _END], nodes[_ZERO, _SLOT] = _ZERO, count, _ZERO
     for k in range(width):
         totals[_ZERO, k] = 0
-    totals[_ZERO, _ZERO] = np.int64(count)
     for i in range(count):
         order[i] = np.uint32(i)
-        for k in range(_ONE, width):
-            totals[_ZERO, k] += scratch.whole[i, k - _ONE]
+        _add_row(totals[_ZERO], _ZERO, scratch.whole, np.uint64(i), several)
     made, small, large = _ONE, _ZERO, _ZERO
     while True:
         nodes[small, _LEFT], nodes[large, _LEFT] = _ZERO, _ZERO
@@ -532,17 +560,17 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
             counts = scratch.counts[nodes[node, _SLOT]]
             if child == 0 or shared:
                 own = order[nodes[node, _BEGIN] : nodes[node, _END]]
-                _count(rows.bins, own, scratch.whole, drawn, size, several, counts)
+                _count(rows.bins, own, scratch.whole, drawn, scratch.firsts, width, several, counts)
             else:
                 other = scratch.counts[nodes[small, _SLOT]]
-                for k in range(np.uint64(counts.size)):
+                for k in range(scratch.firsts[drawn.size]):
                     counts[k] -= other[k]
             if totals[node, _ZERO] >= few:
-                _search(node, rows, rules, drawn, size, units, scratch, several, mixed)
+                _search(node, rows, rules, drawn, units, scratch, several, mixed)
         best = _best_leaf(made, scratch) if grows else made
         if best == made:
             break
-        _split(best, made, rows, scratch, mixed)
+        _split(best, made, rows, scratch, several, mixed)
         small, large = made, made + _ONE
         if totals[small, _ZERO] > totals[large, _ZERO]:
             small, large = large, small
@@ -550,7 +578,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
         nodes[large, _SLOT] = nodes[best, _SLOT]
         made += _TWO
     for node in range(made):
-        for k in range(_ONE, width):
+        for k in range(_ONE, np.uint64(value.shape[1]) + _ONE):
             value[node, k - _ONE] = -(rules.rate * _divided(totals[node, k], units, rules.penalty))
         if nodes[node, _LEFT] == _ZERO:
             for i in range(nodes[node, _BEGIN], nodes[node, _END]):
