@@ -329,11 +329,14 @@ def _add_row(sums, at, whole, row, several):
 
 
 @inlined
-def _count(bins, order, whole, drawn, firsts, width, several, counts):
+def _count(bins, order, whole, drawn, firsts, total, several, counts):
     """Set the counts of a slot to the rows of a node and their sums, by bin of each feature in `drawn`.
 
-    order  uint32 [rows of the node]
+    order  uint32 [rows of the node]; total: int64 [words_of_bin] of the node
+
+    With several outputs bin 0 is the rest of the total: most rows of sparse features are in it.
     """
+    width = np.uint64(total.size)
     for k in range(firsts[drawn.size]):
         counts[k] = 0
     for begin in range(_ZERO, np.uint64(drawn.size), _BLOCK):
@@ -341,7 +344,18 @@ def _count(bins, order, whole, drawn, firsts, width, several, counts):
         for i in range(np.uint64(order.size)):
             row = np.uint64(order[i])
             for j in range(begin, end):
-                _add_row(counts, firsts[j] + np.uint64(bins[drawn[j], row]) * width, whole, row, several)
+                bin_of = np.uint64(bins[drawn[j], row])
+                if several is None or bin_of != _ZERO:
+                    _add_row(counts, firsts[j] + bin_of * width, whole, row, several)
+    if several is not None:
+        for j in range(np.uint64(drawn.size)):
+            for k in range(width):
+                several[k] = total[k]
+            for at in range(firsts[j] + width, firsts[j + _ONE], width):
+                for k in range(width):
+                    several[k] -= counts[at + k]
+            for k in range(width):
+                counts[firsts[j] + k] = several[k]
 
 
 @inlined
@@ -390,7 +404,8 @@ def _scan(here, missing, counts, first, total, least, units, penalty, ranked, se
     values go left; 0 for the number where there is none.
 
     missing  number of rows in bin 0, which go to either side
-    several  int64 [words_of_bin], scratch for the left side; None for one output, which is faster without
+    several  int64 [words_of_bin], scratch for the left side, and in `_count`; None for one output, which is faster
+             without
     """
     rows, width = total[_ZERO], np.uint64(total.size)
     cut, rows_left, missing_left = _ZERO, np.int64(0), False
@@ -560,7 +575,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
             counts = scratch.counts[nodes[node, _SLOT]]
             if child == 0 or shared:
                 own = order[nodes[node, _BEGIN] : nodes[node, _END]]
-                _count(rows.bins, own, scratch.whole, drawn, scratch.firsts, width, several, counts)
+                _count(rows.bins, own, scratch.whole, drawn, scratch.firsts, totals[node], several, counts)
             else:
                 other = scratch.counts[nodes[small, _SLOT]]
                 for k in range(scratch.firsts[drawn.size]):
