@@ -21,12 +21,14 @@ class Column(NamedTuple):
 
     meaning  description in the documentation
     null     True if values may be null
+    later    True if the column was added after files of its format version had been written, which lack it
     """
 
     name: str
     type: pa.DataType
     meaning: str
     null: bool = False
+    later: bool = False
 
 
 def compute() -> ModuleType:

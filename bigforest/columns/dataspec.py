@@ -254,11 +254,9 @@ class DataSpec:
         try:
             spec = _record(
                 cls,
-                {"missing_words": (), "separator": None, **raw},
+                raw,
                 missing_words=tuple(raw.get("missing_words", ())),
-                features=tuple(
-                    _record(FeatureSpec, {"fill": None, "other": None, **entry}) for entry in raw["features"]
-                ),
+                features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
                 target=_record(
                     TargetSpec,
                     raw["target"],
@@ -305,6 +303,7 @@ def _entries(record: Any) -> dict[str, Any]:
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
     """Return a record of JSON entries, some replaced by `made`. Raises KeyError unless they are its fields."""
+    raw = {name: value for name, value in _USUAL.items() if name in kind.__dataclass_fields__} | raw  # type: ignore[attr-defined]
     if raw.keys() != kind.__dataclass_fields__.keys():  # type: ignore[attr-defined]
         raise KeyError(f"unknown or missing entries of {kind.__name__}")
     return kind(**{**raw, **made})

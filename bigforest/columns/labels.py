@@ -46,7 +46,7 @@ def label_type(target: TargetSpec) -> pl.DataType:
         series = _series(target, dtype)
         if series.cast(dtype).null_count() or physical(series).to_list() != classes:
             raise ValueError(f"classes {classes[:3]} are of another type")
-        if not can_be_said(dtype, classes[0], classes[-1]):
+        if not python_holds(dtype, classes[0], classes[-1]):
             raise ValueError("classes are out of range")
         label_values(target, series)
     except (ArithmeticError, LookupError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
@@ -54,7 +54,7 @@ def label_type(target: TargetSpec) -> pl.DataType:
     return dtype
 
 
-def can_be_said(dtype: pl.DataType, least: Any, most: Any) -> bool:
+def python_holds(dtype: pl.DataType, least: Any, most: Any) -> bool:
     """Return True if Python has values for all dates, times and durations from one physical integer to another."""
     if dtype == pl.Date:
         return bool(least >= _FIRST_DAY and most <= _LAST_DAY)
@@ -86,7 +86,7 @@ def label_texts(target: TargetSpec) -> list[str]:
     series = label_series(target)
     ticks, below = physical(series), [0] * len(series)
     if series.dtype == pl.Time or getattr(series.dtype, "time_unit", None) == "ns":
-        # Rounded down, as a label before 1970 and one after it might else be told apart by their sign alone.
+        # Rounded down: rounded towards zero, a label before 1970 and one after it could have the same text.
         below = (ticks % 1000).to_list()
         series = (ticks - ticks % 1000).cast(series.dtype)
     texts = map(label_text, label_values(target, series))

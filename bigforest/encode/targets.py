@@ -26,7 +26,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
-from bigforest.columns.labels import can_be_said
+from bigforest.columns.labels import python_holds
 from bigforest.columns.types import Leaf, divisor_of, is_text_type, nearest_floats, physical, type_name
 from bigforest.columns.values import level_codes, level_text, numbers, places_among
 from bigforest.errors import DataError, api, counted
@@ -208,7 +208,7 @@ def find_classes(
         raise DataError(
             f"target {name!r} has infinite values; infinity cannot be a class: convert or drop these values"
         )
-    if not can_be_said(dtype, labels[0], labels[-1]):
+    if not python_holds(dtype, labels[0], labels[-1]):
         raise DataError(f"target {name!r} has values that Python cannot represent, such as years after 9999; drop them")
     if cut := [label for label in labels if isinstance(label, str) and "\0" in label]:
         raise DataError(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -188,9 +187,9 @@ def run_on_threads(
     ended: SimpleQueue[Future[Result]] = SimpleQueue()
 
     def start_next() -> None:
-        for index, call in islice(tasks, 1):
-            begun = pool.submit(function, *call)
-            running[begun] = index
+        if (task := next(tasks, None)) is not None:
+            begun = pool.submit(function, *task[1])
+            running[begun] = task[0]
             begun.add_done_callback(ended.put)
 
     # Leaving the block waits for the running tasks, whatever happened.
@@ -244,8 +243,8 @@ def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[An
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
     """Return the result of `work` on each of `workers` threads, this one among them, which divide the work themselves.
 
-    For work of milliseconds: scheduling tasks takes two of them. The first exception is raised when all threads have
-    ended.
+    For work of some milliseconds, as scheduling tasks would take two more. The first exception is raised when all
+    threads have ended.
     """
     if workers == 1:
         return [work()]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.events import Listener, silent
-from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, refuse_steps
+from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, refuse_corrections
 from bigforest.forest.forest_files import ForestFiles
 
 _TO = "scikit-learn"
@@ -23,7 +23,7 @@ _LEAF, _UNDEFINED = -1, -2
 def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
     """Convert a forest to a scikit-learn forest: see `Forest.to_sklearn`."""
     refuse_categories(files, _TO)
-    refuse_steps(files, _TO)
+    refuse_corrections(files, _TO)
     ensemble = library("sklearn.ensemble", "sklearn")
     names = files.spec.feature_names
     trees = [_estimator(tree, len(names), files) for tree in exported_trees(files, _TO, listener)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bigforest.events import Listener, silent
-from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_steps
+from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_corrections
 from bigforest.forest.forest_files import ForestFiles
 
 _TO = "treelite"
@@ -13,7 +13,7 @@ _TO = "treelite"
 
 def to_treelite(files: ForestFiles, listener: Listener = silent) -> Any:
     """Convert a forest to a treelite model: see `Forest.to_treelite`."""
-    refuse_steps(files, _TO)
+    refuse_corrections(files, _TO)
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")
     outputs = 1 if files.is_regression else len(files.classes)

@@ -196,7 +196,7 @@ def refuse_categories(files: ForestFiles, to: str) -> None:
         )
 
 
-def refuse_steps(files: ForestFiles, to: str) -> None:
+def refuse_corrections(files: ForestFiles, to: str) -> None:
     """Raise ConfigError if more than a mean over the trees makes the predictions, which the format does not support: a
     boosted stage, or a power of the probabilities."""
     if files.is_refined:

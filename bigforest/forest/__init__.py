@@ -1,1 +1,1 @@
-"""The forest as a table: written, checked on reading, and turned into predictions."""
+"""The forest as a table: written, checked on reading, and rewritten."""

@@ -227,6 +227,7 @@ FILES: dict[str, tuple[Column, ...]] = {
             "standard deviation of their predictions with unshrunk leaves; null if there are fewer than two. Missing "
             "in older forests",
             null=True,
+            later=True,
         ),
     ),
     "oob/curve.parquet": (
@@ -357,6 +358,9 @@ FILES: dict[str, tuple[Column, ...]] = {
         ),
     ),
 }
+
+# Columns that files of older forests may lack.
+LATER = frozenset(column.name for columns in FILES.values() for column in columns if column.later)
 
 NODES = file_schema(FILES["trees/part-NNNNNNN.parquet"])
 FEATURES = file_schema(FILES["features.parquet"])

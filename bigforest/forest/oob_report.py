@@ -17,7 +17,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type
 from bigforest.errors import counted, damaged_forest
 from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
-from bigforest.forest.format import POISSON, SPREAD, oob_schemas
+from bigforest.forest.format import LATER, POISSON, oob_schemas
 from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan, to_frame
 from bigforest.html import facts_table, rows_table
@@ -33,7 +33,7 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 class OobReport:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
-    rows       LazyFrame, one row per training row: row, truth, prediction, trees that voted, and p_<class>
+    rows       LazyFrame of oob/rows.parquet, one row per training row
     curve      error by number of trees, without a boosted stage: trees, error (regression: mse or poisson_deviance),
                rows
     confusion  confusion matrix: truth, prediction, rows, weight. None for regression
@@ -66,14 +66,20 @@ class OobReport:
         stamp: RunStamp | None = None,
         refined: bool = False,
     ) -> None:
-        """home: directory of the forest, grown with this impurity. refined: it has a boosted stage, which the curve has
-        not. holding: kept alive as long as a LazyFrame of its
-        files is in use. stamp: of the forest, which a LazyFrame checks."""
+        """Open the report of a forest, and check its files.
+
+        home      directory of the forest
+        impurity  with which the forest was grown
+        holding   object that is kept alive as long as a LazyFrame of the files is in use
+        stamp     of the forest, which a LazyFrame checks
+        refined   whether the forest has a boosted stage; the curve is without the stage
+        """
         directory = home / "oob"
         schemas = oob_schemas(spec.target, impurity)
         paths, columns = oob_rows_files(home), schemas["rows"]
-        if SPREAD in columns.names and not has_spread(paths[0]):
-            columns = columns.remove(columns.get_field_index(SPREAD))
+        for name in LATER.intersection(columns.names):
+            if not has_column(paths[0], name):
+                columns = columns.remove(columns.get_field_index(name))
         files = [check_file(path, "oob-rows", columns, identity) for path in paths]
         rows = sum(file.metadata.num_rows for file in files)
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
@@ -173,6 +179,6 @@ def oob_row_batches(directory: Path, names: list[str]) -> Iterator[Any]:
         yield from row_batches(path, names)
 
 
-def has_spread(path: Path) -> bool:
-    """Return whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
-    return SPREAD in read_header(path, "oob-rows")[1].schema_arrow.names
+def has_column(path: Path, name: str) -> bool:
+    """Return whether the rows of an out-of-bag report have the column. Raises FormatError."""
+    return name in read_header(path, "oob-rows")[1].schema_arrow.names

@@ -68,23 +68,23 @@ _MIN_ROWS = 4_096
 _MAX_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
 _LOOKED_UP = 20
-# Bytes of a node that rows out of bag are routed through. They are mapped: more than the budget would be read from the
-# disk again for every block.
+# Bytes of a node that rows out of bag are routed through. Nodes are mapped from a file: if they took more than the
+# budget, each block of rows would read them from the disk again.
 _ROUTED = 25
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
 _KEPT_COUNT = 8
-# A node gets this fraction of the room for its counts, or its collected rows. While it is scored, a count of its
-# histograms takes _SCORED bytes, and a collected row PassMemory.scored.
+# The histograms of one node get at most this fraction of the room for counts, and so do its collected rows. While a
+# node is scored, each count takes _SCORED bytes, and each collected row PassMemory.scored.
 _NODES = 8
 _SCORED = 48
 # Further bytes of a count of a category, which may take all the room, while its levels are put in order, and of lists
 # of levels for each count that there is room for.
 _ORDERED = 96
 _LISTS = 16
-# Nodes that are split by passes are this many times the bag's rows over those that are grown in memory: children are of
-# unequal size, and come at several depths.
+# Nodes split by passes, as a multiple of the rows of the bag divided by the rows of a node that is grown in memory.
+# Above 1, because children are of unequal size and become small enough at several depths.
 _TOP = 4
 
 
@@ -281,8 +281,8 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     written = takes.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count is 4 bytes in every task, for regression 8, and once more while tasks are added up. A key is in one task
-    # only, and there twice while the blocks are joined.
+    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row takes no more: it
+    # is in one task, and copied once while blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT + max(_SCORED, takes.scored) // _NODES

@@ -37,7 +37,7 @@ from bigforest.store.writer import PartWriter, StoreWriter
 # The options that decide which kernels are needed, besides those in the variants of the family.
 _KERNEL_OPTIONS = ("family", "splitter", "replace", "impurity")
 _ROWS = 64
-# Two buckets of many codes, so that they are opened, and nodes that need that more than once.
+# Few buckets of many codes each, so that passes open buckets, and some nodes need several passes for that.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
 # Functions, and seconds to compile them, besides those of the family: with categories or missing values, and by passes.
 # Other processors differ by a factor of two and more: these are estimates.
@@ -104,9 +104,9 @@ def compile_whole(extras: TableTraits, config: TrainConfig) -> None:
         table=criterion.table,
         zero=criterion.zero(TargetSpec("y", "Int64", (), "regression")),
     )
-    nodes, more = compile_kernels(needs)
-    pool = more if isinstance(more, DirectionExtras) else None
-    subsets = more if isinstance(more, Subsets) else None
+    nodes, splits = compile_kernels(needs)
+    pool = splits if isinstance(splits, DirectionExtras) else None
+    subsets = splits if isinstance(splits, Subsets) else None
     values = read_only(np.arange(2.0))
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 

@@ -25,22 +25,21 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
         return images, 0
     boxes = _ink_boxes(images >= ink) if crop else np.tile([0, images.shape[1], 0, images.shape[2]], (len(images), 1))
     heights, widths = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
-    small = (heights <= size[0]) & (widths <= size[1])
-    place = np.flatnonzero(~small)
+    large = np.flatnonzero((heights > size[0]) | (widths > size[1]))
     canvas = _place_boxes(images, boxes, size)
-    for number in place:
+    for number in large:
         top, bottom, left, right = boxes[number]
         shrunk = shrink_image(images[number, top:bottom, left:right], size)
         box = np.array([[0, shrunk.shape[0], 0, shrunk.shape[1]]])
         canvas[number] = _place_boxes(shrunk[None], box, size)[0]
-    return canvas, len(place)
+    return canvas, len(large)
 
 
 def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Resize an image, uint8 [rows, columns], to the largest that fits into `size` with its proportions.
 
-    It has at least one pixel each way. A new pixel is the mean of the area that it covers, rounded half up; the
-    arithmetic is in integers.
+    The result has at least one row and one column. A new pixel is the mean of the area that it covers, rounded half up;
+    the arithmetic is in integers.
     """
     rows, columns = image.shape
     if rows * size[1] >= columns * size[0]:

@@ -46,7 +46,7 @@ class ImageSet:
     name      for messages.
     count     number of images, sound or not.
     labelled  whether chunks have labels.
-    chunks    function of a number of images and one of pixels; yields chunks within both, except for their last image.
+    chunks    function (most images, most pixels) that yields chunks; only their last image may exceed the pixels.
     """
 
     name: str
@@ -83,8 +83,8 @@ def grey_levels(pixels: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.boo
     sound = np.ones(len(pixels), dtype=np.bool_)
     if pixels.dtype != np.uint8:
         with np.errstate(invalid="ignore"):  # a missing pixel of an integer column is NaN here, and not sound
-            low_enough, whole = (pixels >= 0) & (pixels <= 255), pixels == np.floor(pixels)
-        sound = np.asarray((low_enough & whole).all(axis=inside))
+            in_range, whole = (pixels >= 0) & (pixels <= 255), pixels == np.floor(pixels)
+        sound = np.asarray((in_range & whole).all(axis=inside))
         pixels = np.where(sound.reshape(-1, *[1] * len(inside)), pixels, 0).astype(np.uint8)
     if pixels.ndim == 4 and pixels.shape[3] == 1:
         return pixels[..., 0], sound

@@ -18,7 +18,7 @@ from bigforest.columns.values import level_text, places_of
 from bigforest.errors import ConfigError, DataError, api, damaged_forest
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SPREAD
-from bigforest.forest.oob_report import has_spread, oob_row_batches, oob_rows_path
+from bigforest.forest.oob_report import has_column, oob_row_batches, oob_rows_path
 from bigforest.metrics.conformal import (
     ByCategory,
     ClassSets,
@@ -175,7 +175,7 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
     """
     path = oob_rows_path(files.directory, 0)
     names = ["row", "truth", "prediction", "trees", *proba_names(files.spec.target)]
-    if not classes and has_spread(path):
+    if not classes and has_column(path, SPREAD):
         names.append(SPREAD)
     key = _key(files.config.seed)
     held: list[CalibrationRows] = []

@@ -190,8 +190,9 @@ class Sampler:
         first         number of the first row
         multiplicity  uint16 [rows], how often each row is in the bag
 
-        Wide weights are in units of WeightSpec.search, rounded up or down at random, so that they are right on average
-        over trees, and limited to 1 to 65,535. Other weights are exact: raises DataError if a row weighs too much.
+        Wide weights are divided by WeightSpec.search, rounded up or down at random, so that the mean over trees is
+        exact, and clipped to the range from 1 to 65,535. Other weights are exact. Raises DataError if a row of such
+        weights exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:
@@ -321,7 +322,7 @@ def kept_trees(shape: Shape, config: TrainConfig) -> int:
 
 
 def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
-    """Draw how many draws of a tree's bag fall into each block, int64 [blocks]; they sum to `bag_size`.
+    """Distribute the draws of a tree's bag over the blocks at random, int64 [blocks]; they sum to `bag_size`.
 
     sizes  int64 [blocks], rows of each block
     """

@@ -69,8 +69,8 @@ class ObjectCache:
         with making:
             with self._lock:
                 if key in self._files:
-                    path, size, _ = self._files.pop(key)
-                    self._files[key] = (path, size, time.monotonic())  # the last to be dropped
+                    path, kept_size, _ = self._files.pop(key)
+                    self._files[key] = (path, kept_size, time.monotonic())  # the last to be dropped
                     return path
                 self._number += 1
                 path = self.folder / f"file-{self._number}"
@@ -145,8 +145,8 @@ def as_path(text: str | os.PathLike[Any]) -> Path:
         raise ConfigError("a path was expected, not ''; give one that is not empty")
     if not _can_be_named(str(text)):
         raise ConfigError(
-            f"{shown(str(text))} is the name of no file: it has a zero, or no UTF-8, or more than {_MAX_NAME} bytes; "
-            "give a shorter path"
+            f"{shown(str(text))} is the name of no file: it has a zero byte, or no UTF-8, or more than "
+            f"{_MAX_NAME} bytes; give a shorter path"
         )
     if not str(text).startswith(ROOT):
         if isinstance(text, str) and (url := _URL.match(text)):

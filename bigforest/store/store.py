@@ -192,8 +192,8 @@ class Store:
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
         """Pickle the store as its path and fingerprint; other processes map it once.
 
-        A store that was opened there before does not count, even at the same path with the same content: its files may
-        be gone.
+        A store that another process opened earlier is mapped again, even at the same path with the same content: the
+        earlier files may have been deleted.
         """
         return _open_again, (str(self.path.resolve()), self.fingerprint, self._opened, self._made_by)
 
@@ -527,7 +527,8 @@ class Store:
         places = [place for place, feature in enumerate(features) if feature.is_filled]
         changed = bool(places or levels)
         ends = {LOW: self._low, HIGH: self._high}
-        for name in [] if not changed else [LOW] if self._high is self._low else [LOW, HIGH]:
+        names = [LOW] if self._high is self._low else [LOW, HIGH]
+        for name in names if changed else []:
             assert self._files is not None
             self.fetch_whole(name)
             mapped = self._files.map(name, VALUE_TYPE, self._low.size, private=True)

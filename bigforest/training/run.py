@@ -122,9 +122,13 @@ def train_forest(
 
 
 def _begin(run: Run, out: Path, resources: Resources, *, overwrite: bool) -> RunFolder:
-    """Begin the folder of a run. An unusable table is the first thing that is refused, even where `out` exists."""
+    """Begin the folder of a run.
+
+    The table is checked first where the trees of an unfinished run would be discarded, and where `out` exists: an
+    unusable table is then the error.
+    """
     if overwrite and is_unfinished(out):
-        check_table(run, resources)  # trees are about to be discarded
+        check_table(run, resources)
     try:
         return begin(out, RunState(run=run, replaces=overwrite), scratch=resources.scratch, overwrite=overwrite)
     except OutputExistsError:
