@@ -49,6 +49,7 @@ PAGE = "docs/reference/options.md"
 FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
 EXPLAIN = "bigforest/explain/explain.py"
+_WIDTH = 120
 BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
 # Of the store; and of the estimators, which have the others by scikit-learn's names or as arguments of fit.
@@ -135,7 +136,18 @@ def _with_signature(text: str, target: Target, parameters: list[str]) -> str:
         for mark in (BEGIN, END)
     )
     indent = " " * (len(lines[begin]) - len(lines[begin].lstrip()))
-    return "\n".join([*lines[: begin + 1], *(indent + parameter for parameter in parameters), *lines[end:]])
+    return "\n".join([*lines[: begin + 1], *(_wrapped(indent, parameter) for parameter in parameters), *lines[end:]])
+
+
+def _wrapped(indent: str, parameter: str) -> str:
+    """The line of a parameter, or several lines if its words are too many for one, as ruff formats them."""
+    if len(indent + parameter) <= _WIDTH:
+        return indent + parameter
+    before, words, after = re.split(r"(?<=Literal\[)(.*)(?=\])", parameter)
+    inner = f"{indent}    {words}"
+    if len(inner) > _WIDTH:
+        inner = "\n".join(f"{indent}    {word}," for word in words.split(", "))
+    return "\n".join([indent + before, inner, indent + after])
 
 
 def _with_entries(text: str, name: str, entries: dict[str, str]) -> str:

@@ -144,7 +144,10 @@ def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | No
         text = " ".join(filter(None, [entry.option.help, entry.option.more, *_notes(entry)]))
         for word, replacement in (words or {}).items():
             text = text.replace(word, replacement)
-        entries[name] = named_entry(f"{name} : {_kinds(entry)}, default={literal(entry.default)}", text)
+        head = f"{name} : {_kinds(entry)}, default={literal(entry.default)}"
+        if len(head) > _WIDTH:  # the text has the words
+            head = f"{name} : str, default={literal(entry.default)}"
+        entries[name] = named_entry(head, text)
     return entries
 
 

@@ -51,7 +51,9 @@ COMPILED = not numba.config.DISABLE_JIT
 
 
 def test_families__are_those_of_the_options() -> None:
-    assert {family.name: family.options_of or family.name for family in registry.package_families()} == OPTIONS_OF
+    found = list(registry.package_families())
+    assert {family.name: family.options_of or family.name for family in found} == OPTIONS_OF
+    assert len({family.splits_on for family in found}) == len(found)
 
 
 def test_variants__are_options_of_their_family() -> None:
@@ -235,6 +237,7 @@ def test_families__are_found_in_files_of_the_folder(tmp_path: Path, monkeypatch:
     text = written()
     assert '"pairs": "rotation"' in text["bigforest/options/package_names.py"]
     assert "| `pairs` | one coordinate of the table" in text["docs/guide/families.md"]
+    assert all(len(line) <= 120 for line in text["bigforest/training/train.py"].splitlines())
 
 
 def test_register__refuses_names_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
