@@ -251,9 +251,7 @@ def test_register__refuses_names_in_use(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_names__of_nothing_registered_are_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="impurity must be one of gini, entropy, error, variance, poisson, hellinger, not"
-    ):
+    with pytest.raises(ConfigError, match=r"impurity must be one of gini, .*, hellinger, not"):
         TrainConfig(impurity="twoing")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"family must be one of .*, pairs, not"):
         TrainConfig(family="canonical")  # type: ignore[arg-type]
