@@ -254,6 +254,50 @@ def _make_sampler(store: Store, config: TrainConfig) -> Sampler:
     return _samplers.get((store, config), lambda: Sampler(store, config))
 
 
+def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
+    """Distribute the draws of a tree's bag over the blocks at random, int64 [blocks]; they sum to `bag_size`.
+
+    sizes  int64 [blocks], rows of each block
+    """
+    rows = int(sizes.sum())
+    if sizes.size == 1:  # without a draw: making a stream would take longer than the rest of a small bag
+        return np.array([bag_size(rows, config)])
+    random = _spreading(config, tree)
+    if config.replace:
+        return random.multinomial(bag_size(rows, config), sizes / rows)
+    return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
+
+
+def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
+    """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
+    counts = np.zeros(size, dtype=np.uint16)
+    key = _key(config, tree, 2 + block)
+    if config.replace:
+        draw_with_replacement(counts, draws, key)
+    else:
+        draw_without_replacement(counts, draws, key)
+    return counts
+
+
+def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
+    """Draw how often each of these rows, or groups, is in the bag of a tree, uint16 [rows]."""
+    sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
+    draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
+    pairs = enumerate(zip(sizes, draws, strict=True))
+    return np.concatenate([drawn_rows(size, tree, block, config, draws) for block, (size, draws) in pairs])
+
+
+def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
+    """Return the stream that spreads the draws of a tree over the blocks."""
+    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
+    """Return the key of a stream of a tree: 0 and 1 spread its draws over the blocks, 2 + block draws rows."""
+    return stream_key(config.seed, PURPOSE_BAG, tree, stream)
+
+
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
     """Return the draws of one bag from each class, int64 [classes], at least 1 each; rows: number of rows of each."""
     share = np.full_like(rows, rows[rows > 0].min()) if config.sampling == "balanced" else rows
@@ -319,46 +363,3 @@ def draws_bytes(shape: Shape, config: TrainConfig) -> int:
 def kept_trees(shape: Shape, config: TrainConfig) -> int:
     """Return the number of trees whose draws a `Sampler` keeps."""
     return max(1, min(config.trees, _KEPT_BYTES // draws_bytes(shape, config)))
-
-
-def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
-    """Distribute the draws of a tree's bag over the blocks at random, int64 [blocks]; they sum to `bag_size`.
-
-    sizes  int64 [blocks], rows of each block
-    """
-    rows = int(sizes.sum())
-    if sizes.size == 1:  # without a draw: making a stream would take longer than the rest of a small bag
-        return np.array([bag_size(rows, config)])
-    random = _spreading(config, tree)
-    if config.replace:
-        return random.multinomial(bag_size(rows, config), sizes / rows)
-    return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
-
-
-def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
-    """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
-    counts = np.zeros(size, dtype=np.uint16)
-    key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
-    if config.replace:
-        draw_with_replacement(counts, draws, key)
-    else:
-        draw_without_replacement(counts, draws, key)
-    return counts
-
-
-def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
-    """Draw how often each of these rows, or groups, is in the bag of a tree, uint16 [rows]."""
-    sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
-    draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
-    pairs = enumerate(zip(sizes, draws, strict=True))
-    return np.concatenate([drawn_rows(size, tree, block, config, draws) for block, (size, draws) in pairs])
-
-
-def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
-    """Return the stream that spreads the draws of a tree over the blocks."""
-    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
-
-
-def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
-    return stream_key(config.seed, PURPOSE_BAG, tree, stream)

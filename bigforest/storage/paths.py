@@ -36,6 +36,26 @@ from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 
+# Objects copied at a time: each waits for the network most of the time.
+_AT_ONCE = 16
+# Main files, by which a folder is recognised; they are put last and removed first.
+_LAST = ("manifest.json", "run.parquet")
+# Limits of the name of a file, and of a path, in bytes.
+_MAX_NAME, _MAX_PATH = 255, 4096
+# Beginning of a URL; a single letter may be a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Suffix of files that are being written.
+_HALF_MADE = ".tmp"
+# Suffix of the folder of a run, after the name of its output.
+UNFINISHED = ".unfinished"
+# Files by which each kind of folder that bigforest writes is recognised.
+_INSIDE = {
+    "a forest": ("run.parquet", "trees"),
+    "a store": ("manifest.json", "checksums.bin"),
+    "an unfinished run": ("state.json", "forest"),
+    "a comparison": ("race.json", "table.store"),
+}
+# Beginning of the names of folders with copies.
 _PREFIX = "bigforest-copies-"
 # Seconds for which a requested copy is kept: by then it is open, and its name may be removed.
 _KEPT = 60.0
@@ -108,27 +128,6 @@ class ObjectCache:
         """Count `size` bytes as no longer used."""
         with self._lock:
             self._used -= size
-
-
-# Objects copied at a time: each waits for the network most of the time.
-_AT_ONCE = 16
-# Main files, by which a folder is recognised; they are put last and removed first.
-_LAST = ("manifest.json", "run.parquet")
-# Limits of the name of a file, and of a path, in bytes.
-_MAX_NAME, _MAX_PATH = 255, 4096
-# Beginning of a URL; a single letter may be a drive.
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-# Suffix of files that are being written.
-_HALF_MADE = ".tmp"
-# Suffix of the folder of a run, after the name of its output.
-UNFINISHED = ".unfinished"
-# Files by which each kind of folder that bigforest writes is recognised.
-_INSIDE = {
-    "a forest": ("run.parquet", "trees"),
-    "a store": ("manifest.json", "checksums.bin"),
-    "an unfinished run": ("state.json", "forest"),
-    "a comparison": ("race.json", "table.store"),
-}
 
 
 def as_path(text: str | os.PathLike[Any]) -> Path:
