@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from bigforest.execution.forks import check_polars_threads
-from bigforest.forest.files import METADATA_KEY, check_bytes, declared, file_kind
+from bigforest.forest.files import METADATA_KEY, buffered_output, check_bytes, declared, file_kind
 from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.storage.arrow import no_rows
 from bigforest.storage.atomic import OutputKind, check_output, staged
@@ -123,9 +123,10 @@ def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any]
     with ExitStack() as opened:
         writer = None
         for piece in pieces:
-            writer = writer or opened.enter_context(
-                pq.ParquetWriter(path, piece.schema.with_metadata(metadata), **options)
-            )
+            if writer is None:
+                file = opened.enter_context(buffered_output(path))
+                schema = piece.schema.with_metadata(metadata)
+                writer = opened.enter_context(pq.ParquetWriter(file, schema, **options))
             writer.write_table(piece, row_group_size=max(1, piece.num_rows))
 
 
