@@ -238,7 +238,10 @@ class Race:
                     f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
                 )
             if not isinstance(self.candidates, int | None):
-                self._check(name, base | candidate, store)
+                try:
+                    self._check(base | candidate, store)
+                except (ConfigError, DataError) as error:
+                    raise type(error)(f"the candidate {name}: {error}") from error
         if options.get("stop_oob") is not None:
             raise ConfigError(
                 f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
@@ -256,25 +259,23 @@ class Race:
         run = replace(run, fingerprint=store.fingerprint)
         return ComparisonState(run, metric, options=base, candidates=candidates)
 
-    def _check(self, name: str, options: dict[str, Any], store: Store) -> None:
-        """Raise ConfigError and DataError, naming the candidate, if it cannot be grown on the table."""
-        try:
-            self._make_store(Run.of(ColumnArguments(store, None, (), options)), self.out)
-        except (ConfigError, DataError) as error:
-            raise type(error)(f"the candidate {name}: {error}") from error
+    def _check(self, options: Mapping[str, Any], store: Store) -> None:
+        """Raise ConfigError and DataError if a candidate with these options cannot be grown on the table."""
+        self._make_store(Run.of(ColumnArguments(store, None, (), dict(options))), self.out)
 
     def _run_round(self, store: Store, state: ComparisonState, trees: int, rows: Rows) -> None:
         """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
         scores: dict[str, RowScores] = {}
         out_of_race: dict[str, str] = {}
         for name in state.racing:
+            if not state.rounds and isinstance(self.candidates, int | None):
+                try:
+                    self._check(state.options | state.candidates[name], store)
+                except (ConfigError, DataError) as error:
+                    out_of_race[name] = f"cannot be grown here: {error}"
+                    continue
             begin = time.perf_counter()
-            try:
-                scores[name] = self._grow_to(state, name, store, trees)
-            except (ConfigError, DataError) as error:
-                if state.rounds or not isinstance(self.candidates, int | None):
-                    raise
-                out_of_race[name] = f"cannot be grown here: {error}"
+            scores[name] = self._grow_to(state, name, store, trees)
             state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
         if not scores:
             raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")

@@ -283,6 +283,20 @@ def test_compare__default_candidates_of_any_table(monkeypatch: pytest.MonkeyPatc
     assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]
 
 
+def test_compare__no_candidate_is_left_out_because_its_folder_cannot_be_written(tmp_path: Path) -> None:
+    forest = tmp_path / "c" / "forests" / "larger-leaves.forest"
+
+    def block(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage == "grow" and not forest.is_symlink():
+            forest.symlink_to(tmp_path / "gone" / "larger-leaves.forest")
+
+    how: dict[str, Any] = {"candidates": 2, "options": {"trees": 3}, "out": tmp_path / "c"}
+    with pytest.raises(ConfigError, match=r"the output larger-leaves\.forest does not exist"):
+        bf.compare(table(80), "y", listener=block, **how)
+    forest.unlink()
+    assert bf.compare(table(80), "y", **how).candidates["loss"].null_count() == 0
+
+
 def test_compare__tells_of_bags_that_leave_out_other_shares() -> None:
     notices: list[str] = []
 
