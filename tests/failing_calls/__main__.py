@@ -1,4 +1,8 @@
-"""python -m tests.failing_calls: let every call of every command fail, and count the trials and the wrong ones."""
+"""python -m tests.failing_calls: let every call of every command fail, and count the trials and the wrong ones.
+
+In each turn every call fails once, one with the first error, the next with the second, and so on; in the next turn with
+the next error.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.failing_calls", description=__doc__)
     parser.add_argument("--command", choices=list(COMMANDS), action="append", help="only this one; may be repeated")
     parser.add_argument("--error", choices=list(ERRORS), action="append", help="only this one; may be repeated")
+    parser.add_argument("--turn", type=int, action="append", metavar="N", help="only this one, from 0")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th call")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with this call")
     chosen = parser.parse_args()
@@ -28,16 +33,18 @@ def main() -> int:
             trials = Trials(server, folder)
             for command in chosen.command or COMMANDS:
                 calls = trials.undisturbed(command).calls
-                print(f"{command}: {calls} calls", file=sys.stderr, flush=True)
-                for error in chosen.error or ERRORS:
-                    for call in range(chosen.first, calls, chosen.every):
+                errors = chosen.error or list(ERRORS)
+                for turn in chosen.turn or range(len(errors)):
+                    before = wrong
+                    for number, call in enumerate(range(chosen.first, calls, chosen.every), turn):
                         tried += 1
                         try:
-                            trials.fail(command, call, error)
+                            trials.fail(command, call, errors[number % len(errors)])
                         except AssertionError as failure:
                             wrong += 1
                             print(f"{failure}\n", flush=True)
-    print(f"{tried} failing calls, {wrong} wrong")
+                    print(f"{command}, turn {turn}: {calls} calls, {wrong - before} wrong", flush=True)
+    print(f"{tried} trials, {wrong} wrong")
     return bool(wrong)
 
 

@@ -54,7 +54,7 @@ COMMANDS = {
     "predict": _on_forest("predict", "HOME/a.forest", "HOME/test.parquet", "--proba", "--threads", "1"),
     "encode": _on_forest("encode", "HOME/table.parquet", "--target", "y", "--threads", "1"),
     "compare": _on_forest(
-        "compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "5", "--threads", "1"
+        "compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "2", "--threads", "1"
     ),
     "explain": _on_forest(
         "explain",

@@ -184,6 +184,9 @@ def _load() -> None:
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # of an extra that is not installed
                 importlib.import_module(module.name)
+    for extra in ("altair", "vl_convert"):  # of plots, which load them when they draw
+        with contextlib.suppress(ImportError):
+            importlib.import_module(extra)
     sys.argv = ["bigforest", "train", "missing.parquet"]
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(SystemExit):
         _warm_up(Path(folder))
