@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from bigforest.errors import BigForestError, ClusterError, DiskFullError, StorageError
 from bigforest.execution.executor import map_on_threads, merge_lists, reduce_on_threads
-from bigforest.storage.atomic import disk_full
+from bigforest.storage.atomic import no_room
 from bigforest.storage.paths import as_path
 from bigforest.version import __version__
 
@@ -116,9 +116,9 @@ def perform(
     except BigForestError as error:
         return TaskResult(None, error)
     except OSError as error:
-        if not disk_full(error):
+        if no_room(error) is None:
             raise
-        return TaskResult(None, DiskFullError(f"a disk has no room: {error}"))
+        return TaskResult(None, DiskFullError(f"the worker {where} cannot write: {error}"))
 
 
 def call_each(

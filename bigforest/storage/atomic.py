@@ -39,8 +39,9 @@ _REPLACED = "replaced"
 # Prefix of the names of temporary folders.
 _PREFIX = "bigforest-"
 
-# Beginning of the message about a full disk.
+# Beginnings of messages about no room, and what to do.
 _NO_SPACE = "no space left on the disk of"
+_NO_SIZE = "a file has the largest size that the system allows (ulimit -f); raise the limit"
 
 # The temporary folders of this process.
 _temporary: set[Path] = set()
@@ -187,19 +188,14 @@ def check_apart(path: Path) -> None:
 
 @contextmanager
 def naming_full_disk(*folders: Path) -> Iterator[None]:
-    """Raise ConfigError instead of the system's error if a disk is full in the block.
-
-    `folders` are the folders that the block writes to, in addition to the temporary ones of this process. The message
-    names the one with the least space. Causes of errors count too, because libraries wrap errors of the system.
-    """
+    """Raise ConfigError instead of the system's error if there is no room for what the block writes; see `no_room`."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, DiskFullError) or str(error).startswith(_NO_SPACE) or not disk_full(error):
-            raise  # the disk is named already, or the error is another one
-        places = [folder.resolve() for folder in (*folders, *_temporary) if not is_remote(folder) and folder.exists()]
-        where = f" {min(places, key=free_bytes)}" if places else ""
-        raise ConfigError(f"{_NO_SPACE}{where}; free some, or choose another folder") from error
+        told = isinstance(error, DiskFullError) or str(error).startswith((_NO_SPACE, _NO_SIZE))
+        if told or (full := no_room(error, *folders)) is None:
+            raise
+        raise ConfigError(f"{full}, or choose another folder") from error
 
 
 class TemporaryFolder:
@@ -344,14 +340,21 @@ def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:
         left = left[file.write(left.data) :]
 
 
-def disk_full(error: BaseException) -> bool:
-    """Return whether an error, or one of its causes, says that a disk or quota is full or a file may not grow."""
+def no_room(error: BaseException, *folders: Path) -> str | None:
+    """Return what is wrong and what to do if an error, or one of its causes, says that there is no room for a file.
+
+    Libraries wrap errors of the system. A full disk is that of the folder with the least space: of `folders`, to which
+    the failed call writes, and the temporary folders of this process.
+    """
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            return True
+        number = seen.errno if isinstance(seen, OSError) else None
         # Polars and Arrow report the system's errors by their text.
-        if any(sign in str(seen) for sign in ("No space left on device", "File too large", "Disk quota exceeded")):
-            return True
+        if number == errno.EFBIG or "File too large" in str(seen):
+            return _NO_SIZE
+        signs = ("No space left on device", "Disk quota exceeded")
+        if number in (errno.ENOSPC, errno.EDQUOT) or any(sign in str(seen) for sign in signs):
+            places = [path.resolve() for path in (*folders, *_temporary) if not is_remote(path) and path.exists()]
+            return f"{_NO_SPACE} {min(places, key=free_bytes)}; free some space" if places else "free some disk space"
         seen = seen.__cause__ or seen.__context__
-    return False
+    return None

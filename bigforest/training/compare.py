@@ -44,6 +44,7 @@ from bigforest.storage.atomic import (
     check_apart,
     check_output,
     naming_refusal,
+    no_room,
     remove,
     set_aside,
     sync,
@@ -399,8 +400,7 @@ def _naming_next_step(out: Path) -> Iterator[None]:
     try:
         yield
     except DiskFullError as error:
-        problem = str(error).partition("; make room")[0]
-        raise DiskFullError(f"{problem}; make room and repeat the comparison into {out}, and it goes on") from error
+        raise DiskFullError(f"{no_room(error, out)} and repeat the comparison into {out}, and it goes on") from error
     except BaseException as error:
         if not isinstance(error, BigForestError):
             # Instead of how the run of one candidate is resumed.

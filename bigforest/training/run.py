@@ -56,8 +56,8 @@ from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.source import Source, opens_quickly, separated
 from bigforest.source.files import find_files
-from bigforest.storage.atomic import TemporaryFolder, disk_full, replace_output
-from bigforest.storage.paths import as_path, free_bytes, local_workdir
+from bigforest.storage.atomic import TemporaryFolder, no_room, replace_output
+from bigforest.storage.paths import as_path, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
 from bigforest.training.choose import choose_options
@@ -256,12 +256,10 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if disk_full(error):
-            full = str(error)  # of a worker
-            if not isinstance(error, DiskFullError):
-                smallest = min({as_path(folder.state.work), folder.folder}, key=free_bytes)
-                full = f"no space left on the disk of {smallest}"
-            raise DiskFullError(f"{full}; free some space and {go_on(folder.out)}") from error
+        if (full := no_room(error, as_path(folder.state.work), folder.folder)) is not None:
+            if isinstance(error, DiskFullError):  # of a worker
+                full = f"{error}; {full.rpartition('; ')[2]}"
+            raise DiskFullError(f"{full} and {go_on(folder.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(folder.out))
         elif folder.fresh and not any(folder.forest.rglob("part-*")):

@@ -33,10 +33,10 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.source import SeparatedPath, separated
 from bigforest.storage.atomic import (
     check_output,
-    disk_full,
     is_temporary,
     is_there,
     naming_refusal,
+    no_room,
     remove,
     replace_output,
     sync,
@@ -328,10 +328,8 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     except BaseException as error:
         run.discard()
         lock.close()
-        if disk_full(error):
-            raise DiskFullError(
-                f"the disk of {folder} or of {work} is full; free some space and start again"
-            ) from error
+        if (full := no_room(error, folder.parent, as_path(work).parent)) is not None:
+            raise DiskFullError(f"{full} and start again") from error
         raise
     return run
 

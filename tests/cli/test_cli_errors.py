@@ -510,4 +510,6 @@ def test_output__on_a_full_disk(
         "simulate": ["shapes", "--rows", "10"],
     }
     run(command, *arguments[command])
-    assert_refused(run, before, folder, f"no space left on the disk of {folder}; free some, or choose another folder")
+    assert_refused(
+        run, before, folder, f"no space left on the disk of {folder}; free some space, or choose another folder"
+    )

@@ -116,17 +116,23 @@ def test_encode__full_disk_is_a_clear_error(
         monkeypatch.setattr(features, "write_whole", write)
     else:
         monkeypatch.setattr(writer.PartWriter, "values", write)
-    with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
+    with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some space, or choose another"):
         encoded(frame, tmp_path, limits=limits)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_open_source__full_scratch_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [(errno.ENOSPC, "no space left on the disk of .*{folder}"), (errno.EFBIG, "a file has the largest size .*ulimit")],
+)
+def test_open_source__no_room_in_scratch_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, problem: str
+) -> None:
     def sink(*_: Any, **__: Any) -> None:
-        raise pl.exceptions.ComputeError(f"{os.strerror(errno.ENOSPC)} (os error 28)")
+        raise pl.exceptions.ComputeError(f"{os.strerror(number)} (os error {number})")
 
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
-    with pytest.raises(ConfigError, match=f"no space left on the disk of .*{tmp_path.name}"):
+    with pytest.raises(ConfigError, match=problem.format(folder=tmp_path.name)):
         open_source(pl.LazyFrame({"x": [1], "y": [2]}), scratch=tmp_path)
 
 
