@@ -132,8 +132,10 @@ def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         where = "; the estimators are in bigforest.sklearn" if name.startswith("BigForest") else ""
         raise AttributeError(f"module 'bigforest' has no attribute {name!r}{where}")
+    from bigforest.execution.resources import check_thread_variables
     from bigforest.kernels.compiler.gc_pause import gc_paused
 
+    check_thread_variables()
     with gc_paused():
         value = getattr(_importlib.import_module(_HOMES[name]), name)
     globals()[name] = value

@@ -37,6 +37,17 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def check_thread_variables() -> None:
+    """Raise ConfigError if Numba or Polars would be started with a number of threads that they refuse."""
+    for name in ("NUMBA_NUM_THREADS", "POLARS_MAX_THREADS"):
+        number = os.environ.get(name, "").strip()
+        if number and not (number.isdecimal() and int(number)):
+            raise ConfigError(
+                f"the environment variable {name} must be a whole number of at least 1, not {number!r}; change or "
+                "remove it"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """The resources of a run.

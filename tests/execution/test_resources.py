@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import bigforest
 from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.planning.sizes import parse_bytes
@@ -26,3 +27,12 @@ def test_parse_bytes__anything_else_is_refused(text):
 def test_resources__memory_is_checked():
     with pytest.raises(ConfigError, match="memory"):
         Resources(memory=-1)
+
+
+@pytest.mark.parametrize(("name", "number"), [("NUMBA_NUM_THREADS", "0"), ("POLARS_MAX_THREADS", "many")])
+def test_thread_variables__are_checked_before_others_start(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: str
+) -> None:
+    monkeypatch.setenv(name, number)
+    with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 1, not '{number}'"):
+        bigforest.__getattr__("train")
