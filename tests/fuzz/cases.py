@@ -10,11 +10,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 
 import bigforest
 from tests.fuzz import corpus, damage
@@ -48,6 +51,10 @@ def damaged(kind: str, originals: Path, seed: int, name: str | None, folder: Pat
 def _forest(draw: random.Random, forest: Path) -> str:
     files = sorted(path for path in forest.rglob("*") if path.is_file())
     path, act = draw.choice(files), draw.random()
+    if draw.random() < 0.2:
+        path = draw.choice([path for path in files if path.parent.name == "trees"])
+        damage.change_splits(draw, path, "abcdefg")
+        return f"splits of {path.name}"
     name = path.relative_to(forest)
     if act < 0.35:
         damage.change_columns(draw, path)
@@ -163,6 +170,7 @@ def forest_steps(place: Path, what: str, originals: Path, folder: Path) -> Itera
     found: list[bigforest.Forest] = []
     yield "read_forest", lambda: found.append(bigforest.read_forest(place))
     for forest in found:
+        yield "same leaves", lambda forest=forest: _compare_leaves(forest, rows)
         if predicts_as_before(place.name, what):
             yield "same predictions", lambda forest=forest: _compare(forest, originals / "forest" / place.name, rows)
         yield from _uses(forest, rows, originals, folder)
@@ -176,7 +184,8 @@ def predicts_as_before(original: str, what: str) -> bool:
     """
     name, _, acts = what.partition(": ")
     return name == original and all(
-        " of oob/" in act or not (act.startswith(("columns of", "metadata")) or act.endswith("sealed again"))
+        " of oob/" in act
+        or not (act.startswith(("columns of", "metadata", "splits of")) or act.endswith("sealed again"))
         for act in acts.replace(", sealed again", " sealed again").split(", ")
     )
 
@@ -185,6 +194,35 @@ def _compare(forest: bigforest.Forest, original: Path, rows: pl.DataFrame) -> No
     """Raise an error if a forest predicts other numbers or classes than the original."""
     given, wanted = (one.predict(rows, threads=1) for one in (forest, bigforest.read_forest(original)))
     assert given.equals(wanted), "other predictions than those of the undamaged forest"
+
+
+def _compare_leaves(forest: bigforest.Forest, rows: pl.DataFrame) -> None:
+    """Raise an error if rows reach other leaves than by walking down the nodes of the files."""
+    found = forest.apply(rows, threads=1)
+    nodes = [node for path in forest.part_files for node in pq.read_table(path).to_pylist()]
+    trees = [list(tree) for _, tree in groupby(nodes, itemgetter("tree"))]
+    wanted = [[_leaf(tree, row) for tree in trees] for row in rows.iter_rows(named=True)]
+    assert found.tolist() == wanted, "other leaves than those of the files"
+
+
+def _leaf(tree: list[dict[str, Any]], row: dict[str, Any]) -> int:
+    place = 0
+    while (node := tree[place])["kind"] != "leaf":
+        cell = None if node["feature"] is None else row[node["feature"]]
+        if node["kind"] == "category":
+            left = node["default_left"] != (cell in node["levels"])
+        elif node["kind"] == "oblique":
+            left = sum(term["weight"] * row[term["feature"]] for term in node["terms"]) <= node["threshold"]
+        else:
+            left = node["default_left"] if cell is None or cell != cell else cell <= node["threshold"]
+        place = node["left" if left else "right"]
+    return place
+
+
+def _revise(revise: Callable[[], Any]) -> None:
+    """Call a revision. A kind of forest or of labels that it does not support is not damage."""
+    with suppress(bigforest.ConfigError, bigforest.DataError):
+        revise()
 
 
 def _export(forest: bigforest.Forest, to: str) -> None:
@@ -202,9 +240,12 @@ def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder:
     yield "inspect", lambda: inspection_facts(forest, trees=True, features=True)
     yield "write", lambda: forest.write(folder / "copy")
     yield "oob", lambda: (repr(forest.oob), forest.oob.rows.collect(), forest.oob.curve, forest.oob.metrics)
-    yield "validation", lambda: forest.validation
-    yield "tuning", lambda: forest.tuning
-    yield "proba", lambda: forest.predict_proba(rows, threads=1)
+    if forest.has_validation:
+        yield "validation", lambda: forest.validation
+    if forest.is_tuned:
+        yield "tuning", lambda: forest.tuning
+    if not forest.is_regression:
+        yield "proba", lambda: forest.predict_proba(rows, threads=1)
     yield "expr", lambda: rows.select(forest.expr())
     yield "tree", lambda: (len(forest[0]), forest[forest.trees - 1].depth)
     if forest.files.is_refined:
@@ -213,9 +254,11 @@ def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder:
         yield to, lambda to=to: _export(forest, to)
     if forest.has_targets:
         yield "quantiles", lambda: forest.predict(rows, quantiles=[0.1, 0.9], threads=1)
-    yield "calibrate", lambda: bigforest.calibrate_forest(forest, rows, folder / "calibrated", threads=1)
-    yield "prune", lambda: bigforest.prune_forest(forest, rows, folder / "pruned", threads=1)
-    yield "merge", lambda: bigforest.merge([forest, originals / "other.forest"], folder / "merged")
+    for name, revise in (("calibrate", bigforest.calibrate_forest), ("prune", bigforest.prune_forest)):
+        made = folder / name
+        yield name, lambda revise=revise, made=made: _revise(lambda: revise(forest, rows, made, threads=1))
+    both = [forest, originals / "other.forest"]
+    yield "merge", lambda: _revise(lambda: bigforest.merge(both, folder / "merged"))
 
 
 def store_steps(place: Path, originals: Path, folder: Path) -> Iterator[Step]:

@@ -162,6 +162,22 @@ def change_metadata(draw: random.Random, paths: Sequence[Path]) -> None:
         write(table.replace_schema_metadata({METADATA_KEY: metadata}), path)
 
 
+def change_splits(draw: random.Random, path: Path, levels: str) -> None:
+    """Change thresholds, weights, levels and the sides of missing values of some nodes. The trees stay trees."""
+    table = pq.read_table(path)
+    nodes = table.to_pylist()
+    for node in draw.choices([node for node in nodes if node["kind"] != "leaf"], k=draw.randint(1, 5)):
+        if node["threshold"] is not None:
+            node["threshold"] = draw.choice([0.0, 1.0, 2.0, -1e308, 5e-324, float("inf"), draw.gauss(0, 1)])
+        if node["default_left"] is not None:
+            node["default_left"] = draw.random() < 0.5
+        if node["levels"] is not None:
+            node["levels"] = [None] * draw.randint(0, 1) + sorted(draw.sample(levels, draw.randint(1, len(levels))))
+        if node["terms"] is not None:
+            draw.choice(node["terms"])["weight"] = draw.choice([1.0, -1e-300, draw.gauss(0, 1)])
+    write(pa.Table.from_pylist(nodes, schema=table.schema), path)
+
+
 def change_columns(draw: random.Random, path: Path) -> None:
     """Change values or columns of a Parquet file; of one of a forest its checksum as well."""
     table = pq.read_table(path)
