@@ -1,7 +1,7 @@
-"""The boosted stage in explanations: its trees are routed as trees of the forest, and predictions include it.
+"""The boosted stage in explanations: rows are routed through its trees as through trees of the forest.
 
-Predictions are those of predict/refine.py. A leaf of the stage has the number that it adds to scores. The value of an
-inner node is the mean of its leaves over the rows of the sequence, as in trees of the forest over the bag.
+Predictions are the same as in predict/refine.py. A leaf of the stage has the number that it adds to scores. The value
+of an inner node is the mean of its leaves over the rows of the sequence, as in trees of the forest over the bag.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from bigforest.predict.vote_rule import as_probabilities
 # Bytes of a node of the stage while its trees are loaded, and of each of its values.
 _NODE_BYTES, _VALUE_BYTES = 200, 24
 
-# Differences of values, by their size, up to which a slope is a derivative, and the step of that. A derivative by steps
-# is right to about the square of the step.
+# Differences of values, relative to their size, up to which a slope is computed as a derivative; and the step of this
+# derivative, whose error is about the square of the step.
 _NEAR, _STEP = 1e-8, 1e-6
 
 
@@ -43,10 +43,10 @@ class Contributions(NamedTuple):
 class WalkedStage(NamedTuple):
     """The boosted stage of a forest; can be sent to other processes.
 
-    trees  its trees.
-    link   on whose scale they add.
-    power  to which the forest raises shares of votes.
-    spec   of the table.
+    trees  trees of the stage.
+    link   scale on which these trees add.
+    power  exponent of shares of votes in predictions of the forest.
+    spec   dataspec of the training table.
     """
 
     trees: TreeArrays
@@ -56,8 +56,8 @@ class WalkedStage(NamedTuple):
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """Codes of the classes whose shares of votes decide a prediction: of two classes the second; (0,) for
-        regression."""
+        """Codes of the classes whose shares of votes determine a prediction: the second of two classes, else all; (0,)
+        for regression."""
         size = self.spec.target.answer_width
         return (1,) if size == 2 else tuple(range(size))
 
@@ -79,7 +79,7 @@ class WalkedStage(NamedTuple):
     def predictions(self, values: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the predictions with the stage, float64 [rows, all classes] or [rows, 1] of numbers.
 
-        values  as for `plain`; added: float64 [rows, outputs], what the stage adds to the scores
+        values  as for `plain`; added: float64 [rows, outputs], sums of the stage, which are added to the scores
         """
         return self.link.corrected(self.plain(values), added.copy())
 
@@ -89,9 +89,9 @@ class WalkedStage(NamedTuple):
         forest_means  means over the trees of the forest, of `classes`
         added         sums over the trees of the stage, of all outputs
 
-        The link is not additive in trees, so contributions to what the forest predicts are carried through it by the
-        rescale rule (Chen, Lundberg and Lee 2022): all of a class are multiplied by the slope of the link between the
-        base and the prediction. The result adds up again. For numbers the slope is 1, and nothing changes.
+        The link is not additive in trees, so contributions to predictions of the forest are carried through it by the
+        rescale rule (Chen, Lundberg and Lee 2022): the contributions to a class are multiplied by the slope of the link
+        between the base and the prediction. The result adds up again. For numbers the slope is 1, and nothing changes.
         """
         floor = self._floor(forest_means.prediction)
         base, score = self._scores(forest_means.base, floor), self._scores(forest_means.prediction, floor)
@@ -111,7 +111,7 @@ class WalkedStage(NamedTuple):
         return np.asarray((self.link.least * total) ** (1.0 / self.power))
 
     def _scores(self, values: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return scores without the stage, which follow from the share of their class alone. With three classes or more
+        """Return scores without the stage, each a function of the share of its class alone. With three classes or more
         they lack the logarithm of the sum of all powers, which is the same for all classes of a row."""
         if self.link.outputs == 1:
             start = self.link.start(self.plain(values))

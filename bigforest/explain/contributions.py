@@ -1,6 +1,6 @@
 """Contributions of features to the predictions of rows, along the path or as Shapley values, and of pairs of features.
 
-contributions  what each feature on the path of a row changes the prediction by
+contributions  change of the prediction by each feature on the path of a row
 shap           exact Shapley values
 interactions   Shapley interaction values: main effects, and contributions of pairs beyond those of their features
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bigforest.kernels.explain.contributions import Points, ShapleyScratch, TreeEdges
     from bigforest.kernels.explain.interactions import PairScratch
 
-# The part whose contributions are exact.
+# The section of exact contributions.
 SHAP = "shap"
 # Numbers in a file, and rows: files are cut by the forest alone, so that a run can be resumed with another budget.
 _PART_CELLS = 1 << 21
@@ -124,7 +124,7 @@ def part_name(name: str, begin: int) -> str:
 
 
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Return the codes of the classes to explain: those requested; else the second of two, or all."""
+    """Return the codes of the classes to explain: the requested ones, else the second of two, or all."""
     classes = job.forest.classes
     if job.options.classes is not None:
         return job.options.codes(classes)

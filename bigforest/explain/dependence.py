@@ -2,9 +2,9 @@
 
 partial dependence   mean over rows of the prediction when the feature has a value (Friedman 2001, section 8.2)
 individual curves    the same of single rows (Goldstein and others 2015)
-local effects        mean over the rows between two neighbouring values of the change of the prediction from the one to
-                     the other, added up and centred (Apley and Zhu 2020): no row is moved far, so correlated
-                     features do not mislead. For two features the second-order effect, beyond both main effects
+local effects        change of the prediction from a value to the next one, mean over the rows between the two, added up
+                     over the values and centred (Apley and Zhu 2020): no row is moved far, so correlated features do
+                     not mislead. For two features the second-order effect, beyond both main effects
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.values import several
 from bigforest.planning.sizes import row_ranges
 
-# The part of local effects.
+# The section of local effects.
 EFFECTS = "effects"
 # Default number of rows of a sample, and of features.
 _SAMPLE = 1000
 _FEATURES = 10
-# Predictions and rows of a task: sums are over such pieces, so the order of tasks does not matter.
+# Predictions and rows of a task. Sums are added up in the order of these pieces, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 19
 _PIECE_ROWS = 256
 # Levels of one value that are named.
@@ -164,8 +164,9 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
-    """Return the values at which a feature is evaluated: all in the rows, or as many quantiles as requested, each of
-    them a value; for a category all levels in the rows. Local effects of a feature that no tree uses are 0: one value.
+    """Return the values at which a feature is evaluated: all values in the rows, or as many quantiles as requested,
+    each a value of a row; for a category all levels in the rows. A feature that no tree uses has local effects of 0:
+    one value.
     """
     feature, column = job.forest.spec.features[place], table.column_of.get(place)
     if column is not None:

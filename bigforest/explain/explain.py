@@ -46,13 +46,13 @@ from bigforest.storage.paths import as_path, free_bytes
 
 
 class Section(NamedTuple):
-    """A section of an explanation: one or several tables that are asked for together.
+    """A section of an explanation: one or several tables that are requested together.
 
-    help   its text in the help of the command line.
+    help   text for the help of the command line.
     plan   plan(job) returns how the section iterates over the trees, and its memory.
     write  write(job, plan) writes its tables, unless they exist already.
-    needs  its input: the forest alone, any rows with its features, or rows that are out of bag.
-    fast   whether it is made unless others are asked for.
+    needs  input: the forest alone, any rows with its features, or out-of-bag rows.
+    fast   whether the section is made by default.
     """
 
     help: str
@@ -368,12 +368,12 @@ def plan_explanation(
     True
     """
     forest = opened_forest(forest)
-    asked = ExplainOptions(parts=chosen_sections(parts, data, forest), **options)
+    explain_options = ExplainOptions(parts=chosen_sections(parts, data, forest), **options)
     resources = resources_of(threads, scratch, memory)
     with TemporaryFolder(resources.scratch) as work:
         source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(work / "planned", "", "", None, overwrite=False)
-        job = ExplainJob(forest, source, asked, resources, silent, folder, work)
+        job = ExplainJob(forest, source, explain_options, resources, silent, folder, work)
         with forest.files.same_run():
             plans = plan_sections(job)
         stages = [StagePlan(name, plan.need, job.seconds(plan)) for name, plan in plans.items()]

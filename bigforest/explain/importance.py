@@ -50,7 +50,7 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     folder = job.folder.without_rows()
     if folder.has_all(["importance", "importance-trees"]):
         return
-    del plan  # it runs here, at once
+    del plan  # there are no tasks
     spec, trees = job.forest.spec, job.forest.trees
     decreases = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
@@ -84,7 +84,7 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
     trees = len(values)
     if trees < 2:
         return np.full(values.shape[1:], np.nan)
-    # Of numbers from 0 to 1, whose squares are finite.
+    # The numbers are scaled to at most 1, so that their squares are finite.
     _, exponent = np.frexp(np.abs(values).max(axis=0))
     return np.ldexp(np.ldexp(values, -exponent).std(axis=0, ddof=1), exponent) / np.sqrt(trees)
 

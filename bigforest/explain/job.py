@@ -1,4 +1,4 @@
-"""Shared by the parts of an explanation: the forest, the rows, and how tasks run."""
+"""The inputs of all sections of an explanation: forest, rows, options, and the tasks of a section."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OutOfBagRows(NamedTuple):
 
 @dataclass(frozen=True)
 class ExplainJob:
-    """One call of `explain`. Data that parts need is made when the first of them uses it."""
+    """One call of `explain_forest`. Inputs of sections are made when the first section uses them."""
 
     forest: Forest
     source: Source | None
@@ -59,7 +59,7 @@ class ExplainJob:
 
     @cached_property
     def stock(self) -> TreeStock:
-        """The trees as grown, whose leaves predict shares of classes."""
+        """The trees as grown; leaves predict shares of classes."""
         directory = self.forest.directory
         if self.resources.cluster is not None and self.forest.is_temporary:
             directory = self.work / "forest"
@@ -82,13 +82,13 @@ class ExplainJob:
 
     @property
     def shrunk(self) -> TreeStock:
-        """The trees, whose leaves predict shares of classes, shrunk as the forest is."""
+        """The trees with shrunk leaves, which predict shares of classes."""
         amount = self.forest.shrinkage.amount
         return self.stock._replace(trees=self.stock.trees._replace(lambdas=(amount,))) if amount else self.stock
 
     @property
     def voting(self) -> TreeStock:
-        """The trees, whose leaves predict as the forest votes, with the boosted stage."""
+        """The trees with leaves as the forest votes, and the boosted stage."""
         soft = self.forest.is_regression or self.forest.config.vote != "hard"
         return self.shrunk._replace(soft=soft, stage=self.stage)
 
@@ -117,7 +117,7 @@ class ExplainJob:
         return config.left_out_share
 
     def requested(self, most: int) -> int:
-        """Return an upper bound of the rows to explain: those requested, else a sample of `most`."""
+        """Return an upper bound of the rows to explain: the requested ones, else a sample of `most`."""
         count = len(set(self.options.rows)) or self.options.sample or most
         return min(count, self.described.rows)
 
@@ -189,8 +189,8 @@ class ExplainJob:
             self.resources.executor(plan.at_once).run(function, [(group,) for group in groups], finished, shared)
 
     def swept_classes(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the classes whose values are summed over the trees to explain these: with a boosted stage all classes
-        that decide a prediction."""
+        """Return the classes whose values are summed over the trees to explain the chosen ones: with a boosted stage
+        all classes that determine a prediction."""
         return chosen if self.stage is None else self.stage.classes
 
     def sweep(self, plan: SectionPlan, chosen: tuple[int, ...]) -> Sweep:
@@ -210,7 +210,7 @@ class ExplainJob:
 
         Trees that tasks keep loaded are freed at the end.
 
-        pieces  arguments of each task, of which the first has the length of its number of rows
+        pieces  arguments of each task; the length of the first is the number of rows
         done    rows that an earlier run has finished
         """
         rows = [len(piece[0]) for piece in pieces]

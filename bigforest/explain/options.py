@@ -76,8 +76,8 @@ class ExplainOptions:
         return self.loss
 
     def check_names(self, spec: DataSpec, labels: Sequence[Any], class_option: str = "classes") -> None:
-        """Raise ConfigError for a class, of those with `labels`, or a feature that the forest does not have, whether a
-        part uses it or not."""
+        """Raise ConfigError for a class that is none of `labels`, or a feature that the forest does not have, also if
+        no part uses it."""
         if self.classes is not None:
             if spec.target.is_regression:
                 raise ConfigError(

@@ -1,7 +1,7 @@
 """Permutation importance: the increase of the loss when features are permuted among out-of-bag rows.
 
-Without a boosted stage the losses are those of single trees, averaged over the trees (permuted_trees.py); with one they
-are those of whole predictions (permuted_predictions.py).
+Without a boosted stage, losses of single trees are averaged over the trees (permuted_trees.py). With a boosted stage,
+losses of whole predictions are averaged over the rows (permuted_predictions.py).
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ from bigforest.grow.boosted import stage_bags
 from bigforest.oob.refine import sample_share
 from bigforest.planning.sizes import row_ranges
 
-# Orders of each feature: small tables have several, whose mean is less noisy, up to about this many rows together.
+# Orders of each feature. Small tables have several, because their mean is less noisy: orders * rows is up to this
+# number.
 _MOST_ORDERS, _ORDERED_ROWS = 5, 50_000
 # Numbers that a task holds, and its rows if all of them would fit: tables of many rows have this many tasks.
 _CELLS, _LEAST_ROWS, _TASKS = 1 << 23, 2048, 64

@@ -1,6 +1,6 @@
-"""Proximities of training rows, and missing values filled by rows weighted with them; never a matrix of all pairs.
+"""Proximities of training rows, and missing values filled by proximity; there is never a matrix of all pairs.
 
-Both list the rows of all leaves in files, once, and then go through the trees for each row (kernels/explain/
+Both sections list the rows of all leaves in files, once, and then go through the trees for each row (kernels/explain/
 proximities.py).
 
 proximities  nearest rows, outliers, prototypes
@@ -39,12 +39,16 @@ _LIST_NS = 100.0
 _MEET_NS = 5.0
 
 
-# The files of kernels/explain/proximities.py LeafRows, [trees, rows], the rows those that are kept; and their types.
+# Files of LeafRows of kernels/explain/proximities.py, [trees, kept rows], and their types.
 _KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
 class ListedLeaves(NamedTuple):
-    """The files, where the leaves of each tree begin, int64, and where the rows of each leaf begin, uint32."""
+    """Files of the rows by leaf.
+
+    begin  int64 [trees + 1], where the leaves of each tree begin in `start`
+    start  uint32, where the rows of each leaf begin
+    """
 
     files: list[MatrixFile]
     begin: NDArray[np.int64]
@@ -74,8 +78,8 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
     outliers   rows of the class / the sum of p^2 over the rows of the class, less its median over the class, in units
                of the mean absolute deviation from that (Breiman and Cutler): large for rows unlike all others.
-    prototypes  for each class rows among whose neighbors the class weighs most; each next one is the best by neighbors
-               that the earlier ones do not have.
+    prototypes  for each class the rows with the largest sum of proximities to neighbors of the class; each next one
+               counts only neighbors that the earlier ones do not have.
     """
     options, spec = job.options, job.forest.spec
     if options.new_rows:
@@ -266,7 +270,7 @@ class FillableColumns(NamedTuple):
     """Columns to fill: features with missing values that the trees use.
 
     columns   uint32, of the RowTable
-    codes     int64, of a category, whose code 0 is missing; 0 for a number
+    codes     int64, number of codes of a category, whose code 0 is missing; 0 for a number
     """
 
     columns: NDArray[np.uint32]

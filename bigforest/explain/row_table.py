@@ -1,6 +1,6 @@
 """Rows to explain, in a file that every task maps, because explanations read single rows repeatedly.
 
-A mapped file is not anonymous memory, so a table may be larger than the budget; the system caches what fits.
+A mapped file is not anonymous memory, so a table may be larger than the budget; the system caches as much as fits.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _TARGETS = ("f8", "u2")
 
 
 class RowTable(NamedTuple):
-    """Rows in the form that trees read. Sent to other processes as its path.
+    """Rows in files that tasks map. Only the path of the folder is sent to other processes.
 
-    folder   with the files `values`, and where the table has the target `target`, `weight` and `kept`.
+    folder   has the file `values` and, if the table has the target, `target`, `weight` and `kept`.
     rows     number of rows.
     used     positions in the dataspec of the features, which are the columns; a column of zeros comes last.
     narrow   whether the values are float32, else float64.
-    missing  features that have missing values here.
+    missing  features with missing values in these rows.
     labelled  whether the table has the target.
     weighted  whether its rows have weights.
     classes  whether the target is classes, not numbers.
@@ -68,7 +68,7 @@ class RowTable(NamedTuple):
         return _map_array(self.folder / "target", _TARGETS[self.classes])
 
     def weight(self) -> NDArray[np.float64] | None:
-        """Return float64 [rows]; None if all weights are 1."""
+        """Return the weights, float64 [rows]; None if all are 1."""
         return _map_array(self.folder / "weight", "f8") if self.weighted else None
 
     def labelled_rows(self) -> NDArray[np.uint32]:
@@ -110,9 +110,9 @@ def replace_columns(
 
 
 def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
-    """Describe the table that `write_row_table` will write, before anything is read; as if no value were missing.
+    """Describe the table that `write_row_table` will write, without reading rows, as if no value were missing.
 
-    Raises DataError where it lacks features.
+    Raises DataError if the source lacks features.
     """
     spec = forest.spec
     features = check_schema(source.schema, spec, used)
@@ -140,7 +140,7 @@ def _weight_column(spec: DataSpec, source: Source) -> str | None:
 def write_row_table(forest: Forest, source: Source, table: RowTable, listener: Listener) -> RowTable:
     """Read a table once, into the files that `describe_rows` describes, with its target if it has one.
 
-    Raises DataError where it has labels that the forest does not know.
+    Raises DataError for labels that the forest does not know.
     """
     spec, used = forest.spec, np.array(table.used)
     features = check_schema(source.schema, spec, used)
@@ -182,9 +182,9 @@ def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows
 
 
 def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return the values of some rows, by ascending numbers, of a feature that no tree uses, as in `RowTable.values`.
+    """Return the values of a feature that no tree uses in some rows, ascending numbers, as in `RowTable.values`.
 
-    None of them where the table lacks the feature. Raises DataError.
+    The result is empty if the table lacks the feature. Raises DataError.
     """
     if forest.spec.features[place].home not in source.schema:
         return np.empty(0)

@@ -10,8 +10,9 @@ y the class of the row, and j^ the other class of most votes (the lowest among t
     correlation  rho = var(mr) / (mean sd)^2
     bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
 
-The variance of what is 1, -1 or 0 has the minus; the paper prints a plus. For regression (section 11 there): rho = MSE
-of the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the trees.
+The variance of a number that is 1, -1 or 0 has the minus; the paper prints a plus. For regression (section 11): rho =
+MSE of the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the
+trees.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, lea
 from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 
-# In place of the vote of a tree with the row in its bag; a regression has nan.
+# Written instead of the vote of a tree that has the row in its bag; for regression nan.
 _SEEN = 65_535
 # Type of a vote, of numbers and of classes.
 _VOTES = ("<f8", "<u2")
-# Votes that are read together: sums are over such pieces of rows, so the order of tasks does not matter.
+# Votes and rows of a task. Sums are added up in the order of these pieces, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 23
 _PIECE_ROWS = 1 << 16
 # Nanoseconds on one thread of a vote that is added up, at each number of trees. Measured.

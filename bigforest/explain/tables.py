@@ -94,7 +94,7 @@ class ExplanationFolder:
         )
 
     def has(self, name: str, options: str = "") -> bool:
-        """Return whether the table exists. Raises OutputExistsError for another one in its place."""
+        """Return whether the table exists. Raises OutputExistsError if the file has another table."""
         path = self.file(name)
         if not path.exists():
             return False
@@ -105,12 +105,12 @@ class ExplanationFolder:
         raise self._taken_error(path)
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
-        """Return whether all of these exist; each is checked. Raises OutputExistsError."""
+        """Return whether all of these tables exist; each is checked. Raises OutputExistsError."""
         exists = [self.has(name, options) for name in names]
         return all(exists)
 
     def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
-        """Remove the files of a table in several that are not among the names `kept`: they have other rows.
+        """Remove the files `NAME/part-N.parquet` of a table that are not in `kept`: they have other rows.
 
         Raises OutputExistsError if there are any and they may not be overwritten.
         """
@@ -144,7 +144,7 @@ class ExplanationFolder:
 class Explanation:
     """The tables of an explanation, by name: for example `["permutation"]`, a DataFrame.
 
-    path  the folder of their files: `NAME.parquet`, or `NAME/part-N.parquet` of those with many rows.
+    path  the folder of the files: `NAME.parquet`, or `NAME/part-N.parquet` for tables with many rows.
 
     Examples
     --------

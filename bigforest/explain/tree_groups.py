@@ -1,4 +1,4 @@
-"""Trees with the value of every node, loaded in groups; the plan of groups, concurrency and time."""
+"""Trees with the value of every node, loaded in groups; plans of groups, concurrent tasks and time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PIECES = 4
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
-# Bytes of a node in addition to those of predict/groups.py, and of its value for a class.
+# Bytes of a node in addition to its bytes in predict/groups.py, and of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
 # Nanoseconds on one thread for loading a tree and a node, for a number of its value, and for a step of a row down a
@@ -42,13 +42,13 @@ _STEP_NS = 10.0
 
 
 class TreeStock(NamedTuple):
-    """Place that trees are loaded from.
+    """Trees of a forest, to be loaded from its files.
 
-    trees  one entry per tree.
-    soft   whether leaves predict shares of classes; else the most frequent class.
-    factors  float64 [trees], factors of the values, so that their mean is that of the forest, where votes have
-             weights; None if all votes have the same weight.
-    stage    boosted stage that predictions include; None without one, and where trees are explained one by one.
+    trees    one entry per tree.
+    soft     whether leaves predict shares of classes; else the most frequent class.
+    factors  float64 [trees], factors of the values if votes have weights, so that the mean over the trees is the
+             prediction; None if all votes have the same weight.
+    stage    boosted stage that predictions include; None without one, and if trees are explained one by one.
     """
 
     trees: Trees
@@ -100,7 +100,7 @@ class LoadedTree(NamedTuple):
     """A tree of a group.
 
     number      of the tree in the forest.
-    walked      the nodes of the group; those from begin to before end are the tree's.
+    walked      the nodes of the group; the tree has nodes from begin to before end.
     weight      float64 [nodes of the tree], the bag weight in each.
     answer      float64 [nodes of the tree, classes]; for regression [nodes, 1]. The value of an inner node is the
                 mean of its leaves over the bag: its own shares of classes, unless leaves are shrunk.
@@ -156,7 +156,7 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
 def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
     """Return the trees of a boosted stage, to route the rows of `table`. A tree has the number of its sequence.
 
-    Answers are divided by the number of sequences, so the sum over all trees is what the stage adds to the scores.
+    Answers are divided by the number of sequences, so the sum over all trees is added to the scores.
     """
     from bigforest.kernels.explain.step import WalkedTrees, node_answers
 
@@ -191,10 +191,10 @@ _loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
 
 
 class Sweep(NamedTuple):
-    """All trees, which each task goes over in their order, and the rows that it routes.
+    """All trees, over which each task goes in their order, and the rows that it routes.
 
-    groups   of trees that are loaded together.
-    classes  whose values are wanted, by their codes; (0,) for regression.
+    groups   trees that are loaded together.
+    classes  codes of the classes whose values are yielded; (0,) for regression.
     """
 
     stock: TreeStock
@@ -230,9 +230,9 @@ def forget_trees(key: str) -> None:
 class SectionPlan(NamedTuple):
     """Iteration of a section over the trees, and its memory. No result depends on it.
 
-    need      its estimate, by the name of the part.
-    groups    of trees: a task each, or for each task one after the other; none where the budget is too small.
-    at_once   number of tasks that a process runs at once.
+    need         estimated memory, under the name of the section.
+    groups       of trees: a task each, or for each task one after the other; none if the budget is too small.
+    at_once      number of tasks that a process runs at once.
     nanoseconds  estimated time on one thread.
     """
 
@@ -253,11 +253,11 @@ def plan_groups(
     sizes: NDArray[np.int64] | None = None,
     scratch: int = 0,
 ) -> SectionPlan:
-    """Plan a part with one task for each group of trees.
+    """Plan a section with one task for each group of trees.
 
     task_bytes  bytes of a task without its trees; shared: bytes of all tasks together.
     work    nanoseconds on one thread, without loading the trees.
-    sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
+    sizes   int64 [trees], bytes of each tree; None for trees of `load_trees`.
     scratch  bytes on disk without the rows and the tables.
     """
     sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
@@ -280,9 +280,9 @@ def plan_groups(
 def plan_sweep(
     part: str, stock: TreeStock, resources: Resources, task_bytes: int, *, work: float, scratch: int = 0
 ) -> SectionPlan:
-    """Plan a part whose tasks each load all groups of trees, one after the other.
+    """Plan a section whose tasks each load all groups of trees, one after the other.
 
-    task_bytes, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
+    task_bytes, work, scratch  as for `plan_groups`. All trees stay loaded if they fit.
     """
     sizes, first, time = stock.sizes(), stock.trees.first, stock.load_nanoseconds() + work
     task_bytes += 0 if stock.stage is None else stock.stage.nbytes

@@ -29,7 +29,7 @@ _FEATURE_BYTES = 300
 _TREE_BYTES = 120
 # Nanoseconds on one thread for a node. Measured.
 _NODE_NS = 500.0
-# Pairs of features, as first * features + second, and how often they occur.
+# Pairs of features, as first * features + second, and the number of nodes with the pair.
 _PAIRS = {"key": pl.UInt64, "nodes": pl.Int64}
 
 
@@ -65,8 +65,8 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     trees          nodes, leaves, depth, mean depth of the leaves by weight, and rows of the largest leaf.
     tree-features  nodes that split on a feature, trees that do, their mean level and the bag weight in them.
     tree-pairs     nodes on the feature `below` whose parent splits on `above`.
-    rules          the most informative leaves: weight * squared distance of their value from that of the root (for
-                   classes the sum over shares), with their conditions.
+    rules          the most informative leaves, with their conditions: by weight * squared distance of the value from
+                   the value of the root (for classes summed over shares).
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
     settings, folder = repr(job.options.rules), job.folder.without_rows()
@@ -130,7 +130,7 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
 
 
 class _Paths(NamedTuple):
-    """Return for every node: the position of its parent, -1 for a root; its level; the position of its root."""
+    """The position of the parent of every node, -1 for a root; the level of the node; the position of its root."""
 
     parent: NDArray[np.int64]
     level: NDArray[np.int64]
@@ -226,8 +226,8 @@ def _rule_leaves(nodes: TreeArrays, paths: _Paths, tree: NDArray[np.int64], rule
 
 
 def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Header) -> str:
-    """Return the conditions of a leaf as a text, those on one number put together, in the order in which features come
-    first.
+    """Return the conditions of a leaf as a text, in the order of their features on the path; the conditions on a number
+    are put together.
 
     Bounds are written in full: a rule is true of the rows of the leaf and of no others.
     """
