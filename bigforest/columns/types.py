@@ -6,7 +6,7 @@ columns/values.py decides the value of a cell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,15 +122,16 @@ def types_within(dtype: Any) -> Iterator[Any]:
         yield from types_within(inner_type)
 
 
-def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
+def leaves(schema: Mapping[str, pl.DataType], whole: Collection[str] = ()) -> dict[str, Leaf]:
     """Return the features in columns, by name: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
 
-    Columns that are not nested are returned, too, including those that cannot be features. Raises DataError when two
-    have the same name.
+    Columns that are not nested are returned, too, including those that cannot be features. Columns `whole` are not
+    unnested. Raises DataError when two have the same name.
     """
     leaf_of: dict[str, Leaf] = {}
     for column, dtype in schema.items():
-        for name, leaf in _within(column, Leaf(column, dtype)):
+        nested = Leaf(column, dtype)
+        for name, leaf in [(column, nested)] if column in whole else _within(column, nested):
             if name in leaf_of:
                 raise DataError(f"two columns are called {name!r} when {column!r} is unnested; rename one of them")
             leaf_of[name] = leaf

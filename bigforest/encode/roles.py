@@ -70,7 +70,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     target   the column to learn; None for the first of target, label, class and y that is a column.
     exclude  columns that are neither features nor kept.
     """
-    columns = leaves(source.schema)
+    columns = leaves(source.schema, exclude)
     name = find_target(columns, target)
     task, values, why = find_task(source, columns[name], config.task, config.only_task)
     config.for_task(task)

@@ -98,7 +98,7 @@ def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
 
 def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.DataFrame:
     """Return a table to predict as a frame; `also` names columns that are read in addition to features."""
-    reading = loader.reading if not also else reading_of(loader.files.spec, also)
+    reading = loader.reading if not also else reading_of(loader.files.spec, also, labelled=False)
     return table_in_memory(data, reading)
 
 

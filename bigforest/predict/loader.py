@@ -108,7 +108,7 @@ class TreeLoader:
     @cached_property
     def reading(self) -> Reading:
         """How a table to predict is read."""
-        return reading_of(self.files.spec)
+        return reading_of(self.files.spec, labelled=False)
 
     def with_features(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
         """Return `with_features` of a frame, found once for frames of one schema that follow each other."""

@@ -312,17 +312,19 @@ class FeatureMap(NamedTuple):
         )
 
 
-def reading_of(spec: DataSpec, also: Iterable[str] = ()) -> Reading:
+def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = True) -> Reading:
     """Return the rules for reading a table to predict: the numeric, text and missing values of training.
 
-    also  columns that are read in addition to the ones of training.
+    also      columns that are read in addition to the features.
+    labelled  whether target, weights and groups are read, too.
     """
     numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
     others = [spec.target.name, *(role.name for role in (spec.weight, spec.group) if role is not None and role.name)]
-    needed = frozenset([*types, *(feature.home for feature in spec.features), *others, *also])
+    features = [*spec.feature_names, *(feature.home for feature in spec.features)]
+    needed = frozenset([*features, *(others if labelled else ()), *also])
     return Reading(
         None,
         frozenset(numbers),

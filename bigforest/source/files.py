@@ -311,6 +311,7 @@ def _key_columns(
         values = texts if name in reading.texts or schema.get(name) == pl.String else _infer_type(texts)
         if name not in schema:
             columns.append(values)
+        if name not in schema or not reading.needs(name):
             continue
         for place, file in enumerate(files):
             if not _has_only(rows(place, name), name, values[place], schema[name]):
@@ -451,19 +452,21 @@ def _common_schema(
 
     part  returns the table of a file.
 
-    Raises DataError unless all files have the same columns, in any order, and each column is of one kind: numbers,
-    text, dates. A column that has no values in a file, as pandas writes NaN for text, goes with any.
+    Raises DataError unless all files have the same columns that are read, in any order, and each is of one kind:
+    numbers, text, dates. A column that has no values in a file, as pandas writes NaN for text, goes with any.
     """
-    first = dict(schemas[0])
+    first: dict[str, pl.DataType] = {}
     for file, schema in zip(files, schemas, strict=True):
-        odd = sorted(set(schema) ^ set(first))
+        for name, dtype in schema.items():
+            first.setdefault(name, dtype)
+        odd = sorted(filter(reading.needs, set(schema) ^ set(schemas[0])))
         if odd:
             raise DataError(
                 f"{file}: not the columns of {files[0]} ({listed(list(map(repr, odd)), 5)} not in both); give files of "
                 "one table"
             )
     for name in first if any(schema != first for schema in schemas) else ():
-        types = [schema[name] for schema in schemas]
+        types = [schema.get(name, pl.Null()) for schema in schemas]
         if any(dtype != types[0] for dtype in types):
             first[name] = _common_type(name, files, types, part) if reading.needs(name) else pl.Null()
     return first

@@ -6,6 +6,7 @@ by Polars. Text and nested data from files are validated before Polars gets them
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -285,13 +286,16 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
         try:
             with _open(path) as file:
                 schema, rows = file.schema_arrow, file.metadata.num_rows
-                check_names(schema.names, str(path))
+                places = places_once(schema.names, str(path), reading)
         except pa.ArrowNotImplementedError:
             schema = dict(scan_parquet([path]).collect_schema())
             if not _only_polars(schema):
                 raise
             return ParquetShape(schema, 0)
-    return ParquetShape(schema_of(schema, str(path), reading.needs), rows)
+    counts = Counter(schema.names)
+    fields = [schema.field(place) for place in places]
+    once = [field if counts[field.name] == 1 else field.with_type(pa.null()) for field in fields]
+    return ParquetShape(schema_of(pa.schema(once), str(path), reading.needs), rows)
 
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
@@ -359,17 +363,31 @@ def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """Return the query with the columns and types of a schema, as the parts of a table are read in place."""
+    """Return the query with the columns and types of a schema, as the parts of a table are read in place.
+
+    Columns that the query has not become nulls.
+    """
+    types = frame.collect_schema()
     columns = [
-        columns_named([name]).map_batches(partial(_cast, dtype=schema[name]), schema[name], is_elementwise=True)
-        for name, dtype in frame.collect_schema().items()
-        if dtype != schema[name]
+        columns_named([name]).map_batches(partial(_cast, dtype=dtype), dtype, is_elementwise=True)
+        if name in types
+        else pl.lit(None, dtype).alias(name)
+        for name, dtype in schema.items()
+        if types.get(name) != dtype
     ]
     return frame.with_columns(columns).select(columns_named(schema))
 
 
-def check_names(names: Sequence[str], where: str) -> None:
-    """Raise DataError when a column name appears twice; `where` names the table in the message."""
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if twice:
-        raise DataError(f"{where}: duplicate column names {', '.join(map(repr, twice))}; rename or drop them")
+def places_once(names: Sequence[str], where: str, reading: Reading = EVERYTHING) -> list[int]:
+    """Return the places of columns, in order, each name once: of columns with the same name, the last.
+
+    Raises DataError, naming the table as `where`, when several columns have a name that is read.
+    """
+    last = {name: place for place, name in enumerate(names)}
+    if len(last) < len(names):
+        twice = [name for name, count in Counter(names).items() if count > 1 and reading.needs(name)]
+        if twice:
+            raise DataError(
+                f"{where}: duplicate column names {', '.join(map(repr, sorted(twice)))}; rename or drop them"
+            )
+    return sorted(last.values())

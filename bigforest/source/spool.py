@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.errors import ConfigError, DataError, reason
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
-from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, check_names
+from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, places_once
 from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
@@ -74,14 +74,14 @@ def spool_batches(reader: Any, scratch: Path, where: str, reading: Reading = EVE
 
     from bigforest.storage.arrow import frame_of, naming_faults, schema_of
 
-    check_names(reader.schema.names, where)
+    places = places_once(reader.schema.names, where, reading)
     schema_of(reader.schema, where, reading.needs)
     folder = scratch / f"source-{secrets.token_hex(4)}"
     folder.mkdir()
     files: list[Path] = []
 
     def write(batches: list[Any]) -> None:
-        part = frame_of(pa.Table.from_batches(batches, reader.schema), where, reading.needs)
+        part = frame_of(pa.Table.from_batches(batches, reader.schema).select(places), where, reading.needs)
         files.append(folder / f"part-{len(files):06}.parquet")
         with write_atomically(files[-1]) as file:
             part.write_parquet(file, compression="lz4", statistics=False)

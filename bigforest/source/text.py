@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
-from bigforest.source.source import POLARS_FAULTS, Reading, check_names, not_readable, text_name
+from bigforest.source.source import POLARS_FAULTS, Reading, not_readable, places_once, text_name
 from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import text_lines
 
@@ -126,15 +127,28 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     names = header_of(file, mark)
     if not names:
         raise not_readable(file, "CSV", "it has no header")
-    check_names(names, str(file))  # Polars would rename the second column of a name silently
+    places = places_once(names, str(file), rules)
     if zero := [name for name in names if "\0" in name]:
         raise DataError(f"{file}: the name of column {zero[0]!r} has a zero byte; rename it")
-    doubled = [name.replace('"', '""') for name in names]  # as Polars leaves quotes within a name
+    polars_names = _names_in_polars(names)
     missing = list(rules.missing) or None
     scan = pl.scan_csv(
-        str(file), glob=False, separator=mark, null_values=missing, schema=dict.fromkeys(doubled, pl.String())
+        str(file), glob=False, separator=mark, null_values=missing, schema=dict.fromkeys(polars_names, pl.String())
     )
-    return scan if doubled == names else scan.rename(dict(zip(doubled, names, strict=True)))
+    if len(places) < len(names):
+        scan = scan.select(columns_named([polars_names[place] for place in places]))
+    return scan if polars_names == names else scan.rename({polars_names[place]: names[place] for place in places})
+
+
+def _names_in_polars(names: Sequence[str]) -> list[str]:
+    """Return the names that Polars takes from a header: it leaves quotes within names doubled, and numbers columns with
+    the same name."""
+    found, before = [], Counter[str]()
+    for name in names:
+        doubled = name.replace('"', '""')
+        found.append(f"{doubled}_duplicated_{before[name] - 1}" if before[name] else doubled)
+        before[name] += 1
+    return found
 
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:
