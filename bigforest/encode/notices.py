@@ -5,6 +5,7 @@ dates in text       "3/15/2024", "1 May 24"   other forms than 2024-03-15, or se
 dates in numbers    20240315
 row numbers         3, 1, 2; names            another value in each row
 constants           7, 7, 7; null             one value, or none
+spellings           "NY", "ny"                levels, or classes, that differ in case, spaces or composed letters alone
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from bigforest.store.store import Store
 
 # A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
-# Signs beside numbers, and commas between thousands.
-_SIGNS = r"[%$€£¥]|,(\d{3})\b"
+# Marks between thousands; these, signs and units beside numbers.
+_MARKS = r"['’ \x{a0}\x{202f}](\d{3})\b"
+_SIGNS = r"\s?[%$€£¥₹<>≤≥~−]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
 _FRACTION = r"\d\.\d"  # whole numbers may be codes, as those of a post
 _THOUSANDS = r"^[^\d,]*[1-9]\d{0,2}(,\d{3})+\b"
 # Tables with more levels are not searched for such columns, or for dates.
@@ -53,6 +55,12 @@ def column_notices(store: Store) -> Iterator[str]:
     numbers = [*_numbers_in_text(target_text | texts)]
     yield from (message for _, message in numbers)
     named = {name for names, _ in numbers for name in names}
+    alike = {name: _alike(levels) for name, levels in (target_text | texts).items()}
+    if pairs := [f"{name!r} ({', '.join(map(repr, found))})" for name, found in alike.items() if found]:
+        yield (
+            f"these columns have levels that differ in case, spaces or forms of letters alone: "
+            f"{listed(pairs, _NAMED)}; they are different levels, so write what is the same in one way"
+        )
     features = [(number, feature.name) for number, feature in enumerate(store.spec.features)]
     suspicions = {name: _suspicion(store, number, texts) for number, name in features if name not in named}
     for suspicion, message in _MESSAGES.items():
@@ -91,6 +99,14 @@ def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str
         return "dates in numbers"
     alone = len(store.spec.features) == 1  # nothing else can have been meant
     return "row numbers" if not alone and _number_rows(store, number) else None
+
+
+def _alike(levels: pl.Series) -> list[str]:
+    """Return the first levels that a person takes for one; single letters, which may be codes, are left out."""
+    words = levels.filter(levels.str.len_chars() > 1)
+    folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
+    twice = folded.filter(folded.is_duplicated())
+    return words.filter(folded == twice[0]).to_list()[:_MAX_WORDS] if len(twice) else []
 
 
 def _are_days(values: NDArray[np.float64]) -> bool:
@@ -140,7 +156,7 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
 
 def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
     """Yield names and a message of columns of text that look like numbers: with a few words among them, with a decimal
-    comma, with signs such as % and $ or commas between thousands, or with a decimal point."""
+    comma, with signs, units or marks between thousands, or with a decimal point."""
     words = {name: _words_among_numbers(levels) for name, levels in text.items()}
     plain = [name for name, odd_words in words.items() if odd_words == [] and text[name].str.contains(_FRACTION).any()]
     if plain:
@@ -158,7 +174,14 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             "if that means missing, leave the cells empty (null), and the columns are numeric",
         )
     comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
-    comma = [name for name in comma if _words_among_numbers(text[name].str.replace(",", ".", literal=True)) is not None]
+    comma = [
+        name
+        for name in comma
+        for points in [
+            text[name].str.replace_all(r"\.(\d{3})\b|" + _MARKS, "${1}${2}").str.replace(",", ".", literal=True)
+        ]
+        if _words_among_numbers(points) is not None
+    ]
     if comma:
         yield (
             comma,
@@ -166,12 +189,14 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             "replace it by a point, and the columns are numeric",
         )
     others = [name for name, odd_words in words.items() if name not in comma and odd_words is None]
-    signed = [name for name in others if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
+    signed = [
+        name for name in others if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}${2}${3}")) is not None
+    ]
     if signed:
         yield (
             signed,
-            "these columns are text, because their numbers have signs such as % and $, or commas between thousands: "
-            f"{listed([*map(repr, signed)])}; remove these, and the columns are numeric",
+            "these columns are text, because their numbers have signs such as % and $, units, or marks between "
+            f"thousands: {listed([*map(repr, signed)])}; remove these, and the columns are numeric",
         )
 
 

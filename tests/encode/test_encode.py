@@ -208,7 +208,7 @@ def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) ->
     assert "all their values are numbers: 'cost'; convert them" in plain
     assert "'?', 'NA', 'nan' among numbers: 'y', 'age', 'fare'; if that means missing" in words
     assert "their numbers have a comma: 'price'; replace it by a point" in comma
-    assert "commas between thousands: 'share', 'income'; remove these" in signs
+    assert "marks between thousands: 'share', 'income'; remove these" in signs
 
 
 def test_encode__says_which_columns_are_not_what_they_seem(tmp_path: Path) -> None:

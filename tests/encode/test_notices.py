@@ -31,6 +31,26 @@ def notices(values: Any, **options: Any) -> list[str]:
     return [message for message in told if "'own'" in message]
 
 
+SIGNED = (
+    "<{}",
+    "≤ {}",
+    "−{}",
+    "€ {}",
+    "{} kg",
+    "{}cm",
+    "{} m²",
+    "{} USD",
+    "1'{:03}",
+    "1 {:03}",
+    "1\u00a0{:03}",
+    "1\u202f{:03}.5",
+)
+COMMAS = ("{},5", "1.{:03},50", "1 {:03},5", "1\u00a0{:03},5")
+SIGNS = "these columns are text, because their numbers have signs"
+COMMA = "these columns are text, because their numbers have a comma"
+ALIKE = "these columns have levels that differ in case, spaces or forms of letters alone"
+
+
 @pytest.mark.parametrize(
     ("values", "options", "message"),
     [
@@ -42,6 +62,11 @@ def notices(values: Any, **options: Any) -> list[str]:
         ([7] * ROWS, {}, "these columns have the same value in every row"),
         ([None] * ROWS, {}, "these columns have no value in any row"),
         (DAYS, {}, "these columns are text, because their dates are not all written as 2024-03-15"),
+        *(([form.format(number) for number in ORDER // 2], {}, SIGNS) for form in SIGNED),
+        *(([form.format(number) for number in ORDER // 2], {}, COMMA) for form in COMMAS),
+        (["New York", "new york", "LA", "x"] * 50, {}, ALIKE),
+        (["caf\u00e9", "cafe\u0301"] * 100, {}, ALIKE),
+        (["a b", "a\u00a0b"] * 100, {}, ALIKE),
         (20240101 + ORDER % 28, {}, "these columns are whole numbers such as 20240315, which seem to be dates"),
     ],
 )
@@ -61,7 +86,18 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
         (np.where(ORDER % 2, np.inf, -np.inf), {}),
         (np.where(ORDER % 2, 1e308, -1e308), {}),
         ([None, 7] * 100, {}),
+        (["m", "M", "f", "F"] * 50, {}),
+        ([f"{number}{'ABCD'[number % 4]}" for number in ORDER // 2], {}),  # numbers of houses
+        ([f"{number}-{number + 5}" for number in ORDER // 2], {}),
     ],
 )
 def test_no_notice(tmp_path: Path, values: Any, options: dict[str, Any]) -> None:
     assert notices(values, out=tmp_path / "store", **options) == []
+
+
+def test_notice__of_classes_that_are_written_in_two_ways(tmp_path: Path) -> None:
+    told: list[Event] = []
+    frame = pl.DataFrame({"x": np.arange(40) % 7, "y": ["yes", "Yes", "no", "NO"] * 10})
+    bigforest.encode_store(frame, tmp_path / "store", target="y", listener=told.append)
+    (message,) = [event.message for event in told if isinstance(event, Notice)]
+    assert message.startswith(f"{ALIKE}: 'y' (")
