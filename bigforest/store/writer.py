@@ -84,9 +84,10 @@ class FileRange(NamedTuple):
 class JoinedFile:
     """A file that is made of others in order; `add` and `rest` give its ranges, to be written by `write_range`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, range_bytes: int = RANGE_BYTES) -> None:
         path.touch(exist_ok=False)
         self._path = path
+        self._range_bytes = range_bytes
         self._begin = self._held = 0
         self._pieces: list[Piece] = []
 
@@ -95,11 +96,11 @@ class JoinedFile:
         ranges: list[FileRange] = []
         done = 0
         while done < size:
-            taken = min(size - done, RANGE_BYTES - self._held)
+            taken = min(size - done, self._range_bytes - self._held)
             self._pieces.append(Piece(path, done, taken))
             self._held += taken
             done += taken
-            if self._held == RANGE_BYTES:
+            if self._held == self._range_bytes:
                 ranges += self.rest()
         return ranges
 
@@ -112,8 +113,8 @@ class JoinedFile:
         return [piece]
 
 
-def write_range(target: FileRange) -> None:
-    """Task: write a range of a file that is there.
+def write_range(target: FileRange, copy_bytes: int = COPY_BYTES) -> None:
+    """Task: write a range of a file that is there, `copy_bytes` at a time.
 
     Another worker may write the range too, if this one is slow or was taken for dead. Then the pieces are removed, and
     this worker must not touch the file any more: its readers would find its time changed. So a piece is opened
@@ -125,7 +126,7 @@ def write_range(target: FileRange) -> None:
         for piece in target.pieces:
             begin, end = piece.begin, piece.begin + piece.size
             while begin < end:
-                content = _read(piece.path, begin, min(end - begin, COPY_BYTES), target.path)
+                content = _read(piece.path, begin, min(end - begin, copy_bytes), target.path)
                 out.write(content)
                 out.flush()
                 begin += len(content)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigforest.store import writer as joining
 from bigforest.store.writer import JoinedFile, joined_crc, write_range
 
 
@@ -20,13 +19,9 @@ def test_joined_crc__is_that_of_both(sizes: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1,), (64,), (65, 1), (10, 20, 200, 3), (128, 128)])
-def test_joined_file__ranges_hold_all_bytes_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...]
-) -> None:
-    monkeypatch.setattr(joining, "RANGE_BYTES", 64)
-    monkeypatch.setattr(joining, "COPY_BYTES", 7)
+def test_joined_file__ranges_hold_all_bytes_once(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     contents = [np.random.default_rng(size).bytes(size) for size in sizes]
-    joined = JoinedFile(tmp_path / "joined")
+    joined = JoinedFile(tmp_path / "joined", range_bytes=64)
     ranges = []
     for number, content in enumerate(contents):
         (tmp_path / f"{number}").write_bytes(content)
@@ -34,7 +29,7 @@ def test_joined_file__ranges_hold_all_bytes_once(
     ranges += joined.rest()
     assert [wanted.begin for wanted in ranges] == list(range(0, sum(sizes), 64))
     for wanted in reversed(ranges):
-        write_range(wanted)
+        write_range(wanted, copy_bytes=7)
     assert (tmp_path / "joined").read_bytes() == b"".join(contents)
 
 
@@ -49,7 +44,6 @@ def test_write_range__does_not_touch_what_another_worker_has_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that was slower goes on when the other has ended, and the pieces are removed."""
-    monkeypatch.setattr(joining, "COPY_BYTES", 4)
     joined, piece = tmp_path / "joined", tmp_path / "piece"
     piece.write_bytes(b"abcdefgh")
     [wanted] = [*(parts := JoinedFile(joined)).add(piece, 8), *parts.rest()]
@@ -65,5 +59,5 @@ def test_write_range__does_not_touch_what_another_worker_has_written(
 
     monkeypatch.setattr(Path, "open", other_ends)
     with pytest.raises(FileNotFoundError, match="another worker has written"):
-        write_range(wanted)
+        write_range(wanted, copy_bytes=4)
     assert joined.read_bytes() == b"in use"
