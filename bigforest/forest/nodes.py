@@ -301,14 +301,21 @@ def part_path(directory: Path, first_tree: int) -> Path:
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
-def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
+def write_part(
+    directory: Path,
+    first_tree: int,
+    pieces: Iterable[TreeArrays],
+    header: Header,
+    group_nodes: int | None = None,
+    group_entries: int | None = None,
+) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one file of the forest `directory`, and return its path.
 
     The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
     replaces it.
     """
-    groups = cut_row_groups((nodes, nodes.entries) for nodes in pieces)
+    groups = cut_row_groups(((nodes, nodes.entries) for nodes in pieces), group_nodes, group_entries)
     joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
     tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, joined))
     path = part_path(directory, first_tree)
@@ -332,21 +339,25 @@ def _number_nodes(
         tree, number = tree + root.size, int(numbers[-1]) + 1
 
 
-def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
-    """Cut consecutive nodes into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however the nodes come.
+def cut_row_groups(
+    pieces: Iterable[tuple[T, NDArray[np.int64]]], group_nodes: int | None = None, group_entries: int | None = None
+) -> Iterator[list[tuple[T, int, int]]]:
+    """Cut consecutive nodes into row groups, as large as these sizes allow, by default GROUP_NODES and GROUP_ENTRIES,
+    however the nodes come.
 
     pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes
             of them.
     """
     waiting: list[tuple[T, int, int]] = []
-    nodes, entries = GROUP_NODES, GROUP_ENTRIES
+    most_nodes, most_entries = group_nodes or GROUP_NODES, group_entries or GROUP_ENTRIES
+    nodes, entries = most_nodes, most_entries
     for piece, start in pieces:
         begin, size = 0, start.size - 1
         while begin < size:
             end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + entries, side="right")) - 1)
             if end <= begin and waiting:
                 yield waiting
-                waiting, nodes, entries = [], GROUP_NODES, GROUP_ENTRIES
+                waiting, nodes, entries = [], most_nodes, most_entries
                 continue
             end = max(end, begin + 1)
             waiting.append((piece, begin, end))

@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.errors import FormatError
-from bigforest.forest import nodes as forest_nodes
-from bigforest.forest import parts
 from bigforest.forest.files import Header
 from bigforest.forest.format import NODES
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
@@ -46,17 +44,15 @@ def trees(count: int = 5, splits: int = 7) -> list[TreeArrays]:
 
 
 @pytest.mark.parametrize(("piece", "terms"), [(1 << 20, 1 << 20), (1, 1), (500, 10), (500, 3)])
-def test_write_part__oblique_nodes_read_back_the_same(
-    piece: int, terms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forest_nodes, "GROUP_ENTRIES", terms)
-    write_forest(tmp_path, trees(), SPEC, [2])
+def test_write_part__oblique_nodes_read_back_the_same(piece: int, terms: int, tmp_path: Path) -> None:
+    written = Header(SPEC, TrainConfig(trees=5, bootstrap=False), Levels.none(SPEC))
+    for first, grown in ((0, trees()[:2]), (2, trees()[2:])):
+        write_part(tmp_path, first, grown, written, group_entries=terms)
     header, spans = check_parts(tmp_path)
-    monkeypatch.setattr(parts, "PIECE_BYTES", piece)
     for span, own in zip(spans, (trees()[:2], trees()[2:]), strict=True):
         groups = pq.ParquetFile(span.path).num_row_groups
         assert (groups == 1) == (terms == 1 << 20)
-        found = join_trees(list(read_span(span, header)))
+        found = join_trees(list(read_span(span, header, piece)))
         wanted = join_trees(own)
         np.testing.assert_array_equal(found.feature, wanted.feature)
         assert found.terms is not None and wanted.terms is not None
@@ -66,9 +62,8 @@ def test_write_part__oblique_nodes_read_back_the_same(
 
 @given(st.data())
 def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forest_nodes, "GROUP_NODES", data.draw(st.integers(1, 9)))
-        patch.setattr(forest_nodes, "GROUP_ENTRIES", data.draw(st.integers(1, 9)))
+    sizes = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+    with tempfile.TemporaryDirectory() as folder:
         home, config = Path(folder), TrainConfig(trees=5, bootstrap=False)
         cuts = data.draw(st.lists(st.integers(0, 15), max_size=4).map(sorted))
         pieces = [tree.rows(*pair) for tree in trees() for pair in pairwise([0, *cuts, tree.feature.size])]
@@ -77,7 +72,7 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
         for way in range(3):
             (home / str(way)).mkdir()
         found = [
-            write_part(home / str(way), 0, way_, Header(SPEC, config, Levels.none(SPEC))).read_bytes()
+            write_part(home / str(way), 0, way_, Header(SPEC, config, Levels.none(SPEC)), *sizes).read_bytes()
             for way, way_ in enumerate(ways)
         ]
         assert found[0] == found[1] == found[2]

@@ -50,21 +50,18 @@ def write(directory: Path) -> None:
     write_forest(directory, trees(), SPEC, [3])
 
 
-def nodes(directory: Path) -> list[list[TreeArrays]]:
+def nodes(directory: Path, piece: int | None = None) -> list[list[TreeArrays]]:
     header, spans = check_parts(directory)
-    return [list(read_span(span, header)) for span in spans]
+    return [list(read_span(span, header, piece)) for span in spans]
 
 
 @pytest.mark.parametrize(("piece", "group"), [(1 << 20, None), (1, None), (400, 5), (1000, 1)])
-def test_write_part__reads_back_the_same(
-    piece: int, group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_part__reads_back_the_same(piece: int, group: int | None, tmp_path: Path) -> None:
     write(tmp_path)
     if group is not None:  # trees that span row groups
         for path in part_paths(tmp_path):
             _rewrite(path, lambda table: table, group)
-    monkeypatch.setattr(parts, "PIECE_BYTES", piece)
-    found = nodes(tmp_path)
+    found = nodes(tmp_path, piece)
     assert [pieces[0].tree for pieces in found] == [0, 3]
     assert all(len(pieces) > 1 for pieces in found) == (piece < 1 << 20)
     for pieces, grown in zip(found, (trees()[:3], trees()[3:]), strict=True):
