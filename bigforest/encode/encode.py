@@ -73,18 +73,10 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns, name, task, others, kinds, values, why, indexes = roles
-    for index in indexes:
-        called = f"the column {index!r}" if index else "the first column, which has no name,"
-        listener(Notice(f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"))
-    if config.task is None and (why := why or why_regression(source, columns[name])):
-        other_task, if_so = (
-            ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
-        )
-        listener(
-            Notice(f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other_task} if these are {if_so}")
-        )
-    asked, config = config.task, config.for_task(task)
+    columns, name, kinds = roles.columns, roles.target, roles.kinds
+    for message in _role_notices(source, roles, config):
+        listener(Notice(message))
+    asked, config = config.task, config.for_task(roles.task)
     sizes = {column: value_bytes(columns[column].dtype) for column in kinds}
     categories = [column for column, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, categories, binned=isinstance(config.max_bins, int))
@@ -99,12 +91,12 @@ def encode(
         ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        flat = [*kinds, name, *others]
+        flat = [*kinds, name, *roles.others]
         separator, source = source.separator, _unnest(source, columns, flat, scratch, resources.limits)
         if source.rows > FEW_ROWS:
             with announced(ENCODING, listener):
                 compile_presort({key_size(sizes[column]) for column, kind in kinds.items() if kind == "numeric"})
-        target, counts = encode_target(source, name, config, plan, writer, listener, values)
+        target, counts = encode_target(source, name, config, plan, writer, listener, roles.values)
         dropped = source.rows - target.kept
         for message in _target_notices(target, dropped, asked, config.weight):
             listener(Notice(message))
@@ -130,6 +122,17 @@ def encode(
         for message in filter(None, notices):
             listener(Notice(message))
     return store
+
+
+def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> Iterator[str]:
+    """Yield messages: an index is left out, or the task was found from the target."""
+    for index in roles.indexes:
+        called = f"the column {index!r}" if index else "the first column, which has no name,"
+        yield f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"
+    name, task = roles.target, roles.task
+    if config.task is None and (why := roles.why or why_regression(source, roles.columns[name])):
+        other, if_so = ("classification", "classes") if task == "regression" else ("regression", "counts or quantities")
+        yield f"{name!r} has {why}, so this is a {task}; set {api('task')} to {other} if these are {if_so}"
 
 
 def _target_notices(

@@ -68,11 +68,11 @@ from bigforest.training.run_folder import (
     RunFolder,
     RunState,
     begin,
-    go_on,
     is_unfinished,
     location_of,
     remove_leftovers,
     reopen,
+    resume_advice,
     versions,
 )
 
@@ -259,9 +259,9 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
         if (full := no_room(error, as_path(folder.state.work), folder.folder)) is not None:
             if isinstance(error, DiskFullError):  # of a worker
                 full = f"{error}; {full.rpartition('; ')[2]}"
-            raise DiskFullError(f"{full} and {go_on(folder.out)}") from error
+            raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
-            error.add_note(go_on(folder.out))
+            error.add_note(resume_advice(folder.out))
         elif folder.fresh and not any(folder.forest.rglob("part-*")):
             folder.discard()
         raise

@@ -308,7 +308,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     old = _lock_folder(out, path)
     if old is not None:
         with contextlib.closing(old):
-            _give_way(out, path, old, overwrite=overwrite)
+            _remove_earlier_run(out, path, old, overwrite=overwrite)
     folder = _unfinished_path(path)
     work = folder / "work" if scratch is None else _work_in(scratch, path)
     with naming_refusal(out.parent):
@@ -343,7 +343,7 @@ def reopen(out: Path) -> RunFolder | None:
     try:
         folder = _unfinished_path(path)
         if not (folder / "forest").is_dir():
-            _give_way(out, path, lock, overwrite=True)
+            _remove_earlier_run(out, path, lock, overwrite=True)
             lock.close()
             return None
         run = RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False)
@@ -366,12 +366,12 @@ def output_of(path: str | Path) -> Path:
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
 
 
-def go_on(out: Path) -> str:
+def resume_advice(out: Path) -> str:
     """Return the advice to resume an unfinished run, for messages."""
     return f"continue with `bigforest train --resume {out}`"
 
 
-def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
+def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the locked folder of an earlier run. Raise OutputExistsError if it is worth keeping."""
     folder = _unfinished_path(path)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
@@ -380,7 +380,8 @@ def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     dead = not (folder / "forest").is_dir()
     if not dead and not overwrite:
         raise OutputExistsError(
-            f"{folder} is an unfinished run: {go_on(out)}, or start again with {api('overwrite')}, which discards it"
+            f"{folder} is an unfinished run: {resume_advice(out)}, or start again with {api('overwrite')}, which "
+            "discards it"
         )
     aside = folder / _REPLACED
     if aside.exists() and not is_there(path):  # killed between the two renames of `replace_output`
