@@ -13,15 +13,14 @@ tree from one run of blocks, as pieces in the order of the blocks. A block is wr
 it, and a node is read alone. Rows are written past the page cache and read once, so the pages of the store stay in the
 cache. Little-endian, in C order:
 
-    piece  uint64 [nodes, 3]  index: place in the file and number of the rows of each node, and a checksum of these two
-                              and of the rows (kernels/out_of_core/row_files.py)
-           for each node      its rows as matrices, each filled up to words of 64 bits:
+    piece  for each node      its rows as matrices, each filled up to words of 64 bits, a chunk:
            uint32 [rows]            class << 16 | multiplicity, times weight
            int64 [1, rows]          regression targets; absent for classes
            any [columns, rows]      cells of each type: codes, or values
            zeros up to a multiple of DIRECT_UNIT
-    end    uint64 [pieces]    where each piece begins
-           uint64 pieces, uint64 checksum of the end up to here
+    index  uint64 [nodes, pieces, 3]  place in the file and number of the rows of each chunk, and a checksum of these
+                                      two and of the rows (kernels/out_of_core/row_files.py)
+    end    uint64 nodes, pieces, and a checksum of these
 """
 
 from __future__ import annotations
@@ -189,27 +188,27 @@ def _writing(
 ) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint64], Callable[[NDArray[np.uint64]], None]], None]]:
     """Write a file; yield a function that adds a piece: types, number of rows of each node, and what fills in the
     chunks in order."""
-    starts: list[int] = []
+    indexes: list[NDArray[np.uint64]] = []
     with path.open("xb", buffering=0) as file:
 
         def add(kinds: Sequence[Matrix], rows: NDArray[np.uint64], fill: Callable[[NDArray[np.uint64]], None]) -> None:
-            starts.append(file.tell())
             stops = np.cumsum(_sizes(kinds, rows).sum(axis=0))
-            head = 3 * rows.size
-            size = head + int(stops[-1])
-            piece = _align(size, room)
-            index, words = piece[:head].reshape(-1, 3), piece[head:size]
-            index[:, 0] = starts[-1] + _WORD.itemsize * (head + np.append(0, stops[:-1]))
+            piece = _align(int(stops[-1]), room)
+            words = piece[: stops[-1]]
+            index = np.empty((rows.size, 3), _WORD)
+            index[:, 0] = file.tell() + _WORD.itemsize * np.append(0, stops[:-1])
             index[:, 1] = rows
             fill(words)
             seal_chunks(index, words)
-            piece[size:] = 0
+            indexes.append(index)
+            piece[words.size :] = 0
             write_past_cache(file, piece)
 
         yield add
-        end = np.array([*starts, len(starts), 0], _WORD)
-        end[-1] = checksum(end[-2:-1], end[:-2])
-        write_whole(file, end)
+        index = np.stack(indexes, axis=1)
+        end = np.array([*index.shape[:2], 0], _WORD)
+        end[-1] = checksum(end[:-1], end[:0])
+        write_whole(file, np.append(index, end))
 
 
 def _align(words: int, room: BufferPool) -> NDArray[np.uint64]:
@@ -259,17 +258,15 @@ def load_rows(
 
 
 def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
-    """Read the index of a node in all pieces, uint64 [pieces, 3]. Raise FormatError for a damaged file."""
+    """Read the index of the chunks of a node, uint64 [pieces, 3]. Raise FormatError for a damaged file."""
     size = os.fstat(file.fileno()).st_size
-    last = np.zeros(2, _WORD)
-    _read(file, size - last.nbytes, last)
-    starts = np.empty(min(int(last[0]), size // _WORD.itemsize), _WORD)
-    _read(file, size - last.nbytes - starts.nbytes, starts)
-    if checksum(last[:1], starts) != last[1] or (starts > size).any():
+    end = np.zeros(3, _WORD)
+    _read(file, size - end.nbytes, end)
+    nodes, pieces, check = end.tolist()
+    if checksum(end[:-1], end[:0]) != check or nodes * pieces * _ENTRY > size:
         raise damaged(Path(file.name))
-    index = np.empty((starts.size, 3), _WORD)
-    for entry, start in zip(index, starts.tolist(), strict=True):
-        _read(file, start + number * _ENTRY, entry)
+    index = np.empty((pieces, 3), _WORD)
+    _read(file, size - end.nbytes - (nodes - number) * index.nbytes, index.reshape(-1))
     if (index[:, 0] > size).any() or (index[:, 1] > BLOCK_ROWS).any():
         raise damaged(Path(file.name))
     return index

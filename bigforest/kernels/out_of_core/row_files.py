@@ -1,4 +1,4 @@
-"""Rows of a block on their way to files in scratch and back (grow/out_of_core/row_file.py, row_file.py)."""
+"""Pack the rows of a block for files in scratch, and unpack and check them (grow/out_of_core/row_file.py)."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def checksum(head, words):
 def seal_chunks(index, words):
     """Write the checksums of chunks into their index.
 
-    index  uint64 [chunks, 3]: where each begins, in bytes, rows, out: the checksum of these two and of the words of the
-           chunk
-    words  uint64 [n], those of all chunks, one after the other
+    index  uint64 [chunks, 3]: place of each chunk in the file, in bytes; its rows; out: a checksum of these two and of
+           the words of the chunk
+    words  uint64 [n], of all chunks, one after the other
     """
     chunks = np.uint64(index.shape[0])
     for k in range(chunks):
