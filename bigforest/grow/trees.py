@@ -186,7 +186,8 @@ def splits_of(
 ) -> GrownSplits | ProjectedSplits:
     """Return the splits of trees for the kernels.
 
-    arrays     of `split_arrays`; levels are needed only where features are categories
+    arrays     of `split_arrays`; levels are needed only where features are categories, `above` and `threshold` only
+               where `below` is not the largest code of the table that goes left
     projected  nodes split on projections
     decoded    rows have values in place of codes
     """
@@ -195,7 +196,7 @@ def splits_of(
     if projected:
         nodes = of["feature"], of["right"], of["threshold"]
         return ProjectedSplits(*nodes, of["parts"], of["term"], of["weight"], offsets, None if decoded else low)
-    codes = of["feature"], of["right"], of["below"], of["above"], of["threshold"], of["default_left"]
+    codes = of["feature"], of["right"], of["below"], of.get("above"), of.get("threshold"), of["default_left"]
     lists = of.get("lists", read_only(np.empty(0, np.int64))), of.get("level", read_only(np.empty(0, np.uint32)))
     return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, *lists)
 

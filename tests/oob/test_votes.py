@@ -193,8 +193,8 @@ def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("kind", "projected", "names"),
     [
-        ("numeric", False, {"feature", "right", "threshold", "below", "above", "default_left"}),
-        ("category", False, {"feature", "right", "threshold", "below", "above", "default_left", "lists", "level"}),
+        ("numeric", False, {"feature", "right", "threshold", "below", "default_left"}),
+        ("category", False, {"feature", "right", "threshold", "below", "default_left", "lists", "level"}),
         ("numeric", True, {"feature", "right", "threshold", "parts", "term", "weight"}),
     ],
 )
@@ -245,7 +245,7 @@ def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pyt
     assert most < 20 * nodes
     cut = np.where(below % 2 == 0, below, below + 7)
     np.testing.assert_array_equal(found[4].arrays["below"].load(), cut)
-    np.testing.assert_array_equal(found[4].arrays["above"].load(), cut + 1)
+    assert "threshold" not in found[4].arrays
 
 
 def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:

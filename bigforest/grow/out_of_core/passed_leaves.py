@@ -50,7 +50,7 @@ from bigforest.store.store import Store
 # Types of the arrays of splits (grow/trees.py split_arrays): of all trees, of trees that split on features, with
 # categories among these, and on projections.
 _NODES = {"feature": "<i4", "right": "<u4", "threshold": "<f8"}
-_CUTS = {"below": "<u4", "above": "<u4"}
+_CUTS = {"below": "<u4"}
 _ON_FEATURES = _NODES | _CUTS | {"default_left": "|b1"}
 _ON_LEVELS = _ON_FEATURES | {"lists": "<i8", "level": "<u4"}
 _ON_PROJECTIONS = _NODES | {"parts": "<i8", "term": "<i4", "weight": "<f8"}
@@ -140,11 +140,11 @@ def write_left_out(
 
 
 def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFiles]:
-    """Task: set `below` to the largest code of the table that goes left of each node, and `above` to the next one.
+    """Task: replace the threshold of each node by the largest code of the table that goes left, `below`.
 
-        codes of the node's rows      12        40         below = 12, above = 40 after growing
+        codes of the node's rows      12        40         below = 12 after growing
         values                        1.0       8.0        threshold 4.5
-        codes of the table            12 .. 29 | 30 .. 40  below = 29, above = 30 for rows out of bag
+        codes of the table            12 .. 29 | 30 .. 40  below = 29 for rows out of bag
 
     A dictionary may be larger than memory, so values are not looked up one by one: each dictionary is read once, in
     order, for all trees. Nodes are in a mapped scratch file, 16 bytes each.
@@ -174,9 +174,9 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
         with appending(folder, f"cut-{tree}", _CUTS) as (arrays, add):
             for pairs, threshold, below in stretches(files, first, "below"):
                 codes = np.nan_to_num(pairs[:, 0].view(np.float64))
-                cut = np.where(np.isnan(threshold), below, codes).astype(np.uint32)
-                add(below=cut, above=cut + np.uint32(1))
-        exact[tree] = files._replace(arrays=files.arrays | arrays)
+                add(below=np.where(np.isnan(threshold), below, codes))
+        others = {name: array for name, array in files.arrays.items() if name != "threshold"}
+        exact[tree] = files._replace(arrays=others | arrays)
     return exact
 
 

@@ -1,1 +1,1 @@
-"""One block of rows at a time: routing rows and counting what open nodes ask for."""
+"""Passes over the table, one block of rows at a time: routing rows and answering the probes of nodes."""

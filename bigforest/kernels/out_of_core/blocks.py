@@ -1,5 +1,5 @@
-"""One block of rows at a time: send its rows down the newest splits of a tree, and count, collect and sum what the
-frontier asks for. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/passes.py.
+"""Route the rows of a block through the newest splits of a tree, and count, collect and sum them for the probes of the
+searching nodes. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/passes.py.
 
 A column is a feature or a direction. Kernels are compiled separately for each. Where `terms` is None, columns are
 features of `cells`, Codes, and hold codes, uint32. Else they are directions, and hold the projections on them of the
@@ -28,12 +28,12 @@ from bigforest.kernels.scan.categorical_missing import missing_last
 _THREE = np.uint64(3)
 _SEVEN = np.uint64(7)
 
-# How a split sends rows: by their column; so, but those without a value, of code 0, to the right; or by whether their
-# level is listed, the listed ones to the left, or to the right.
+# Routing rules of a split: by code; by code, missing values, of code 0, to the right; listed levels to the left; listed
+# levels to the right.
 BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
 # The code of a missing value that goes right. No feature has a code this large.
 AFTER_ALL = 0xFFFFFFFF
-# Bits of what count_rows marks: a regression target is not the centre, or a projection is not finite.
+# Marks of a probe, as bits: a regression target is not the centre; a projection is not finite.
 DIFFERS, NOT_FINITE = 1, 2
 
 
@@ -52,9 +52,12 @@ class BlockValues(NamedTuple):
 class Splits(NamedTuple):
     """Splits of nodes, parents before their children; nodes are numbered, the root has 0.
 
-    node uint32, column uint32, cut uint32 or float64, what is up to it goes left; left, right uint32, the children.
-    way uint8, see above. listed uint8: the lists of all splits, as bits, level c of a split being bit c % 8 of
-    listed[start + c // 8]; start uint64.
+    node, column  uint32
+    cut           uint32 or float64, the largest value of the column that goes left
+    left, right   uint32, the children
+    way           uint8, one of the rules above
+    listed        uint8, the lists of all splits as bits: level c of a split is bit c % 8 of listed[start + c // 8]
+    start         uint64
     """
 
     node: NDArray[np.uint32]
@@ -70,14 +73,16 @@ class Splits(NamedTuple):
 class Probes(NamedTuple):
     """Requests about columns of nodes, one entry each. Rows outside of all buckets are not counted.
 
-    node     uint32; column uint32: entries of the same node and column that follow each other read it once
-    low      uint32 or float64, the first of the first bucket
-    high     alike, the last of the last one; not looked at for codes
-    scale    of codes the bucket is (code - low) >> scale; of projections there are `scale` buckets per half unit where
-             they are of equal width, and 0 where they are not
-    buckets  uint64; offset uint64, where the buckets of this entry begin in the arrays of all
+    node     uint32
+    column   uint32; consecutive entries of the same node and column read it once
+    low      uint32 or float64, the smallest value of the first bucket
+    high     of the same type, the largest value of the last bucket; ignored for codes
+    scale    of codes the bucket is (code - low) >> scale; of projections there are `scale` buckets per half unit if
+             they are of equal width, else it is 0
+    buckets  uint64, their number
+    offset   uint64, where the buckets of this entry begin in the arrays of all entries
     edge     float64, the smallest projection of every bucket of every entry; empty for codes
-    centre   int64, from where regression targets are counted
+    centre   int64, subtracted from regression targets
     """
 
     node: NDArray[np.uint32]

@@ -2,8 +2,9 @@
 
 Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between the largest
 code on the left and the smallest on the right. These rows are few, and their values are compared with the threshold, as
-in prediction; so no threshold is turned into a code. Oblique nodes compare projections of values that are looked up by
-codes or are in memory; the terms of a node are read once for all its rows.
+in prediction; so no threshold is turned into a code, unless passes have done so (grow/out_of_core/passed_leaves.py).
+Oblique nodes compare projections of values that are looked up by codes or are in memory; the terms of a node are read
+once for all its rows.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class CodeView(NamedTuple):
 class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
-    feature, right, left_code, right_code, threshold  see forest/nodes.py TreeArrays
+    feature, right, left_code, right_code, threshold  see forest/nodes.py TreeArrays. `threshold` and `right_code` are
+                  None if codes up to `left_code` go left and all others right, compiled separately
     default_left  bool [nodes], whether rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
@@ -59,8 +61,8 @@ class GrownSplits(NamedTuple):
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
     left_code: NDArray[np.uint32]
-    right_code: NDArray[np.uint32]
-    threshold: NDArray[np.float64]
+    right_code: NDArray[np.uint32] | None
+    threshold: NDArray[np.float64] | None
     default_left: NDArray[np.bool_]
     offsets: NDArray[np.int64]
     low: NDArray[np.float64]
@@ -95,6 +97,14 @@ def decided(without, code, left):
 
 
 @inlined
+def code_is_up_to(i, row, cells, across, base, below, without):
+    """Return whether a row goes left at a node on a number, as uint64: its code is at most `below`; without: see
+    `decided`."""
+    code = np.uint32(cells[np.uint64(row) * across + base])
+    return decided(without, code, np.uint64(code <= below))
+
+
+@inlined
 def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
     """Return whether a row goes left at a node on a number, as uint64.
 
@@ -126,26 +136,38 @@ def mark_levels(splits, node, listed, mark):
 
 
 @inlined
-def part_cells(cells, across, base, splits, kind, node, rows, scratch):
-    """Partition the rows of a node by the codes in `cells`; kind: that of `splits`."""
-    feature = np.uint64(splits.feature[node])
-    bounds, threshold = (splits.left_code[node], splits.right_code[node]), splits.threshold[node]
-    low = splits.low[np.uint64(splits.offsets[feature]) :]
+def part_numbers(cells, across, base, splits, threshold, without, node, rows, spare):
+    """Partition the rows of a node on a number by the codes in `cells`; threshold: that of `splits`, without: see
+    `decided`."""
+    below = splits.left_code[node]
+    if threshold is None:
+        return partition_by(code_is_up_to, (cells, across, base, below, without), rows, spare)
+    else:  # noqa: RET505, only this form is dropped when threshold is None
+        above = splits.right_code[node]
+        if without is not None:
+            # All values on one side: codes do not decide.
+            one_sided = (without < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
+            below, above = (np.uint32(0), _ALL) if one_sided else (below, above)
+        low = splits.low[np.uint64(splits.offsets[np.uint64(splits.feature[node])]) :]
+        arguments = (cells, across, base, (below, above), low, threshold[node], without)
+        return partition_by(code_goes_left, arguments, rows, spare)
+
+
+@inlined
+def part_cells(cells, across, base, splits, threshold, kind, node, rows, scratch):
+    """Partition the rows of a node by the codes in `cells`; threshold, kind: those of `splits`."""
     if kind is None:
-        return partition_by(code_goes_left, (cells, across, base, bounds, low, threshold, None), rows, scratch.spare)
+        return part_numbers(cells, across, base, splits, threshold, None, node, rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
+        feature = np.uint64(splits.feature[node])
         if kind[feature] == _CATEGORY:
             mark_levels(splits, node, scratch.listed, True)
             levels = (cells, across, base, scratch.listed, splits.default_left[node])
             size_l = partition_by(level_goes_left, levels, rows, scratch.spare)
             mark_levels(splits, node, scratch.listed, False)
             return size_l
-        without = np.uint8(2)
-        if kind[feature] == _MISSING:
-            without = np.uint8(splits.default_left[node])
-            if bounds[0] == np.uint32(0) or bounds[1] == np.uint32(0):  # all values are on one side
-                bounds = (np.uint32(0), _ALL)
-        return partition_by(code_goes_left, (cells, across, base, bounds, low, threshold, without), rows, scratch.spare)
+        without = np.uint8(splits.default_left[node]) if kind[feature] == _MISSING else np.uint8(2)
+        return part_numbers(cells, across, base, splits, threshold, without, node, rows, scratch.spare)
 
 
 @inlined
@@ -171,7 +193,7 @@ def on_cells(view, feature, size, action, arguments):
 @inlined
 def part_rows(view, splits, node, rows, scratch):
     """Partition the rows of a node; return how many go left."""
-    arguments = (splits, splits.kind, node, rows, scratch)
+    arguments = (splits, splits.threshold, splits.kind, node, rows, scratch)
     return on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), part_cells, arguments)
 
 
