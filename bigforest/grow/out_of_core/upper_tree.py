@@ -275,16 +275,17 @@ def read_subtree(path: Path) -> Subtree:
 def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
     """Task: find the values between which the thresholds of subtrees are, and write them next to each subtree.
 
-    The values of all subtrees are looked up in the order of their places in the dictionaries: these may be larger than
-    memory, and reading a cold map at random costs a page for every node. Memory: 32 bytes per split, one per node, and
-    a subtree. Raises FormatError for a damaged file.
+    The values of all subtrees are looked up in about the order of their places in the dictionaries: these may be larger
+    than memory, and reading a cold map at random costs a page for every node. Memory: 32 bytes per split, one per node,
+    and a subtree. Raises FormatError for a damaged file.
     """
     dictionaries = store.dictionaries
     subtrees = [_places(path, dictionaries.offsets) for path in paths]
     place = np.concatenate([places for places, _ in subtrees], axis=1).reshape(-1)
     inner = [splits for _, splits in subtrees]
     del subtrees
-    order = np.argsort(place)
+    stretch = max(int(dictionaries.offsets[-1]).bit_length() - 16, 0)
+    order = np.argsort((place >> stretch).astype(np.uint16), kind="stable")  # by radix, a tenth of a full sort
     ends = place.view(np.float64)  # each where its place was
     for first in range(0, order.size, _LOOKED_UP):
         portion = order[first : first + _LOOKED_UP]
