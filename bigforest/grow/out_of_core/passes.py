@@ -93,7 +93,6 @@ def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]
     table, ranges, folder, executor = passes
     requests = [request(top, searches) for top, searches in chosen]
     tasks = [(number, searches) for number, (_, searches) in enumerate(chosen)]
-    release_freed()
     scored = executor.reduce_parts(
         TableView.answer, ranges, SplitResponse.merged, score_responses, tasks, (table, requests, folder)
     )
@@ -164,10 +163,7 @@ def grow_subtree_task(
     target = RegressionTarget(cells.pop(0)[0], zero) if regression else classes
     roots = Roots.single(items.size, node.key, node.depth, node.constant)
     subtree = TreeRows(items, target, roots, context.rules)
-    nodes = write_subtree(path, *table.grow_below(data, cells, subtree, rooms[1]))
-    del cells, items, target, subtree  # before freed memory is given back
-    release_freed()
-    return nodes
+    return write_subtree(path, *table.grow_below(data, cells, subtree, rooms[1]))
 
 
 def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list[UpperTree]) -> dict[int, SplitFiles]:
