@@ -146,10 +146,15 @@ def _is_object(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind == "O"
 
 
+def _has_zone(dtype: Any) -> bool:
+    return getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
+
+
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of pandas. Raises DataError where it is read and cannot be."""
     try:
-        values = _pandas_objects(column) if _is_object(column.dtype) else pl.from_pandas(column.to_frame()).to_series()
+        through_arrow = _is_object(column.dtype) or _has_zone(column.dtype)
+        values = _pandas_objects(column) if through_arrow else pl.from_pandas(column.to_frame()).to_series()
     except _PANDAS_FAULTS as error:
         if reading.needs(name):
             where = f"column {name!r} of the pandas frame cannot be read"
@@ -159,14 +164,21 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
 
 
 def _pandas_objects(column: Any) -> pl.Series:
-    """Return a pandas column of objects: Arrow is fast and takes most; the type is Null where all are missing."""
+    """Return a pandas column of objects or times in a zone: Arrow is fast and takes most; the type is Null where all
+    objects are missing."""
     import pyarrow as pa
 
     try:
         values = pa.array(column, from_pandas=True)
     except (pa.ArrowException, *_OBJECT_FAULTS):
         return _from_objects(column.tolist())
-    return _from_objects(column.tolist()) if pa.types.is_decimal256(values.type) else pl.Series(pl.from_arrow(values))
+    return _from_objects(column.tolist()) if pa.types.is_decimal256(values.type) else _arrow_series(values)
+
+
+def _arrow_series(array: Any) -> pl.Series:
+    from bigforest.storage.arrow import with_known_zone
+
+    return pl.Series(pl.from_arrow(with_known_zone(array)))
 
 
 def numeric_categories(table: Any) -> list[str]:
@@ -332,7 +344,7 @@ def _series(values: Any) -> pl.Series:
     if isinstance(values, pl.Series):
         return values
     if package == "pyarrow":
-        return _series(pl.from_arrow(values))
+        return _series(_arrow_series(values) if hasattr(values, "type") else pl.from_arrow(values))
     if isinstance(values, np.ndarray):
         return _from_numpy(values)
     if package == "dask":

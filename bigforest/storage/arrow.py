@@ -6,6 +6,7 @@ types. So files are read by Arrow, and types and arrays are validated before Pol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,8 @@ FAULTS = (
     OverflowError,
     RuntimeError,
 )
+# Offset from UTC with minutes, such as +05:30. Polars has a zone for each whole hour, and refuses other offsets.
+_OFFSET = re.compile(r"[+-][01]\d:(?!00)[0-5]\d")
 
 
 @contextmanager
@@ -54,6 +57,7 @@ def schema_of(schema: pa.Schema, where: str, needs: Callable[[str], bool] = _all
 
     needs  tells by its name if a column is read. The type of another is Null if Polars has none for it.
     """
+    schema = pa.schema([field.with_type(_in_utc(field.type)) for field in schema])
     try:
         for field in schema:
             _check_type(field)
@@ -88,14 +92,25 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
                     if not needs(field.name):
                         _type_of(field, where, _all)
                     column.validate(full=True)
-                    columns.append(_sound(column))
-                    fields.append(field)
+                    columns.append(_sound(with_known_zone(column)))
+                    fields.append(field.with_type(columns[-1].type))
             except DataError:
                 if needs(field.name):
                     raise
                 columns.append(pa.nulls(table.num_rows))
                 fields.append(pa.field(field.name, pa.null()))
         return _frame(type(table).from_arrays(columns, schema=pa.schema(fields)))
+
+
+def with_known_zone(column: Any) -> Any:
+    """Return an array of times at an offset that Polars refuses as the same times in UTC, and any other as it is."""
+    kind = _in_utc(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    offset = pa.types.is_timestamp(kind) and kind.tz is not None and _OFFSET.fullmatch(kind.tz)
+    return pa.timestamp(kind.unit, "UTC") if offset else kind
 
 
 def _sound(column: Any) -> Any:

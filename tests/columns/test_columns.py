@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -241,6 +242,23 @@ def test_predict__time_zones_and_units_may_differ() -> None:
         assert forest.predict_proba(local).equals(expected)
     pandas = frame.with_columns(pl.col("x").dt.cast_time_unit("ns")).to_pandas()
     assert np.array_equal(forest.predict_proba(pandas).to_numpy(), expected.to_numpy())
+
+
+def test_predict__offsets_with_minutes_are_times_in_utc(tmp_path: Path) -> None:
+    hours = pl.datetime_range(datetime(2024, 1, 1), datetime(2024, 1, 20), "1h", eager=True, time_zone="UTC").alias("x")
+    frame = hours.to_frame().with_columns(y=pl.col("x").dt.day() > 9)
+    table = frame.to_arrow()
+    table = table.set_column(0, "x", table["x"].cast(pa.timestamp("us", "+05:30")))  # which Polars refuses
+    pq.write_table(table, tmp_path / "t.parquet")
+    pandas = table.to_pandas()
+    arrow_backed = pandas.astype({"x": pd.ArrowDtype(table.schema.field("x").type)})
+    forest = bigforest.train(tmp_path / "t.parquet", "y", trees=5)
+    assert forest.features["dtype"].to_list() == ["Datetime(time_unit='us', time_zone='UTC')"]
+    expected = forest.predict_proba(frame).to_numpy()
+    for given_table in (table, pandas, pandas.astype({"x": object}), arrow_backed):
+        assert np.array_equal(pl.DataFrame(forest.predict_proba(given_table)).to_numpy(), expected)
+    with pytest.raises(DataError, match="column 'x' cannot be read"):
+        forest.predict(table.set_column(0, "x", table["x"].cast(pa.timestamp("us", "+99:99"))))
 
 
 def test_kind_of__types_and_their_names() -> None:
