@@ -75,4 +75,4 @@ def test_some(running: Server, kind: str) -> None:
     verdicts = dict(running((kind, seed, None) for seed in range(SOME)))
     assert {case: verdict for case, verdict in verdicts.items() if not verdict.startswith("fine")} == {}
     refused = sum(verdict != "fine 0" for verdict in verdicts.values())
-    assert refused > SOME / 3  # or nothing was damaged
+    assert SOME / 3 < refused < SOME  # or nothing was damaged, or everything refused
