@@ -55,7 +55,7 @@ from bigforest.kernels.scan.draw import make_feature_draw
 # b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes cannot be
 # separated: the bound of a bucket then exceeds its edges by about b / n**(1/2) of the differences between splits. The
 # sum is minimal for b**2 proportional to n**(1/2).
-ROWS_PER_BUCKET = 12
+ROWS_PER_BUCKET = 6
 MIN_BUCKETS = 64
 MAX_BUCKETS = 1 << 16
 # A float score this far below the best, relatively, cannot be equal to it: rounding is about 1e-15.
