@@ -28,16 +28,16 @@ PACKED = (*CODECS, ".xz", ".lz4", ".zip")
 # Suffixes of formats that bigforest does not write by default: it writes Parquet files and folders.
 OTHERS = (*(suffix for suffix, kind in KINDS.items() if kind != "Parquet"), ".json", ".xlsx")
 
-_COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
+_COMPRESSED = "is compressed; unpack it, or give it as a file with a name such as table.csv{}"
 _WIDE = "is text in UTF-16 or UTF-32; convert it to UTF-8"
 # By first bytes, eight at most: the suffix of a kind that is read, or why the file is not read.
 _BEGINNINGS = {
     b"PAR1": ".parquet",
     b"ARROW1": ".arrow",
-    b"\x1f\x8b": _COMPRESSED,
-    b"BZh": _COMPRESSED,
-    b"\xfd7zXZ\0": _COMPRESSED,
-    b"\x28\xb5\x2f\xfd": _COMPRESSED,
+    b"\x1f\x8b": _COMPRESSED.format(".gz"),
+    b"BZh": _COMPRESSED.format(".bz2"),
+    b"\xfd7zXZ\0": "is compressed; unpack it",
+    b"\x28\xb5\x2f\xfd": _COMPRESSED.format(".zst"),
     b"PK\x03\x04": "is a ZIP archive or a workbook; unpack it, or save its table as CSV",
     b"\xff\xfe": _WIDE,
     b"\xfe\xff": _WIDE,

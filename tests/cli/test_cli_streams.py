@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import shutil
@@ -53,15 +54,19 @@ def test_stdin__closed(folder: Path, run: Run, streams: Streams) -> None:
     assert "standard input is closed; give a file" in run.err
 
 
+WRONG_INPUT = {
+    b"": "the file is empty; check that it was written to the end",
+    gzip.compress(b"x,y\n"): "the file is compressed; unpack it, or give it as a file with a name such as table.csv.gz",
+}
+
+
 @pytest.mark.parametrize("json", [False, True])
-def test_stdin__what_is_wrong_with_it(folder: Path, run: Run, streams: Streams, json: bool) -> None:
+@pytest.mark.parametrize("content", WRONG_INPUT, ids=["empty", "compressed"])
+def test_stdin__what_is_wrong_with_it(folder: Path, run: Run, streams: Streams, json: bool, content: bytes) -> None:
     before = contents(folder)
-    streams(stdin=io.TextIOWrapper(io.BytesIO(b"")))
+    streams(stdin=io.TextIOWrapper(io.BytesIO(content)))
     run("train", "-", *(["--json"] if json else []))
-    assert (run.code, run.err) == (
-        2,
-        "error: standard input: the file is empty; check that it was written to the end\n",
-    )
+    assert (run.code, run.err) == (2, f"error: standard input: {WRONG_INPUT[content]}\n")
     assert contents(folder) == before
 
 

@@ -90,7 +90,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "arrow stream cut": (text("t.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00abc"), "not a readable Arrow"),
     "not csv": (text("t.csv", b"PK\x05\xff\xfe\n\x80\x81"), "not a readable CSV file in UTF-8: .*; convert it"),
     "workbook named csv": (text("t.csv", b"PK\x03\x04\x14"), "is a ZIP archive or a workbook; .*save its table as CSV"),
-    "gzip named csv": (text("t.csv", gzip.compress(b"a\n1\n")), "t.csv: the file is compressed; unpack it, or pipe"),
+    "gzip named csv": (
+        text("t.csv", gzip.compress(b"a\n1\n")),
+        "t.csv: the file is compressed; unpack it, or give .*csv.gz",
+    ),
     "gzip named ndjson": (text("t.ndjson", gzip.compress(b"{}")), "t.ndjson: the file is compressed; unpack it"),
     "gzip named parquet": (text("t.parquet", gzip.compress(b"PAR1")), "t.parquet: the file is compressed; unpack it"),
     "arrow named parquet": (text("t.parquet", b"ARROW1\0\0abc"), "t.parquet: the file is Arrow; rename it to end with"),
