@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.refinement import SEQUENCES, Link, rounds_of
+from bigforest.kernels.refine.sums import MOST_LEAVES, add_values
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import pack
 
@@ -44,6 +45,8 @@ class BoostedStage:
     def __init__(self, spec: DataSpec, config: TrainConfig, trees: TreeArrays, places: NDArray[np.int64]) -> None:
         self._link, self._rounds = Link(spec, config), rounds_of(trees)
         self._trees = pack([[trees]], spec, used=places)
+        sets, nodes = self._trees.sets, np.diff(trees.starts).max()
+        self._small = nodes < 2 * MOST_LEAVES and (sets is None or bool(sets.mask.all()))
 
     def add(self, rows: StageRows, sums: NDArray[np.float64], sequences: range, rounds: range | None = None) -> None:
         """Add the values of the trees of some sequences to sums, float64 [rows, outputs], tree by tree.
@@ -57,9 +60,15 @@ class BoostedStage:
         first, last = sequences.start * self._rounds, sequences.stop * self._rounds
         if rounds is not None:
             first, last = first + rounds.start, first + rounds.stop
-        trees = self._trees
+        trees, roots = self._trees, self._trees.roots[first:last]
+        if self._small and not rows.by_level:
+            scratch = np.empty(rows.tiles.shape[2], np.uint32), np.empty(MOST_LEAVES, np.uint64)
+            add_values(
+                rows.tiles, rows.rows, *trees.layout, trees.sets, rows.missing, roots, trees.counts, sums, scratch
+            )
+            return
         way = RouteInputs(rows.tiles, rows.rows, rows.by_level, trees.layout, None, trees.sets, rows.missing)
-        vote(*way[:3], *way.layout, *way[4:], trees.roots[first:last], trees.counts, sums, *new_scratch(way))
+        vote(*way[:3], *way.layout, *way[4:], roots, trees.counts, sums, *new_scratch(way))
 
     def correct(self, predictions: NDArray[np.float64], rows: StageRows) -> None:
         """Correct predictions of the forest, float64 [rows, classes] or [rows, 1], in place."""
