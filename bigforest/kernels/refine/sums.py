@@ -61,8 +61,11 @@ def add_values(tiles, rows, thresholds, links, shift, default, ballot, sets, mis
     layout = NodeLayout(thresholds, links, shift, default, ballot)
     size, outputs = np.uint64(tiles.shape[2]), np.uint64(sums.shape[1])
     bits_of_tile, leaves = scratch
-    for first in range(_ZERO, np.uint64(rows), size):
-        tile, bits = tiles[first // size], bits_of_tile[: min(size, np.uint64(rows) - first)]
+    for number in range(np.uint64(tiles.shape[0])):
+        first = np.uint64(number) * size
+        if first >= np.uint64(rows):
+            break
+        tile, bits = tiles[number], bits_of_tile[: min(size, np.uint64(rows) - first)]
         for t in range(np.uint64(roots.size)):
             for i in range(np.uint64(bits.size)):
                 bits[i] = np.uint32(_ALL)
