@@ -237,6 +237,7 @@ def _train_refined(kind: str, table: pl.DataFrame, out: Path) -> Forest:
     forest = _train_kind(kind, table, out, refine=1, trees=4)
     for opened in (forest, read_forest(out)):
         opened.predict(table)
+        opened.predict(table.head(1))  # single rows go down the trees of the stage in another way
         opened.predict(table, memory="100GB")
     return forest
 

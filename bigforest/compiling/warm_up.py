@@ -178,6 +178,7 @@ def warm_here(kind: str, passes: bool = False) -> None:
                     features, "y", trees=1, scheduler="threads", listener=silent, out=out, **options, **weight
                 )
                 forest.predict(table, quantiles=[0.5] if forests.regression else [])
+                forest.predict(table.head(1))
                 predict_file(out, table, folder / "predictions.parquet", overwrite=True, listener=silent)
         for classes in forests.classes if passes else ():
             traits = forests.traits(classes)
