@@ -104,7 +104,8 @@ def predict_file(
     proba : bool, default=False
         Also write one column p_<class> per class.
     keep : sequence of str, default=()
-        Columns of the table to copy to the file. Of a CSV file, its text is copied: `00042` is no number.
+        Columns of the table to copy to the file. Of a CSV file, its text is copied: `00042` is no number. Integers of
+        more than 64 bits become text.
     vote : str or None, default=None
         "soft", "hard" or "stochastic"; None as in training.
     ties : str or None, default=None
@@ -334,6 +335,7 @@ class _Job:
             score.add(batch, predictions)
             made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
             kept = batch.select(columns_named([place]).alias(name) for place, name in self.kept.items())
+            kept = kept.cast({pl.Int128: pl.String, pl.UInt128: pl.String})  # which Arrow has not
             table = pl.concat([kept, *made], how="horizontal")
             yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 

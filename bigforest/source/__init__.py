@@ -1,6 +1,6 @@
 """Tables to train on and to predict for, wherever they are."""
 
-from bigforest.source.files import SeparatedPath, may_be_csv, separated
+from bigforest.source.files import SeparatedPath, may_be_csv, separated, separator_of
 from bigforest.source.open import check_csv, open_source, opens_quickly, table_in_memory
 from bigforest.source.source import Reading, Source
 
@@ -13,5 +13,6 @@ __all__ = [
     "open_source",
     "opens_quickly",
     "separated",
+    "separator_of",
     "table_in_memory",
 ]

@@ -99,9 +99,15 @@ class SeparatedPath(str):
         return separated
 
 
-def separated(path: str | None, separator: str | None) -> str | None:
-    """Return a path with its separator, if there are both."""
-    return path if path is None or separator is None else SeparatedPath(path, separator)
+def separated(data: Any, separator: str | None) -> Any:
+    """Return a path with a separator, unless it has one already; other tables, and None, unchanged."""
+    named = separator_of(data) is not None or not isinstance(data, str | Path)
+    return data if separator is None or named else SeparatedPath(data, separator)
+
+
+def separator_of(data: Any) -> str | None:
+    """Return the separator that was given with a path, if there is one."""
+    return data.separator if isinstance(data, SeparatedPath) else None
 
 
 def may_be_csv(path: str | Path) -> bool:
@@ -129,7 +135,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, reading:
             divided = len(header_of(unpacked[0], reading.usual)) > 1
             reading = reading._replace(separator=reading.usual if divided else None)
         source = _source_of(path, name, unpacked, keys, scratch, memory, reading)
-    named = path.separator if isinstance(path, SeparatedPath) else None
+    named = separator_of(path)
     return replace(source, stamps=tuple(stamps) if source.files == tuple(files) else (), separator=named)
 
 

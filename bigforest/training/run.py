@@ -54,7 +54,7 @@ from bigforest.predict.loader import features_at_hand
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
-from bigforest.source import Source, opens_quickly, separated
+from bigforest.source import Source, opens_quickly, separated, separator_of
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, no_room, replace_output
 from bigforest.storage.paths import as_path, local_workdir
@@ -281,7 +281,8 @@ def _carry_out(
     store = plan.store
     validation = _open_validation(validate, store, folder.temporary)
     config = choose_options(store, plan.config, resources, timer)
-    folder.save(run=Run(plan.run.location, store.spec.target.name, plan.run.exclude, config, store.fingerprint))
+    data = separated(plan.run.location, separator_of(plan.run.data))
+    folder.save(run=Run(data, store.spec.target.name, plan.run.exclude, config, store.fingerprint))
     job = ForestJob(store, config, folder.forest, resources, timer)
     if folder.state.extends:
         groups = [group for group in part_groups(store.rows, config.trees) if group.stop <= folder.state.extends]
@@ -299,7 +300,7 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
     run, fingerprint = folder.state.run, folder.state.run.fingerprint
     complete = fingerprint is not None and folder.store.exists()
     moved = data is not None and (location_of(data) is None or location_of(data) != run.location)
-    run = run if data is None else replace(run, data=data)
+    run = run if data is None else replace(run, data=separated(data, separator_of(run.data)))
     if run.data is None and not complete:
         raise ConfigError(f"{folder.out} was started with a table in memory; give the table again")
     plan = None

@@ -30,7 +30,7 @@ from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.run_file import Origin, Stop
 from bigforest.options.train_config import TrainConfig
-from bigforest.source import SeparatedPath, separated
+from bigforest.source import separated, separator_of
 from bigforest.storage.atomic import (
     check_output,
     is_temporary,
@@ -110,7 +110,7 @@ class Run:
         """Return the entries of a file. Inverse: `from_json`."""
         return {
             "data": self.location,
-            "separator": self.data.separator if isinstance(self.data, SeparatedPath) else None,
+            "separator": separator_of(self.data),
             "target": self.target,
             "exclude": list(self.exclude),
             "config": asdict(self.config),

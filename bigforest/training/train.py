@@ -526,7 +526,7 @@ def shrink_forest(
         raise ConfigError(
             f"the forest was grown on a table in memory; give it again as {api('data')}, or set {api('amount')}"
         )
-    data = separated(origin.data, forest.spec.separator) if data is None else data
+    data = separated(origin.data if data is None else data, forest.spec.separator)
     run = Run(data, forest.spec.target.name, origin.exclude, forest.config, origin.fingerprint)
     with (
         watching(listener) as listener,

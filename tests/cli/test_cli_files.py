@@ -158,6 +158,27 @@ def test_predict__a_column_of_numbers_has_only_na(folder: Path, run: Run) -> Non
     assert pl.read_parquet("p").select("p_true").equals(forest.predict_proba(rows).select("p_true"))
 
 
+@pytest.mark.parametrize("mark", ["~", ";"])
+def test_separator__is_kept_for_the_same_table_given_again(folder: Path, run: Run, mark: str) -> None:
+    things().write_csv("t.csv", separator=mark)
+    run("train", "t.csv", "--separator", mark, "--trees", "2", "--refine", "off", "--out", "f", "-q")
+    run("train", "t.csv", "--resume", "f", "--trees", "3", "-q")
+    assert (run.code, run.err, bigforest.read_forest("f").trees) == (0, "", 3)
+    run("shrink", "f", "--data", "t.csv", "--out", "g", "-q")
+    assert (run.code, run.err) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "parquet", "csv"])
+def test_keep__integers_of_more_than_64_bits(folder: Path, run: Run, kind: str) -> None:
+    bigforest.train(things(), trees=2, refine="off", out="f")
+    numbers = [2**70 + row for row in range(len(things()))]
+    getattr(things().with_columns(id=pl.Series(numbers, dtype=pl.Int128)), f"write_{kind}")(f"t.{kind}")
+    for out in ("p.parquet", "p.ndjson"):
+        run("predict", "f", f"t.{kind}", "--keep", "id", "--out", out, "-q")
+        assert (run.code, run.err) == (0, "")
+    assert pl.read_parquet("p.parquet")["id"].to_list() == [str(number) for number in numbers]
+
+
 @pytest.mark.parametrize("mark", ["", "ab", "é", '"', "\n"])
 def test_separator__is_one_character(folder: Path, run: Run, mark: str) -> None:
     run("train", "things.parquet", "--separator", mark, "--out", "f")
