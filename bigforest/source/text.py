@@ -20,6 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,11 +71,13 @@ def _date(day: str) -> Form:
 
 
 def _datetime(day: str, *times: str) -> Form:
-    return Form(
-        lambda text: pl.coalesce(
-            _iso_dates(text).str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times
-        )
-    )
+    def parse(text: pl.Expr) -> pl.Expr:
+        iso = _iso_dates(text)
+        found = [iso.str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times]
+        # Of several columns, pl.coalesce would make one.
+        return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), found)
+
+    return Form(parse)
 
 
 def _iso_dates(text: pl.Expr) -> pl.Expr:

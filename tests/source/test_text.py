@@ -287,3 +287,39 @@ def test_folders__whose_metadata_say_which_files_are_valid_are_refused(where: st
     with pytest.raises(DataError, match=r"read it with pl\.scan_(delta|iceberg)\(folder\)"):
         read(tmp_path / where)
     assert read(tmp_path / "t" / "0.parquet").height == 1
+
+
+COLUMNS_OF_FORMS = {
+    "whole numbers": (["1", "2", "3"], [1, 2, 3]),
+    "floats": (["1.5", "2", "3"], [1.5, 2.0, 3.0]),
+    "marks": (["1", "NA", " 3"], [1, None, 3]),
+    "booleans": (["true", "False", "TRUE"], [True, False, True]),
+    "days": (["2024-01-02", "2024/01/03"], [date(2024, 1, day) for day in (2, 3)]),
+    "minutes": (["2024-01-02 03:04", "2024-01-02 03:05"], [datetime(2024, 1, 2, 3, at) for at in (4, 5)]),
+    "seconds": (["2024-01-02T03:04:05", "2024-01-02 03:04"], [datetime(2024, 1, 2, 3, 4, at) for at in (5, 0)]),
+    "zones": (
+        [f"2024-01-02 03:04:0{at}+01:00" for at in (4, 5)],
+        [datetime(2024, 1, 2, 2, 4, at, tzinfo=UTC) for at in (4, 5)],
+    ),
+    "times": (["03:04:05", "03:04:06"], [time(3, 4, at) for at in (5, 6)]),
+}
+FORMS_OF_KINDS = [
+    *((form, "csv") for form in COLUMNS_OF_FORMS),
+    *((form, "ndjson") for form in ("days", "minutes", "seconds", "zones", "times")),  # numbers in JSON are no text
+]
+
+
+@pytest.mark.parametrize(("form", "kind"), FORMS_OF_KINDS)
+def test_text__several_columns_of_one_form(form: str, kind: str, tmp_path: Path) -> None:
+    texts, values = COLUMNS_OF_FORMS[form]
+    rest = [None] * (len(texts) - 1)
+    columns = {"a": [texts[0], *rest], "b": texts, "c": texts[::-1], "d": [texts[0], *rest], "other": ["x", *rest]}
+    getattr(pl.DataFrame(columns), f"write_{kind}")(tmp_path / f"t.{kind}")
+    found = read(tmp_path / f"t.{kind}").to_dict(as_series=False)
+    assert found == {
+        "a": [values[0], *rest],
+        "b": values,
+        "c": values[::-1],
+        "d": [values[0], *rest],
+        "other": ["x", *rest],
+    }
