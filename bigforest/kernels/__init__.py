@@ -1,3 +1,3 @@
-"""The compiled loops. These modules import numpy and numba only, know nothing of files, columns' names or estimators,
+"""The compiled loops. These modules import numpy and numba only, know nothing of files, names of columns or estimators,
 do not check bounds, and allocate nothing per node: callers validate first. Each kernel names its oracle in tests/naive.
 """

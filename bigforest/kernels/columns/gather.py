@@ -12,7 +12,7 @@ from bigforest.kernels.compiler.jit import inlined
 def on_column(matrices, place, feature, action, arguments):
     """Call action(column, *arguments) with the column of a feature, uint64.
 
-    matrices  the first three have columns of cells of one width each
+    matrices  tuple that begins with three matrices [columns, rows], each of cells of another width
     place     uint32 [features, 2]: bytes of a cell, and number of the column in the matrix of that width
     """
     width, slot = np.uint64(place[feature, 0]), np.uint64(place[feature, 1])

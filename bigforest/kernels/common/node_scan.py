@@ -42,7 +42,7 @@ class Node(NamedTuple):
     items   uint64 [rows]
     total   int64 [classes], class weights; for regression see kernels/scan/target.py
     weight  sum of the multiplicities, below 2**31
-    sq      sum of squares of the class weights; for regression the sum of the targets less their mean rounded down: at
+    sq      sum of squares of the class weights; for regression the sum of (target - mean rounded down), which is at
             least 0 and below the weight
     """
 
@@ -58,12 +58,12 @@ class BestSplit(NamedTuple):
     split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
            sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
            regression their sums). feature is -1 when there is none.
-    limit  float64 [1], score of this split in the scale of the criterion, times NEAR: a cheap filter before the exact
-           comparison.
+    bar    float64 [1], score of this split in the scale of the criterion, times NEAR: splits that score less need no
+           exact comparison.
     """
 
     split: NDArray[np.int64]
-    limit: NDArray[np.float64]
+    bar: NDArray[np.float64]
 
 
 class ScanScratch(NamedTuple):
@@ -158,9 +158,9 @@ def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
 
 @inlined
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-    """Make this split the best if it is better, or as good with a lower code of the same feature. Return whether it is.
+    """Make this split the best if it is better, or as good with a lower code of the same feature.
 
-    Among equal features the one offered first is kept.
+    Among equal features the one offered first is kept. Return whether the split was taken.
     """
     split = best.split
     if split[FEATURE] >= 0:

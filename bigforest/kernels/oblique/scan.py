@@ -124,7 +124,7 @@ def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, 
     highest = score_pairs_two(work.codes, two.add, n, np.uint32(0), ones, weight, min_leaf, left, score)
     if shares_codes(n, weight, two.add, left):
         return False
-    if highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]:
+    if highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.bar[0]:
         hits = select_scores(score, n, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
         for k in range(hits):
             i = np.uint64(work.selected[k])

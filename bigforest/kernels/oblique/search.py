@@ -154,7 +154,7 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
-    best.limit[0] = -1.0
+    best.bar[0] = -1.0
     two, many, scores, sums = criterion
     means, min_leaf = oblique.means, rules.min_leaf
     if not means.by_node:  # pairs refer to all classes

@@ -144,7 +144,7 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
         sum_l += levels.sum[group]
         if sums is not None:
             offer_one(sum_l, w_l, node, min_leaf, number, np.int64(rank), best, sums.origin)
-        elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.limit[0]):
+        elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.bar[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(rank), sum_l, w_l, best)
     return ONE
 

@@ -75,7 +75,7 @@ def score_batch(count, node, min_leaf, batch, best, two):
         score_k = score_light(low, high, n, PAIRED, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
         batch.highest[k] = score_k
         highest = max(highest, score_k)
-    best.limit[0] = max(best.limit[0], highest * (1.0 - SCORE_ERROR))
+    best.bar[0] = max(best.bar[0], highest * (1.0 - SCORE_ERROR))
 
 
 @inlined
@@ -132,7 +132,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
     features, n, min_leaf = np.uint64(draw.perm.size), np.uint64(node.items.size), rules.min_leaf
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
-    best.limit[0] = -1.0
+    best.bar[0] = -1.0
     node = present_node(node, mixed, many)
     prepare(node, two)
     together = features_together(node, two, mixed)

@@ -44,15 +44,17 @@ def n_log_n(n, table):
 
 @helper
 def known_score(impurity, counts, weight, table):
-    """Return `side_score` for error (minus the rows outside the largest class) or entropy."""
+    """Return `side_score` for entropy or error (minus the rows outside the largest class); 0 without a formula."""
     score = np.int64(0)
-    if impurity == ERROR:
+    if impurity == ENTROPY:
+        for k in range(np.uint64(counts.size)):
+            score += n_log_n(counts[k], table)
+        score -= n_log_n(weight, table)
+    elif impurity == ERROR:
         for k in range(np.uint64(counts.size)):
             score = max(score, counts[k])
-        return score - weight
-    for k in range(np.uint64(counts.size)):
-        score += n_log_n(counts[k], table)
-    return score - n_log_n(weight, table)
+        score -= weight
+    return score
 
 
 def side_score(impurity, counts, weight, table):
@@ -74,7 +76,10 @@ def _compiled_side_score(impurity, counts, weight, table):
 
 @inlined
 def known_impurity(impurity, counts, weight):
-    """Return Gini 1 - sum p**2, entropy in bits, or error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
+    """Return Gini 1 - sum p**2, entropy in bits, or error 1 - max p (Tomasi 2017, section 3), of counts [classes].
+
+    NaN for a criterion without a formula here.
+    """
     value = 0.0
     for k in range(np.uint64(counts.size)):
         share = np.float64(counts[k]) / weight
@@ -82,9 +87,11 @@ def known_impurity(impurity, counts, weight):
             value += share * share
         elif impurity == ERROR:
             value = max(value, share)
-        elif share > 0.0:
-            value -= share * np.log2(share)
-    return value if impurity != GINI and impurity != ERROR else 1.0 - value
+        elif impurity == ENTROPY:
+            value -= share * np.log2(share) if share > 0.0 else 0.0
+        else:
+            value = np.nan
+    return value if impurity == ENTROPY else 1.0 - value
 
 
 def impurity_of(impurity, counts, weight):
@@ -141,7 +148,7 @@ def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
 def walk_scores(node, min_leaf, feature, best, keys, scores):
     """Offer every boundary between different codes of the sorted keys[:n]; O(classes) a step.
 
-    best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
+    best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.bar is not used.
     """
     impurity, table = scores.impurity, scores.table
     left, right = scores.left, scores.right

@@ -3,7 +3,8 @@
 The score of a split is sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side and w its weight.
 
 1. In small nodes, renumber the classes without the absent ones.
-2. Few rows: sort those above the smallest code, and walk from the largest code down.
+2. Few rows: sort the rows above the smallest code, and walk down from the largest code. Rows of the smallest code are
+   on the left of every split, in any order.
 3. Many rows, or few codes: count rows by class and bucket, score the edges of buckets in vectors, offer the highest,
    and open the buckets whose bound reaches the best score (open_buckets.py).
 """
@@ -128,7 +129,7 @@ def reaches_many(sq_l, w_l, sq_r, w_r, bar):
 def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
     """Offer a split by its int64 sums; `best` is updated when the split is taken."""
     if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-        best.limit[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
+        best.bar[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
 
 
 @helper
@@ -139,7 +140,7 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
     rows of a class with l on the left and r on the right subtracts m (2 l - m) from sq_l and adds m (2 r + m) to sq_r.
     """
     total, weight = node.total, node.weight
-    bar = best.limit[0]
+    bar = best.bar[0]
     key = keys[end - ONE]
     for i in range(ONE, end - begin):
         code = key >> SHIFT32
@@ -153,7 +154,7 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
         key = keys[end - ONE - i]
         if key >> SHIFT32 != code and reaches_many(sq_l, w_l, sq_r, weight - w_l, bar):
             offer_many(min_leaf, feature, np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, best)
-            bar = best.limit[0]
+            bar = best.bar[0]
 
 
 @inlined
@@ -218,9 +219,9 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
     stride, classes, hist, weight = stride_for(buckets), np.uint64(node.total.size), many.hist, node.weight
     histogram_many(low, shift, node.items, work.codes, stride, classes, hist)
     highest = score_edges(hist, stride, buckets, node.total, weight, min(np.int64(min_leaf), _HEAVIEST), work.edge)
-    bar = max(best.limit[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
+    bar = max(best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
     if highest >= bar:
-        for b in range(buckets):
+        for b in range(buckets):  # the edge of an empty bucket makes the same split as the edge before
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
                 w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
                 code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
@@ -236,7 +237,8 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
 def scan_many(low, high, node, min_leaf, feature, best, work, many):
     """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high."""
     n, span = np.uint64(node.items.size), np.uint64(high - low)
-    # A bucket of few codes may hold most rows, such as those of the value 0; opening it would sort them.
+    # Few codes get a bucket each: one of several codes might hold most rows, as those of the value 0, and opening it
+    # would sort them all.
     exact = span < np.uint64(_BUCKETS)
     if n <= np.uint64(SORTED):
         above = ZERO

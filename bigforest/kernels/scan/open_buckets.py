@@ -94,7 +94,7 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
     items       uint64 [n], whose lower halves become the lower halves of the keys
     projected   ProjectionScratch if the codes are made from projections; None for a feature, compiled separately
     """
-    fine, is_any = collect(low, shift, buckets, items, best.limit[0], work, projected)
+    fine, is_any = collect(low, shift, buckets, items, best.bar[0], work, projected)
     if not is_any:
         return
     begin = ZERO
@@ -103,7 +103,7 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
             narrow = np.uint64(work.slot[b]) << np.uint64(fine)
             after = narrow + (ONE << np.uint64(fine))
             end = np.uint64(work.positions[after - ONE])
-            if end - begin > ONE and work.bound[b] >= best.limit[0]:
+            if end - begin > ONE and work.bound[b] >= best.bar[0]:
                 if projected is None:
                     start = begin
                     for k in range(narrow, after):

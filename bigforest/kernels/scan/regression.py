@@ -103,20 +103,20 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
     sum_r = total - sum_l
     split = best.split
     # Most scores differ clearly: comparing 256 bits takes ten times as long as the rest of this function.
-    if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
+    if split[FEATURE] >= 0 and limit * NEAR <= best.bar[0]:
         sign = compare_sums(sum_l, w_l, sum_r, w_r, split, origin)
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return
     take_split(split, feature, code, sum_l, w_l, sum_r, w_r)
-    best.limit[0] = limit
+    best.bar[0] = limit
 
 
 @inlined
 def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
     """Offer a split if it is allowed and may be the best."""
     score = score_sums(sum_l, w_l, node, zero_of(origin))
-    if is_allowed(w_l, node, min_leaf) & np.uint64(score >= max(best.limit[0], 0.0)):
+    if is_allowed(w_l, node, min_leaf) & np.uint64(score >= max(best.bar[0], 0.0)):
         offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, score * NEAR, best, origin)
 
 
@@ -174,7 +174,7 @@ def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
     bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin) * NEAR
-    if bar < max(best.limit[0], 0.0) * NEAR:
+    if bar < max(best.bar[0], 0.0) * NEAR:
         return
     for at in range(n):
         if score[at] >= bar:

@@ -149,7 +149,7 @@ def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
     sq_l = zeros_l * zeros_l + ones_l * ones_l
     sq_r = zeros_r * zeros_r + ones_r * ones_r
     if offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-        best.limit[0] = score_two(ones_l, w_l, ones, weight) * NEAR
+        best.bar[0] = score_two(ones_l, w_l, ones, weight) * NEAR
 
 
 @inlined
@@ -197,7 +197,7 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
 @inlined
 def may_be_best(highest, best):
     """Return whether some split may be as good as the best so far; highest: the highest score of the splits."""
-    return highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]
+    return highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.bar[0]
 
 
 @inlined
@@ -266,7 +266,7 @@ def ends_here(first, after, shift, left):
 def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
     """Push the buckets that may have a better split on two.ranges, neighbours as one range; return the number of
     ranges."""
-    bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
+    bar = np.float32(best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
     count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)
     k = ZERO
     while k < count:
@@ -308,7 +308,7 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
     """Offer every boundary between different codes of the sorted keys[begin:end]; ones_l, w_l: weights before
     `begin`."""
     ones = node.total[ONE]
-    bar = best.limit[0]
+    bar = best.bar[0]
     key = keys[begin]
     for i in range(begin + ONE, end):
         code = key >> SHIFT32
@@ -318,7 +318,7 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
         key = keys[i]
         if key >> SHIFT32 != code and reaches_two(ones_l, w_l, ones, node.weight, bar):
             offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(code), ones_l, w_l, best)
-            bar = best.limit[0]
+            bar = best.bar[0]
 
 
 @inlined
@@ -369,7 +369,7 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
             if min_leaf > 1:
                 bound[b] = max(bound[b], max(edge[b], score_two(first, first_weight, ones, weight)))
     for b in range(buckets - ONE):
-        if edge[b] >= best.limit[0]:
+        if edge[b] >= best.bar[0]:
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
             ones_l, w_l = ones_and_weight(before[b + ONE])
             offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best)
