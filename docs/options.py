@@ -32,7 +32,6 @@ from bigforest.explain.explain import SECTIONS  # noqa: E402
 from bigforest.grow.criteria import PACKAGE_CRITERIA  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402
-from bigforest.options.package_names import TASKS_OF  # noqa: E402
 from bigforest.options.signatures import (  # noqa: E402
     SKLEARN_NAMES,
     families_note,
@@ -49,6 +48,7 @@ PAGE = "docs/reference/options.md"
 FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
 EXPLAIN = "bigforest/explain/explain.py"
+REGRESSOR = "bigforest/sklearn/regressor.py"
 _WIDTH = 120
 BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
@@ -60,7 +60,7 @@ _OTHERWISE = {
 }
 _ESTIMATOR = tuple(name for name in OPTIONS if name not in _OTHERWISE)
 _CLASSES_ALONE = ("family", "sampling", "vote", "power", "mean_difference", "mean_difference_scope")
-_NUMBERS = [name for name, tasks in TASKS_OF.items() if "regression" in tasks]
+_NUMBERS = [family.name for family in package_families() if "regression" in family.tasks]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ TARGETS = (
         tuple(name for name in _ESTIMATOR if name != "keep_targets"),
     ),
     Target(
-        "bigforest/sklearn/regressor.py",
+        REGRESSOR,
         "BigForestRegressor.__init__",
         tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and any(map(OPTIONS[name].of, _NUMBERS))),
     ),
@@ -105,6 +105,7 @@ def written() -> dict[str, str]:
             _with_entries(text, target.name, option_entries(target.names)) if target.documents else text
         )
     texts[EXPLAIN] = _with_entries((ROOT / EXPLAIN).read_text(encoding="utf-8"), "explain_forest", parts_entry())
+    texts[REGRESSOR] = _with_entries(texts[REGRESSOR], "BigForestRegressor", number_families_entry())
     return {**texts, COMMAND_LINE: command_line(), PAGE: page(), FAMILIES: families_page()}
 
 
@@ -179,6 +180,16 @@ def parts_entry() -> dict[str, str]:
     return {"parts": named_entry("parts : iterable of str, str or None, default=None", text)}
 
 
+def number_families_entry() -> dict[str, str]:
+    """The families that do regression, in the docstring of the regressor."""
+    names = ", ".join(literal(family.name) for family in package_families() if "regression" in family.tasks)
+    text = (
+        "A forest that splits on features, a single tree on all rows, or a forest that splits on projections; see "
+        "`bigforest.train`. The other families of BigForestClassifier support classification only."
+    )
+    return {"family": named_entry(f'family : {{{names}}}, default="axis"', text)}
+
+
 def package_names() -> str:
     """The names of families and criteria, for the options: a module of the schema, which does not import their code."""
     families = list(package_families())
@@ -189,6 +200,7 @@ def package_names() -> str:
     return _NAMES.format(
         families="\n".join(f"    {literal(family.name)}," for family in families),
         options=rows({family.name: literal(family.options_of or family.name) for family in families}),
+        lacks=rows({family.name: repr(family.lacks).replace("'", '"') for family in families}),
         tasks=rows({family.name: repr(family.tasks).replace("'", '"') for family in families}),
         splits=rows({family.name: literal("{} ({})".format(*family.splits_on)) for family in families}),
         impurities=", ".join(literal(criterion.name) for criterion in PACKAGE_CRITERIA),
@@ -212,6 +224,10 @@ Family = Literal[
 # The family whose options each has.
 OPTIONS_OF = {{
 {options}
+}}
+# Options of that family that each does not have.
+LACKS: dict[str, tuple[str, ...]] = {{
+{lacks}
 }}
 # The tasks that each does.
 TASKS_OF = {{

@@ -153,15 +153,19 @@ def declared_options(cls: type) -> dict[str, Declared]:
     return declared
 
 
-def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
-    """Raise ConfigError for an attribute of `values` that its option does not allow, or that is of another family."""
+def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...]) -> None:
+    """Raise ConfigError for an attribute of `values` that its option does not allow, or that is of another family.
+
+    family  family whose options it has, but for those in `lacked`
+    """
     for name, entry in options.items():
         value = getattr(values, name)
         if value is entry.default:  # any family may have the default
             continue
         entry.check(value)
-        if not entry.of(family) and value != entry.default and value not in entry.option.elsewhere:
-            families, named = " or ".join(entry.option.families), getattr(values, "family", family)
+        is_of = entry.of(family) and name not in lacked
+        if not is_of and value != entry.default and value not in entry.option.elsewhere:
+            families, named = " or ".join(entry.option.families or (family,)), getattr(values, "family", family)
             raise ConfigError(f"{api(name)} is an option of the family {families}, not of {named}")
 
 

@@ -4,21 +4,26 @@ grow/families/registry.py and grow/criteria.py."""
 from __future__ import annotations
 
 from bigforest.errors import ConfigError, listed
-from bigforest.options.package_names import IMPURITIES, OPTIONS_OF, TASKS_OF
+from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS_OF
 from bigforest.options.values import Task
 
-# By family: the family of the package whose options it has, and its tasks.
+# By family: the family of the package whose options it has, those of them that it lacks, and its tasks.
 _FAMILIES: dict[str, str] = dict(OPTIONS_OF)
+_LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
 # By impurity: its task.
 _IMPURITIES: dict[str, Task] = dict(IMPURITIES)
 
 
-def name_family(name: str, options_of: str, tasks: tuple[Task, ...]) -> None:
-    """Register the family `name` for these tasks, with the options and defaults of the family `options_of`."""
+def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tuple[str, ...]) -> None:
+    """Register the family `name` for these tasks, with the options and defaults of the family `options_of`.
+
+    lacks  options of that family that it does not have
+    """
     if name in OPTIONS_OF or options_of not in OPTIONS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
     _FAMILIES[name] = options_of
+    _LACKS[name] = lacks
     _TASKS[name] = tasks
 
 
@@ -58,3 +63,8 @@ def check_impurity(impurity: str, task: Task) -> None:
 def base_family(family: object) -> str:
     """Return the family of the package whose options this family has, often itself; "" for an unknown name."""
     return _FAMILIES.get(family, "") if isinstance(family, str) else ""
+
+
+def lacked_options(family: object) -> tuple[str, ...]:
+    """Return the options of its base family that this family does not have."""
+    return _LACKS.get(family, ()) if isinstance(family, str) else ()

@@ -23,6 +23,15 @@ OPTIONS_OF = {
     "subspace-cap": "subspace-cap",
     "subspace-perceptron": "subspace-perceptron",
 }
+# Options of that family that each does not have.
+LACKS: dict[str, tuple[str, ...]] = {
+    "axis": (),
+    "tree": (),
+    "rotation": (),
+    "sparse-oblique": (),
+    "subspace-cap": (),
+    "subspace-perceptron": (),
+}
 # The tasks that each does.
 TASKS_OF = {
     "axis": ("classification", "regression"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from bigforest.errors import ConfigError, api, counted
 from bigforest.options.declaration import check
-from bigforest.options.names import base_family, check_impurity, check_task
+from bigforest.options.names import base_family, check_impurity, check_task, lacked_options
 from bigforest.options.package_names import Impurity
 from bigforest.options.train_options import OPTIONS, ROTATING, TrainOptions
 from bigforest.options.values import (
@@ -76,7 +76,7 @@ class TrainConfig(TrainOptions):
         object.__setattr__(self, "missing", names_of(self.missing, "missing", 'texts such as "-999"'))
         object.__setattr__(self, "subspace", as_text(self.subspace))
         object.__setattr__(self, "min_level", as_text(self.min_level))
-        check(self, OPTIONS, base_family(self.family))
+        check(self, OPTIONS, base_family(self.family), lacked_options(self.family))
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
         object.__setattr__(self, "subspace", as_kept(self.subspace, sizes_of))

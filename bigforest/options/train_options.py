@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bigforest.options.declaration import BAGS, COLUMNS, TREES, declared_options, option
-from bigforest.options.names import base_family, families, impurities
+from bigforest.options.names import base_family, families, impurities, lacked_options
 from bigforest.options.package_names import MEANINGS, SPLITS_ON, Family, Impurity
 from bigforest.options.values import (
     AUTO,
@@ -543,9 +543,11 @@ OPTIONS = declared_options(TrainOptions)
 
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a configuration that its family has and that are set, neither None nor empty."""
-    family = base_family(config["family"])
+    family, lacked = base_family(config["family"]), lacked_options(config["family"])
     return {
-        name: value for name, value in config.items() if value is not None and value != () and OPTIONS[name].of(family)
+        name: value
+        for name, value in config.items()
+        if value is not None and value != () and OPTIONS[name].of(family) and name not in lacked
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -94,16 +95,16 @@ def naive_hellinger(left: list[int], right: list[int]) -> int:
     return -sum(int(np.rint(_pairs(side) * 2**20)) for side in (left, right))
 
 
-class PairFamily(RotationFamily):
-    """Axes are differences of two features each, a pair after the other, shifted by the number of the tree."""
+def _of_the_page() -> Any:
+    """The family in README.md of grow: axes are differences of two features, shifted by the number of the tree."""
+    page = (Path(families.__path__[0]).parent / "README.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": __name__, "RotationFamily": RotationFamily, "np": np}
+    exec(page[page.index("class PairFamily") : page.index("register_family(PairFamily())")], names)
+    names["PairFamily"].oracle = "tests/grow/test_registered.py naive_axes"
+    return names["PairFamily"]
 
-    name = "pairs"
-    oracle = "tests/grow/test_registered.py naive_axes"
 
-    def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See RotationFamily."""
-        first = np.eye(config.axes or scale.size, scale.size)
-        return (first - np.roll(first, 1 + tree % max(scale.size - 1, 1), axis=1)) * scale
+PairFamily = _of_the_page()
 
 
 def naive_axes(tree: int, scale: list[float]) -> list[list[float]]:
@@ -122,13 +123,16 @@ def _registered() -> Iterator[None]:
     """Both are there during a test, and gone after it."""
     known = (
         patch.dict(registered._FAMILIES),
+        patch.dict(registered._LACKS),
         patch.dict(registered._IMPURITIES),
         patch.dict(registry._FAMILIES),
         patch.dict(criteria._CRITERIA),
         patch.dict(naive_split.SCORES, {"hellinger": naive_hellinger}),
         patch.dict(naive_split.IMPURITIES, {"hellinger": _pairs}),
     )
-    with known[0], known[1], known[2], known[3], known[4], known[5]:
+    with ExitStack() as stack:
+        for one in known:
+            stack.enter_context(one)
         register_criterion(
             ScoredCriterion("hellinger", "naive_hellinger of this file", hellinger_score, hellinger_value)
         )
@@ -144,6 +148,32 @@ HELLINGER: dict[str, Any] = {"impurity": "hellinger"}
 def test_criterion__grows_the_trees_of_the_oracle(data: Data, tree: int, options: TrainConfig) -> None:
     config = TrainConfig(**HELLINGER, seed=options.seed, mtry=options.mtry, min_leaf=options.min_leaf)
     check_tree(data, config, tree)
+
+
+class FixedFamily(RotationFamily):
+    """A family that ignores the option `axes`."""
+
+    name = "fixed"
+
+    def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See RotationFamily."""
+        return np.diag(scale)
+
+
+@pytest.mark.parametrize("axes", [2, 9])
+def test_family__with_another_number_of_axes_than_its_options_is_refused(axes: int, tmp_path: Path) -> None:
+    register_family(FixedFamily())
+    store = store_of(wide_table(300, 3), tmp_path)
+    for way in (WHOLE, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 1, 0)):
+        with pytest.raises(ConfigError, match=rf"the family fixed made axes of shape .*must return {axes} axes of"):
+            parts(store, TrainConfig.of(family="fixed", trees=1, axes=axes), way)
+
+
+@pytest.mark.parametrize("options", [{"rotation": "pca"}, {"orthogonal": False}], ids=str)
+def test_family__lacks_options_of_another(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="is an option of the family rotation, not of pairs"):
+        TrainConfig.of(family="pairs", **options)
+    assert not {*options} & {*options_in_use(asdict(TrainConfig.of(family="pairs")))}
 
 
 @settings(deadline=None, max_examples=examples(30))
@@ -196,9 +226,9 @@ def test_family__grows_the_trees_of_the_oracle(data: Data, tree: int) -> None:
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=examples(25))
-@given(data=tables(max_rows=40), way=ways())
-def test_family__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
-    config = TrainConfig.of(family="pairs", trees=3)
+@given(data=tables(max_rows=40), way=ways(), axes=st.sampled_from([None, 2, 5]))
+def test_family__grows_the_same_by_passes(data: Data, way: GrowPlan, axes: int | None) -> None:
+    config = TrainConfig.of(family="pairs", trees=3, axes=axes)
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         assert parts(store, config, way) == parts(store, config, WHOLE)

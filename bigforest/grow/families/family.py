@@ -52,6 +52,7 @@ class Family(ABC):
     splits_on    line of the documentation: what a node splits on, and the reference
     tasks        targets that its trees predict: classes, numbers, or either
     options_of   family whose options and defaults it has; empty for its own
+    lacks        options of that family that it does not have
     oracle       naive functions that its trees are compared with
     compiling    approximate number of functions compiled for it, and processor seconds for that
     variants     values of its options for which further kernels are compiled
@@ -63,6 +64,7 @@ class Family(ABC):
     splits_on: tuple[str, str]
     tasks: tuple[Task, ...] = ("classification", "regression")
     options_of: str = ""
+    lacks: tuple[str, ...] = ()
     oracle: str
     compiling: tuple[int, float]
     variants: tuple[dict[str, Any], ...] = ()
@@ -120,7 +122,7 @@ class Family(ABC):
 
 
 def check_plain(shape: Shape) -> None:
-    """Raise ConfigError if ranks would be split on that are of categories or of features with missing values."""
+    """Raise ConfigError for a category or a feature with missing values: their ranks cannot be split on."""
     if names := list(map(repr, shape.extras.non_plain_features)):
         raise ConfigError(
             f"ranks need numbers without missing values, unlike {listed(names)}: exclude these columns, fill or "

@@ -29,7 +29,7 @@ def register_family(family: Family) -> None:
 
     Forests keep the name: only a process with the family grows more of their trees or opens them.
     """
-    name_family(family.name, family.options_of, family.tasks)
+    name_family(family.name, family.options_of, family.tasks, family.lacks)
     _FAMILIES[family.name] = family
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import ConfigError
 from bigforest.execution.process_cache import BufferPool
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
@@ -93,12 +94,20 @@ def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
 
 
 def with_others(
-    axes: NDArray[np.float64], rotated: NDArray[np.intp], scale: NDArray[np.float64]
+    config: TrainConfig, axes: NDArray[np.float64], rotated: NDArray[np.intp], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Extend axes of some features, float64 [axes, rotated], to axes of all. The other features follow, an axis each.
 
     scale  float64 [features], see RotationFamily.tree_axes
+
+    Raise ConfigError for another number of axes than that of the options.
     """
+    shape = config.axis_count(scale.size) - (scale.size - rotated.size), rotated.size
+    if axes.shape != shape:
+        raise ConfigError(
+            f"the family {config.family} made axes of shape {list(axes.shape)}; its method `axes` must return "
+            f"{shape[0]} axes of {shape[1]} features each"
+        )
     if rotated.size == scale.size:
         return axes
     others = np.setdiff1d(np.arange(scale.size), rotated)
@@ -404,7 +413,7 @@ class RotationTable(ProjectionTable):
             axes = self.axes(self.sampler.config, tree, scale)
         else:
             axes = principal_axes(self.sampler.config, tree, scale, self._rotated_spans, sums)
-        weight = with_others(axes, self.rotated, self.scale)
+        weight = with_others(self.sampler.config, axes, self.rotated, self.scale)
         features = [np.flatnonzero(axis).astype(np.uint32) for axis in weight]
         parts = zip(features, weight, strict=True)
         ends = [Direction(feature, axis[feature], line=True).range(table) for feature, axis in parts]
@@ -458,7 +467,7 @@ class RotationFamily(ProjectionFamily):
     variants = ({"rotation": "pca"}, {"rotation": "pca-classes"})
 
     def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the axes of a tree, float64 [axes, features], if they do not depend on the rows.
+        """Return the axes of a tree, float64 [config.axes or features, features], if they do not depend on the rows.
 
         scale  float64 [features], see `tree_axes`; here of the features that axes are made of
         """
@@ -475,7 +484,7 @@ class RotationFamily(ProjectionFamily):
             axes = principal_axes_of(sampler, tree, rotated, scale[rotated])
         else:
             axes = self.axes(config, tree, scale[rotated])
-        return with_others(axes, rotated, scale)
+        return with_others(config, axes, rotated, scale)
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
         return config.axis_count(features)
