@@ -1,7 +1,8 @@
 """Conversion between numpy and Arrow without pandas, and the declared columns of our files.
 
 pyarrow imports pandas, where it is installed, in `pa.array` and `to_numpy`, which takes a quarter of a second and more.
-Polars would ask its threads for the values, which a forked process does not have. So buffers are wrapped directly.
+Polars would ask its threads for the values, which a forked process does not have. So buffers of
+arrays are wrapped directly; only lists go through Polars.
 """
 
 from __future__ import annotations

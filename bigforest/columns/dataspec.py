@@ -88,7 +88,7 @@ class FeatureSpec:
         return self.missing and self.fill is not None
 
     @property
-    def home(self) -> str:
+    def table_column(self) -> str:
         """Column of the table that holds the feature."""
         return self.name if self.column is None else self.column
 
@@ -137,7 +137,7 @@ class TargetSpec:
         return self.offset, self.step
 
     def values(self, numbers: Any) -> Any:
-        """Return the targets of whole numbers."""
+        """Return the targets that are stored as these whole numbers."""
         return self.offset + numbers * self.step
 
 
@@ -152,8 +152,9 @@ class WeightSpec:
     total     sum of all whole numbers.
     wide      True for 64 bits. Splits are then found with narrower weights (sampling/bags.py), and the content of nodes
               is counted again with wide weights (oob/weigh.py).
-    search    steps of wide weights per step of the narrower ones; 1 if weights are not wide.
-    searched  sum of the narrower weights, of one copy of each row; the total if weights are not wide.
+    search    size of a step of the weights that the search for splits uses, in steps of the wide weights; 1 if weights
+              are not wide.
+    searched  sum over the rows of the weights that the search uses; the total if weights are not wide.
     """
 
     name: str | None
@@ -331,7 +332,7 @@ def _sound_features(spec: DataSpec) -> bool:
     names = spec.feature_names
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
-        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
+        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.table_column))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
         typed = typed and (feature.fill is None or _is_finite(feature.fill))
         typed = typed and (_is_finite(feature.other) if feature.has_level_values else feature.other is None)

@@ -60,11 +60,11 @@ from bigforest.compiling.ship import warm_rest
 from bigforest.compiling.warm_up import warm_here
 from bigforest.kernels.compiler.cache import used
 
-listed, *kinds = sys.argv[1:]
+list_file, *kinds = sys.argv[1:]
 for kind in kinds:
     warm_here(kind, passes=True)
     warm_rest(kind)
-Path(listed).write_text("".join(f"{file}\\n" for file in used))
+Path(list_file).write_text("".join(f"{file}\\n" for file in used))
 """
 
 
@@ -105,16 +105,16 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
 def _compile(level: str, kinds: Sequence[str], cache: Path, folder: Path) -> set[Path]:
     """Compile for a level, in a process whose compiler assumes a processor of that level. Return the files."""
     settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
-    listed = folder / f"{level}-{kinds[0]}.files"
+    list_file = folder / f"{level}-{kinds[0]}.files"
     done = subprocess.run(
-        [sys.executable, "-c", _IN_A_PROCESS, listed, *kinds],
+        [sys.executable, "-c", _IN_A_PROCESS, list_file, *kinds],
         env={**os.environ, **settings, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": search_path()},
         capture_output=True,
         text=True,
     )
     if done.returncode:
         raise ConfigError(f"compiling {', '.join(kinds)} for {level} failed: {done.stderr.strip().splitlines()[-1:]}")
-    return set(map(Path, listed.read_text().splitlines()))
+    return set(map(Path, list_file.read_text().splitlines()))
 
 
 def _pack(unpacked: Path, folder: Path) -> Path:
@@ -139,8 +139,8 @@ def _wheel(*arguments: str | Path) -> None:
 
 _ROWS = 400
 # Types of numbers with which rows are routed through trees.
-_TRAVEL = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
-# Columns with missing values: a number, without a category; both; or the category.
+_ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
+# Columns with missing values: the number `a`, in a table without the category; both; or the category.
 _GAPS = ("number", "both", "category")
 # Options with kernels of their own, for forests with bags, for classes and for regression. Family.variants has others.
 _BAGGED: list[dict[str, Any]] = [
@@ -175,7 +175,7 @@ def warm_rest(kind: str) -> None:
         options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
     with TemporaryFolder(None) as folder:
         for weight in ({}, {"weight": "weight"}) if bagged else ({},):
-            tables = list(product(_TRAVEL if bagged else ("bits", *_TRAVEL), _GAPS if categories else _GAPS[2:]))
+            tables = list(product(_ROUTED if bagged else ("bits", *_ROUTED), _GAPS if categories else _GAPS[2:]))
             for name, gaps in tables:
                 typed = _with_type(table, name, gaps)
                 forest = _train_kind(kind, typed, folder / name, **weight)
@@ -215,7 +215,7 @@ def _with_type(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
     if travel in ("bits", "bytes"):
         table = table.with_columns((numbers.floor() % (2 if travel == "bits" else 256)).cast(pl.UInt8))
     else:
-        table = table.with_columns((numbers + np.arange(table.height) * np.pi).cast(_TRAVEL[travel]))
+        table = table.with_columns((numbers + np.arange(table.height) * np.pi).cast(_ROUTED[travel]))
         table = table.with_columns(pl.col("y") * np.pi if table["y"].dtype == pl.Float64 else pl.col("y"))
     if gaps != "category":
         table = table.with_columns(a=pl.when(pl.int_range(pl.len()) % 7 > 0).then(pl.col("a")))

@@ -39,7 +39,7 @@ from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import open_resources
 from bigforest.execution.executor import Executor
-from bigforest.execution.resources import Resources, options_of, resources_of, target_of
+from bigforest.execution.resources import Resources, checked_target, plain_options, resources_of
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task, names_of
@@ -329,8 +329,8 @@ def column_arguments(
     left_out = names_of(exclude, "exclude")
     data = as_path(data) if isinstance(data, os.PathLike) else data
     data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
-    options = options_of(options | {name: names[name] for name in ("weight", "group") if name in options})
-    target = target_of(names["target"])
+    options = plain_options(options | {name: names[name] for name in ("weight", "group") if name in options})
+    target = checked_target(names["target"])
     if coded:
         usual = next((name for name in USUAL_NAMES if name in data.columns), None)
         no_features = {target or usual, *names.values(), *left_out}

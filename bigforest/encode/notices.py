@@ -23,7 +23,7 @@ from bigforest.store.store import Store
 
 # A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
-# Marks between thousands; these, signs and units beside numbers.
+# Marks between thousands, and _SIGNS: these, and signs and units next to numbers.
 _MARKS = r"['’ \x{a0}\x{202f}](\d{3})\b"
 _SIGNS = r"\s?[%$€£¥₹<>≤≥~−]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
 _FRACTION = r"\d\.\d"  # whole numbers may be codes, as those of a post
@@ -35,13 +35,13 @@ _DATE = (
     r"(?i)^\s*(\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
     r"|[a-z]{3,9}[-/. ]\d{1,2},? \d{4})\.?([T, ]\s*\d{1,2}:\d{2}.*)?\s*$"
 )
-# Columns are dates if at least this many values and this share of them are; all, if they are numbers.
+# A column of text is dates if at least _MIN_DATES levels and _DATE_SHARE of all are; a column of numbers if all are.
 _MIN_DATES, _DATE_SHARE = 5, 0.9
 _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
 # Texts name the rows if at least this many rows have at least this share of different texts.
 _MIN_NAMED, _NAMED_SHARE = 20, 0.9
-# Whole numbers that differ in all rows number these if a draw of as many from their range has no repeat by chance with
-# a probability of at most exp(-10). There are rows**2 / (2 * range) repeats on average.
+# Whole numbers that differ in all rows are taken for row numbers if that is hardly by chance: as many random draws from
+# their range have rows**2 / (2 * range) repeats on average, and with 10 or more none with a probability of exp(-10).
 _MIN_REPEATS = 10.0
 # Names of columns in a message.
 _NAMED = 5
@@ -97,12 +97,12 @@ def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str
     values = store.low(number)[int(feature.missing) :]
     if _are_days(values):
         return "dates in numbers"
-    alone = len(store.spec.features) == 1  # nothing else can have been meant
-    return "row numbers" if not alone and _number_rows(store, number) else None
+    alone = len(store.spec.features) == 1  # the only feature cannot be left out
+    return "row numbers" if not alone and _are_row_numbers(store, number) else None
 
 
 def _alike(levels: pl.Series) -> list[str]:
-    """Return the first levels that a person takes for one; single letters, which may be codes, are left out."""
+    """Return the first levels that a person would take for one; single letters, which may be codes, are left out."""
     words = levels.filter(levels.str.len_chars() > 1)
     folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
     twice = folded.filter(folded.is_duplicated())
@@ -121,7 +121,7 @@ def _are_dates(levels: pl.Series) -> bool:
     return len(levels) >= _MIN_DATES and bool(levels.str.contains(_DATE).mean() >= _DATE_SHARE)  # type: ignore[operator]
 
 
-def _number_rows(store: Store, number: int) -> bool:
+def _are_row_numbers(store: Store, number: int) -> bool:
     """Return True for whole numbers that are close to each other, and different wherever they are not missing.
 
     In bins they are different if each bin has as many rows as whole numbers.

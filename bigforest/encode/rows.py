@@ -1,7 +1,8 @@
 """The columns that are no features: target and weights, which decide which rows are kept, and groups.
 
-Repeated rows: if a copy of an out-of-bag row is in the bag, the row does not test the tree, so users are told. Rows of
-a few categories are equal by chance and not counted. Oracle: tests/encode/test_repeated_rows.py.
+Repeated rows: if a copy of an out-of-bag row is in the bag, the row does not test the tree, so users are told. With
+few possible rows, as of a few categories, rows are equal by chance, and nothing is told.
+Oracle: tests/encode/test_repeated_rows.py.
 """
 
 from __future__ import annotations
@@ -55,19 +56,20 @@ def encode_target(
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
-        """Yield the rows before a slice, the targets of its rows of positive weight, and their places; None for all."""
-        first, weighed = 0, config.weight is None
+        """Yield the number of rows before each slice, the targets of its rows with a positive weight, and their places
+        in it; None if all rows have one."""
+        first, any_weight = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.batches([name, *weight], plan.limits.slice_rows):
             series, places = cells(frame, name), None
             if weight:
                 weighs = weights_in_slice(cells(frame, weight[0]), weight[0]) > 0.0
-                weighed = weighed or bool(weighs.any())
+                any_weight = any_weight or bool(weighs.any())
                 if not weighs.all():
                     series, places = series.filter(pl.Series(weighs)), np.flatnonzero(weighs).astype(np.uint64)
             yield first, series, places
             first += len(frame)
-        if not weighed:
+        if not any_weight:
             raise DataError(f"{api('weight')} {config.weight!r}: all weights are 0; give some rows a larger one")
 
     dtype, target_slices = source.schema[name], (series for _, series, _ in slices())
@@ -148,8 +150,8 @@ def encode_row_weights(
         least = encoded.spec.largest / encoded.spec.search
         listener(
             Notice(
-                f"the weights of {counted(encoded.raised, 'row')} are below 1 / {least:.0f} of the largest, which the "
-                "search for splits uses for them; node statistics and the out-of-bag report use the exact weights"
+                f"the weights of {counted(encoded.raised, 'row')} are below 1 / {least:.0f} of the largest; the search "
+                "for splits uses that much for them, and node statistics and the out-of-bag report the exact weights"
             )
         )
     if encoded.rough:
@@ -207,7 +209,8 @@ _BLOCKS = 4
 def notice_repeats(store: Store) -> str | None:
     """Task: return a message about repeated rows, if they are a twentieth of all; else None."""
     possible = sum(math.log2(feature.codes) for feature in store.spec.features)
-    if possible < math.log2(store.rows / (2 * _REPEATED)):  # as many equal another by chance, if all were as frequent
+    # With so few possible rows, that many are equal by chance, even if all possible rows are equally frequent.
+    if possible < math.log2(store.rows / (2 * _REPEATED)):
         return None
     rows, repeated = _count_repeats(store)
     if repeated <= _REPEATED * rows:

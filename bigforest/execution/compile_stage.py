@@ -63,13 +63,13 @@ def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Itera
     with stage("compile", total, "functions" if new else "step", listener) as progress:
         left = total - 1
 
-        def told() -> None:
+        def on_compiled() -> None:
             nonlocal left
             if left:
                 left -= 1
                 progress.advance()
 
-        with watching_compiles(told):
+        with watching_compiles(on_compiled):
             yield
         if new:
             executor.run_on_all_workers(note, kind.name)

@@ -76,7 +76,7 @@ class Resources:
         if self.scratch is not None and not can_write(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} cannot be written to; name another")
         if self.memory is not None:
-            parse_bytes(self.memory)  # is checked
+            parse_bytes(self.memory)  # refuses what is no amount
 
     @property
     def workers(self) -> int:
@@ -96,7 +96,7 @@ class Resources:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files, as far as the system allows, for a file for each of many trees or workers."""
+    """Raise the limit of open files, as far as the system allows: many trees or workers have an open file each."""
     for asked in _OPEN_FILES if resource is not None else ():
         limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         target = asked if hard_limit == resource.RLIM_INFINITY else min(asked, hard_limit)
@@ -108,7 +108,7 @@ def allow_many_files() -> None:
 _ALL_PROCESSORS = Resources()
 
 
-def options_of(options: dict[str, Any]) -> dict[str, Any]:
+def plain_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
     entries = {name: plain(value) for name, value in options.items()}
     weights = entries.get("class_weight")
@@ -117,7 +117,7 @@ def options_of(options: dict[str, Any]) -> dict[str, Any]:
     return entries
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dict. Raises ValueError when a key occurs twice."""
     entries = dict(pairs)
     if len(entries) < len(pairs):
@@ -130,7 +130,7 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
     try:
         written = isinstance(path, str) and path.lstrip().startswith("{")
         text = str(path) if written else as_path(path).read_text(encoding="utf-8")
-        weights = json.loads(text, object_pairs_hook=_once)
+        weights = json.loads(text, object_pairs_hook=_without_repeats)
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")
     except (OSError, ValueError, RecursionError) as error:
@@ -153,7 +153,7 @@ def resources_of(threads: int | None, scratch: str | Path | None, memory: str | 
     )
 
 
-def target_of(name: str | None) -> str | None:
+def checked_target(name: str | None) -> str | None:
     """Return the name of the target, or None. Raises ConfigError."""
     if name is not None and not isinstance(name, str):
         raise ConfigError(f"{api('target')} must be the name of a column, not {name!r}")

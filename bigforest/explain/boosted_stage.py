@@ -1,7 +1,8 @@
 """The boosted stage in explanations: rows are routed through its trees as through trees of the forest.
 
 Predictions are the same as in predict/refine.py. A leaf of the stage has the number that it adds to scores. The value
-of an inner node is the mean of its leaves over the rows of the sequence, as in trees of the forest over the bag.
+of an inner node is the mean of its leaves, weighted by the rows that its sequence was grown on, as it is by the rows of
+the bag in trees of the forest.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class WalkedStage(NamedTuple):
         return Contributions._make(part[..., list(chosen)] for part in result)
 
     def _floor(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share up to which each row's shares of votes have the least score, float64 [rows, 1]."""
+        """Return for each row the share of votes up to which a class has the least score, float64 [rows, 1]."""
         if self.power == 1.0:
             return np.full((len(values), 1), self.link.least)
         total = (values**self.power).sum(axis=1, keepdims=True)

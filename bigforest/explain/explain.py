@@ -46,7 +46,7 @@ from bigforest.storage.paths import as_path, free_bytes
 
 
 class Section(NamedTuple):
-    """A section of an explanation: one or several tables that are requested together.
+    """A part of an explanation (`parts`): one or several tables that are requested together.
 
     help   text for the help of the command line.
     plan   plan(job) returns how the section iterates over the trees, and its memory.
@@ -148,9 +148,11 @@ def register_section(name: str, section: Section) -> None:
 def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
     """Return the names of the sections to make, in their order, each once. Raises ConfigError."""
     if parts is None:
-        alone = data is None or forest.config.boosts
+        without_rows = data is None or forest.config.boosts
         return tuple(
-            name for name, section in SECTIONS.items() if section.fast and (section.needs == "forest" or not alone)
+            name
+            for name, section in SECTIONS.items()
+            if section.fast and (section.needs == "forest" or not without_rows)
         )
     requested = some_of(parts, SECTIONS, "parts")
     if forest.config.boosts:
@@ -161,7 +163,7 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
 
 
 def _check_boosting(forest: Forest, names: Sequence[str]) -> None:
-    """Raise ConfigError for sections that evaluate the trees of a boosted forest one by one."""
+    """Raise ConfigError for sections that evaluate trees grown with boosting one by one."""
     for name in names:
         if SECTIONS[name].needs == "out of bag":
             others = ", ".join(other for other, section in SECTIONS.items() if section.needs != "out of bag")

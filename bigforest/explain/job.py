@@ -41,8 +41,8 @@ class OutOfBagRows(NamedTuple):
 
     def out_of_bag(self, tree: int) -> NDArray[np.uint32]:
         """Return the numbers of the out-of-bag rows of the tree, ascending."""
-        kept = self.table.labelled_rows()
-        return kept if self.bags is None else np.ascontiguousarray(kept[self.bags.bag(tree) == 0])
+        labelled = self.table.labelled_rows()
+        return labelled if self.bags is None else np.ascontiguousarray(labelled[self.bags.bag(tree) == 0])
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ExplainJob:
 
     @property
     def voting(self) -> TreeStock:
-        """The trees with leaves as the forest votes, and the boosted stage."""
+        """The trees with the leaves that the forest predicts by, and its boosted stage."""
         soft = self.forest.is_regression or self.forest.config.vote != "hard"
         return self.shrunk._replace(soft=soft, stage=self.stage)
 
@@ -142,23 +142,24 @@ class ExplainJob:
             )
         _check_training(self.forest, table)
         spec, config = self.forest.spec, self.forest.config
-        kept = table.labelled_rows()
+        labelled = table.labelled_rows()
         groups = self.source.column(config.group) if config.group in self.source.schema else None
-        codes = group_codes(spec, config, groups, kept.astype(np.uint64))
-        classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
+        codes = group_codes(spec, config, groups, labelled.astype(np.uint64))
+        classes = table.target()[labelled] if table.classes else np.empty(0, np.uint16)
         return OutOfBagRows(table, TreeBags.of(self.forest.files, BagInputs(spec, classes, codes)))
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
-        """Return the requested rows, by their positions among the rows with a target; else a sample of `most`.
+        """Return positions among the rows with a target, not numbers of rows: of the requested rows, or of a sample of
+        `most`.
 
         Raises ConfigError for rows that are not among them.
         """
-        kept = self.oob.table.labelled_rows()
+        labelled = self.oob.table.labelled_rows()
         if not self.options.rows:
-            return sampled(kept.size, self.options.sample or most, self.options.seed)
+            return sampled(labelled.size, self.options.sample or most, self.options.seed)
         requested = np.array(sorted(set(self.options.rows)), np.int64)
-        places = np.minimum(np.searchsorted(kept, requested), kept.size - 1)
-        strange = requested[kept[places] != requested]
+        places = np.minimum(np.searchsorted(labelled, requested), labelled.size - 1)
+        strange = requested[labelled[places] != requested]
         if strange.size:
             raise ConfigError(
                 f"{api('rows')} must be numbers of rows with a target in the table; {strange[0]} is not one"
@@ -226,17 +227,17 @@ class ExplainJob:
 def _check_training(forest: Forest, table: RowTable) -> None:
     """Raise DataError if the rows recognisably differ from the rows that the forest was grown on."""
     spec = forest.spec
-    kept = table.labelled_rows()
+    labelled = table.labelled_rows()
     advice = f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"
-    if kept.size != spec.rows or table.rows - kept.size != spec.dropped:
-        counts = f"{counted(kept.size, 'row')} with a target and {table.rows - kept.size:,} without"
+    if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:
+        counts = f"{counted(labelled.size, 'row')} with a target and {table.rows - labelled.size:,} without"
         raise DataError(f"the table has {counts}, in training there were {spec.rows:,} and {spec.dropped:,}; {advice}")
     if not forest.has_oob:
         return
     target, begin = table.target(), 0
     for batch in oob_row_batches(forest.directory, ["truth"]):
         truth = pl.Series(pl.from_arrow(batch.column("truth")))
-        values = target[kept[begin : begin + len(truth)]]
+        values = target[labelled[begin : begin + len(truth)]]
         expected = label_codes(truth, spec.target) if table.classes else truth.to_numpy()
         if expected is None or not np.array_equal(values, expected):
             raise DataError(

@@ -76,8 +76,9 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
 
     neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/proximities.py), the nearest first.
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
-    outliers   rows of the class / the sum of p^2 over the rows of the class, less its median over the class, in units
-               of the mean absolute deviation from that (Breiman and Cutler): large for rows unlike all others.
+    outliers   rows of the class / the sum of p^2 over the rows of the class, less the median of this over the class,
+               divided by the mean absolute deviation from the median (Breiman and Cutler): large for rows unlike all
+               others.
     prototypes  for each class the rows with the largest sum of proximities to neighbors of the class; each next one
                counts only neighbors that the earlier ones do not have.
     """
@@ -371,7 +372,7 @@ def write_filled_rows(
 def _filling_tables(
     job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns, pieces: list[tuple[NDArray[np.uint32], Path]]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the table piece by piece; the first has no rows."""
+    """Yield the table piece by piece; the first has no rows, so there is a table if no value is missing."""
     table, spec, levels = oob.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in fillable.columns.tolist()]

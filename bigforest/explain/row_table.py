@@ -186,7 +186,7 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
 
     The result is empty if the table lacks the feature. Raises DataError.
     """
-    if forest.spec.features[place].home not in source.schema:
+    if forest.spec.features[place].table_column not in source.schema:
         return np.empty(0)
     features, reader = check_schema(source.schema, forest.spec, [place]), forest.loader.reader()
     used = np.array([place])

@@ -68,7 +68,7 @@ class ExplanationFolder:
         return folder
 
     def _check_ours(self) -> None:
-        """Raise OutputExistsError if the folder holds tables of another explanation."""
+        """Raise OutputExistsError for a forest, a store, or a folder with other Parquet files than explanations."""
         kind = known_folder(self.path)
         foreign = next((file for file in self.path.glob("*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
@@ -83,7 +83,7 @@ class ExplanationFolder:
         return sorted(file for file, mark in marks.items() if mark.get("forest") != self._forest)
 
     def remove_other_forests(self) -> None:
-        """Remove the tables that were made from another forest, after all refusals and if they may be overwritten."""
+        """Remove tables made from other forests: called after all refusals. The constructor checks `overwrite`."""
         for file in self._tables_of_other_forests():
             file.unlink(missing_ok=True)
 

@@ -276,7 +276,7 @@ def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) 
 
 def _check_types(features: Sequence[FeatureSpec]) -> None:
     """Raise ConfigError for columns whose values have no portable form in SQL."""
-    nested = [repr(feature.name) for feature in features if feature.home != feature.name]
+    nested = [repr(feature.name) for feature in features if feature.table_column != feature.name]
     if nested:
         raise ConfigError(
             f"nested columns, such as {nested[0]}, cannot be exported to SQL; unnest them before training"

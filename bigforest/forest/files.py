@@ -4,7 +4,7 @@ Every file carries, under the key "bigforest" of its Parquet schema metadata, on
 kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
 "confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
 config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot
-and is renamed when complete. The small files of features, of levels, and of the errors and votes of boosted trees are
+and is renamed when complete. The small files of features, of levels, and of trees with boosting, are
 written here.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the

@@ -6,7 +6,7 @@ FILES has the columns of each file. What is written, checked and documented (doc
     features.parquet            a row per feature, in the order of the training table
     levels.parquet              a row per level; only of forests with categories
     ranks.parquet               a row per distinct value of a feature; only of forests grown on ranks
-    boosting.parquet            a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
+    boosting.parquet            a row per tree; only with boosting (sampling arc-x4 and adaboost)
     refine/trees.parquet        a row per node of the boosted stage; only of forests that have one (option refine)
     run.parquet                 a row per stage of the run that grew the forest
     tuning/candidates.parquet   a row per candidate; only of forests that were chosen with tune

@@ -315,7 +315,7 @@ def _bag_items(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]
     store = shared.sampler.store
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if shared.target.value is None else None
-    weight = shared.sampler.weighed(tree, 0, multiplicity)
+    weight = shared.sampler.search_weights(tree, 0, multiplicity)
     if store.weight is not None:
         check_bag(int(weight.sum(dtype=np.int64)))
     pack_rows(classes, weight, items)

@@ -83,7 +83,7 @@ _SCORED = 48
 # of levels for each count that there is room for.
 _ORDERED = 96
 _LISTS = 16
-# Nodes split by passes, as a multiple of the rows of the bag divided by the rows of a node that is grown in memory.
+# Nodes split by passes are estimated as _TOP * rows of the bag / rows of the largest node that is grown in memory.
 # Above 1, because children are of unequal size and become small enough at several depths.
 _TOP = 4
 
@@ -131,7 +131,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             return GrowPlan(workers, None, config.trees, memory + kept if keeps else memory, keeps)
     assert budget is not None
     takes = family.pass_memory(shape, config)
-    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosted trees route rows at once
+    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosting routes rows after each tree
         limits = limits_for(shape, config, takes, workers, budget)
         if limits is not None:
             parts = NodeStats.of(shape).slots

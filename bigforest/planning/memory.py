@@ -157,8 +157,8 @@ def keep_freed(large: int = _LARGE) -> None:
     Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
     pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Arrays of more than 2 MB
     get pages of their own; left to itself, the library would put them between others once one of their size has been
-    freed, where they leave holes: growing 12 million rows within 360 MB, 370 were in use at the peak, and 353 with
-    this. Does nothing where the library cannot.
+    freed, where they leave holes: growing 12 million rows within 360 MB took 370 MB at the peak, and takes
+    353 MB with this. Does nothing where the library cannot.
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)

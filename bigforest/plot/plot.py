@@ -159,7 +159,9 @@ class Pictures:
         """
         self._check_oob(classes=True)
         if not has_rejection(self.forest):
-            raise ConfigError("the forest is boosted, so its out-of-bag error is biased and has no rejection curve")
+            raise ConfigError(
+                "the forest was grown with boosting, so its out-of-bag error is biased and has no rejection curve"
+            )
         return rejection_chart(self.forest)
 
     def importance(self) -> Any:

@@ -342,7 +342,7 @@ class Forest:
 
     @property
     def boosting(self) -> pl.DataFrame:
-        """One row per tree of a boosted forest: its weighted error and its vote; columns as in
+        """One row per tree of a forest grown with boosting: its weighted error and its vote; columns as in
         docs/reference/files.md.
 
         Raises ConfigError for a forest that is not boosted, and FormatError.

@@ -87,7 +87,7 @@ class TreeBags:
 
     @classmethod
     def of(cls, files: ForestFiles, inputs: BagInputs) -> TreeBags:
-        """Return the bags of a forest. Raises ConfigError if it is boosted: bags depend on the errors of its trees."""
+        """Return the bags of a forest. Raises ConfigError with boosting: bags depend on the errors of its trees."""
         from bigforest.sampling.bags import not_drawn_again
 
         if files.config.boosts:

@@ -59,7 +59,7 @@ def expression(
     spec = loader.files.spec
     if schema is None:
         used = [spec.features[int(place)] for place in predictor.packed.used]
-        names = list(dict.fromkeys(feature.home for feature in used))
+        names = list(dict.fromkeys(feature.table_column for feature in used))
     else:
         names = check_schema(schema, spec, predictor.packed.used).columns(predictor.packed.used)
     if rule.category is not None:

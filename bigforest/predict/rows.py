@@ -318,12 +318,12 @@ def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = Tru
     also      columns that are read in addition to the features.
     labelled  whether target, weights and groups are read, too.
     """
-    numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
+    numbers = {feature.table_column for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
     others = [spec.target.name, *(role.name for role in (spec.weight, spec.group) if role is not None and role.name)]
-    features = [*spec.feature_names, *(feature.home for feature in spec.features)]
+    features = [*spec.feature_names, *(feature.table_column for feature in spec.features)]
     needed = frozenset([*features, *(others if labelled else ()), *also])
     return Reading(
         None,
@@ -394,7 +394,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     """
     places = range(len(spec.features)) if used is None else [int(place) for place in used]
     features = [spec.features[place] for place in places]
-    feature_leaves = locate_columns(schema, [(feature.name, feature.home) for feature in features])
+    feature_leaves = locate_columns(schema, [(feature.name, feature.table_column) for feature in features])
     missing = [feature.name for feature, leaf in zip(features, feature_leaves, strict=True) if leaf is None]
     if missing:
         near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})

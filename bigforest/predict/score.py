@@ -35,7 +35,7 @@ _MOST_STEPS = 2.0**52
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """The result of `predict_file`. Without labels, or with unknown ones, metrics is empty and the others are None.
+    """The result of `predict_file`. Without labels, or with unknown ones, `metrics` is empty and other measures None.
 
     rows      rows written.
     scored    rows with a label and, if rows are weighted, a weight above 0.
@@ -80,7 +80,7 @@ class ScoreWeights(NamedTuple):
 
     name     the column of weights
     classes  further weights by class; empty if classes have no weights
-    total    most steps of all rows together
+    total    upper bound of the sum of all weights, in steps
     """
 
     name: str
@@ -108,7 +108,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 
 
 def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
-    """Return an empty Score for a table. It is off if the table lacks the target, or its weights cannot be used."""
+    """Return an empty Score; it is inactive if the table lacks the target, or its weights cannot be used."""
     try:
         return Score(spec, impurity, score_weights(spec, source), spec.target.name in source.schema)
     except DataError as error:
@@ -116,9 +116,9 @@ def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
 
 
 class Score:
-    """Sums of metrics, batch by batch. It is off once a batch has targets that cannot be compared.
+    """Sums of metrics, batch by batch; inactive once a batch has targets that cannot be compared.
 
-    unscored  why it is off, where the table has the target.
+    unscored  why it is inactive although the table has the target.
     """
 
     def __init__(

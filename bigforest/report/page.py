@@ -9,9 +9,10 @@ from typing import Any
 
 from bigforest.plot.draw import INK, number_text, one_line, svg_of
 
+# Longest text of a cell, in characters.
 _CELL = 200
 # Tables with more rows than this can be sorted by a click or a key.
-_SORTED = 2
+_UNSORTED_ROWS = 2
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1c1d; --back: #ffffff; --line: #c9ccd0; --quiet: #5a5f66; --link: #005a8f; }
@@ -109,7 +110,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return rows under their headings, names of columns; numbers stand to the right; a click on a heading sorts."""
+    """Return a table; headings are names of columns, and a click on one sorts the rows. Numbers are aligned right."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
     names = [heading.replace("_", " ") for heading in headings]
     head = "".join(_head(name, number, len(rows)) for name, number in zip(names, numbers, strict=True))
@@ -156,7 +157,7 @@ def _shown(value: object) -> str:
 
 def _head(name: str, number: bool, rows: int) -> str:
     kind = ' class="number"' if number else ""
-    inside = f'<button type="button">{escape(name)}</button>' if rows > _SORTED else escape(name)
+    inside = f'<button type="button">{escape(name)}</button>' if rows > _UNSORTED_ROWS else escape(name)
     return f'<th scope="col"{kind}>{inside}</th>'
 
 

@@ -243,7 +243,7 @@ _HEADINGS = {
     "reject_above": "reject above",
 }
 _BIASED = (
-    "The forest is boosted, so this error is biased: hard rows are often drawn, and so rarely out of bag. "
+    "The forest was grown with boosting, so this error is biased: hard rows are often drawn, and so rarely out of bag. "
     "Evaluate it on a test set."
 )
 
@@ -470,7 +470,7 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features with many values"
     if plot.forest.config.boosts:
-        return [*pieces, page.text(f"{note}; other importances are not available for a boosted forest.")]
+        return [*pieces, page.text(f"{note}; other importances are not available with boosting.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
     importance = plot.explain("permutation", data)["permutation"]

@@ -87,15 +87,15 @@ class Sampler:
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
         return _make_sampler, (self.store, self.config)
 
-    def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
-        """Draw the bag of a tree of a boosted forest by weights of the rows, int64 [rows], each above 0."""
+    def draw_boosted(self, tree: int, weights: NDArray[np.int64]) -> None:
+        """Draw the bag of a tree by weights of the rows, int64 [rows], each above 0: the bags of boosting."""
         ends = np.cumsum(weights, dtype=np.uint64)
         counts = np.zeros(weights.size, np.uint16)
         draw_by_weight(counts, ends, bag_size(weights.size, self.config), _key(self.config, tree, 2))
         self._boosted = (tree, counts)
 
     def draws(self, tree: int) -> NDArray[Any] | None:
-        """Return the draws of a tree that its blocks follow from.
+        """Return the draws of a tree, from which the bag of each of its blocks is computed.
 
         The number of draws in each block, int64 [blocks], or in each class of each block, [blocks, classes]; with
         groups, how often each group is in the bag, uint16 [groups]; with boosting, how often each row is, uint16
@@ -184,7 +184,7 @@ class Sampler:
         draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
         return counts
 
-    def weighed(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    def search_weights(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
         """Return the weight of each row of a bag in the search for splits, uint16 [rows].
 
         first         number of the first row
@@ -214,9 +214,9 @@ class Sampler:
         rounded[drawn] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, most)
         return rounded
 
-    def weighed_block(self, tree: int, block: int) -> NDArray[np.uint16]:
-        """Return the weight of each row of a block in the bag of a tree, uint16 [rows of the block]; see `weighed`."""
-        return self.weighed(tree, block * BLOCK_ROWS, self.block(tree, block))
+    def block_search_weights(self, tree: int, block: int) -> NDArray[np.uint16]:
+        """Return `search_weights` of a block in the bag of a tree, uint16 [rows of the block]."""
+        return self.search_weights(tree, block * BLOCK_ROWS, self.block(tree, block))
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
@@ -239,7 +239,7 @@ def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:
-    """Return the error that the bags of a boosted forest are not known once it is grown."""
+    """Return the error that the bags of a forest grown with boosting are not known once it is grown."""
     return ConfigError(
         f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
         "they are known only while it grows; train with another sampling"

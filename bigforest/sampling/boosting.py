@@ -1,4 +1,4 @@
-"""Weights of rows by which the bags of a boosted forest are drawn, and weights of the votes of its trees.
+"""Boosting: weights of rows by which each bag is drawn, from the errors of earlier trees, and weights of trees' votes.
 
 arc-x4 (Breiman 1998): a row that m of the trees so far are wrong on has weight 1 + m**4. All votes have the same
 weight.
@@ -32,7 +32,7 @@ ROW_BYTES = 40
 
 
 class TreeVote(NamedTuple):
-    """A tree of a boosted forest: the share of the weight that it is wrong on, and the weight of its vote."""
+    """A tree grown with boosting: the share of the weight that it is wrong on, and the weight of its vote."""
 
     error: float
     vote: float

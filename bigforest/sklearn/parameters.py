@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bigforest.errors import ConfigError, DataError, write_names
-from bigforest.execution.resources import available_threads, options_of
+from bigforest.execution.resources import available_threads, plain_options
 from bigforest.options.declaration import is_within
 from bigforest.options.package_names import IMPURITIES
 from bigforest.options.signatures import ABSENT, SKLEARN_NAMES
@@ -82,7 +82,7 @@ def training_options(
     for name, general in (("vote", "soft"), ("shrink", "auto")):
         if parameters.get("sampling") in BOOSTED and options.get(name) == general:
             del options[name]
-    return options_of(options)
+    return plain_options(options)
 
 
 def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:

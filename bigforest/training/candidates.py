@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.labels import label_codes, proba_names
 from bigforest.errors import ConfigError, api, counted, damaged_forest, shown
-from bigforest.execution.resources import options_of
+from bigforest.execution.resources import plain_options
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, least_counted
@@ -238,7 +238,7 @@ def given_candidates(
                 )
             if option not in OPTIONS:
                 raise ConfigError(f"the candidate {name} has an unknown option {shown(option)}; see bigforest.train")
-        options = options_of(dict(options))
+        options = plain_options(dict(options))
         try:
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:

@@ -94,7 +94,7 @@ class BoostingGrower(Grower):
         """Grow the trees of a part, one after the other."""
         store, config, _, resources, _ = self._job
         for tree in part:
-            self._shared.sampler.weigh(tree, self._weights.weights)
+            self._shared.sampler.draw_boosted(tree, self._weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
             packed = pack([[grown.trees]], store.spec)
             ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
@@ -107,7 +107,7 @@ class BoostingGrower(Grower):
         store, _, directory, resources, _ = self._job
         trees = survey(directory, resources.workers, [part])
         for place, tree in enumerate(part):
-            self._shared.sampler.weigh(tree, self._weights.weights)
+            self._shared.sampler.draw_boosted(tree, self._weights.weights)
             entry = range(place, place + 1)
             packed = trees.load(entry, resources.workers)
             [span] = trees.spans(entry)

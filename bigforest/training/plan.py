@@ -1,7 +1,7 @@
 """Plan of a run: options, roles of columns, and the memory, disk, passes and time of each stage.
 
-`resolve` decides all of that from the metadata of a table before anything is written. The same object refuses a run
-that does not fit, and is what `bigforest plan` prints.
+`resolve` decides all of that before the table is encoded, from its metadata, and from the target where necessary. The
+plan refuses a run that does not fit, and is what `bigforest plan` prints.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = 
 _READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
-# Finding the leaves of all rows after a tree of a boosted forest; adding up the votes of out-of-bag rows.
+# Finding the leaves of all rows after a tree grown with boosting; adding up the votes of out-of-bag rows.
 _ROUTE_ROW_TREE = 400.0
 _VOTE_ROW_TREE = 100.0
 _TARGETS_ROW_TREE = 400.0
@@ -108,7 +108,7 @@ class TrainingPlan:
 
     run        the run, with the options as they were given.
     table      the opened table; the store once there is one, with missing cells and levels filled as trees see it.
-    config     the options. Those that need the rows are still open until `choose` (None in `config`).
+    config     the options. Those that need the rows are None until `choose_options` (choose.py).
     roles      the use of each column; None for a store.
     resources  threads, memory and disk.
     """

@@ -5,9 +5,9 @@ A forest `X` is made in the folder `X.unfinished` next to it:
     lock          locked by the process that works here while it lives; empty
     state.json    one object, see `RunState`; replaced as a whole, with a checksum
     forest/       the growing forest; only complete files have their final names
-    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. The
-                  file `mark` shows that this run made the folder: nothing is removed from other folders
-    replaced/     for a moment: the previous `X`
+    work/         table.store (the presorted table, once it is complete) and temporary/; with `scratch`, work/ is
+                  in that folder. The file `mark` shows that this run made the folder: nothing is removed from others
+    replaced/     the previous `X`, between the two renames of `RunFolder.finish`
 
 A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without `forest` is
 worthless: the run was killed while it made or removed the folder.
@@ -80,7 +80,7 @@ class Run:
     data         the table: a path or glob, a Store, or a table in memory. A file has its absolute path, or None.
     target       target column; None for the first of the usual names.
     exclude      columns to leave out.
-    config       the configuration. `resolve` and `choose` complete it.
+    config       the configuration. `resolve` and `choose_options` complete it.
     fingerprint  `Store.fingerprint` of the table; None before it is encoded. With it, `config` is complete.
     """
 
@@ -243,7 +243,7 @@ class RunFolder:
         if is_there(work) and not _is_marked(work, mark):  # a process was killed while it made the folder
             _remove_work(work, mark)
         _check_work(self.folder, self.state)
-        self._leave_other()
+        self._remove_other_work()
         if not is_there(work):  # the run begins, or scratch was emptied
             _make_work(work, mark)
         remove(self.temporary)
@@ -263,9 +263,9 @@ class RunFolder:
                 sync_all(workdir / _STORE)
                 replace_output(workdir / _STORE, work / _STORE, workdir / _REPLACED)
         self.save(work=str(work), other_work=self.state.work)
-        self._leave_other()
+        self._remove_other_work()
 
-    def _leave_other(self) -> None:
+    def _remove_other_work(self) -> None:
         """Remove the work folder that a completed or killed move left behind."""
         if self.state.other_work is not None:
             _remove_work(as_path(self.state.other_work), self.state.mark)

@@ -162,7 +162,7 @@ def test_kernel_grow_tree__of_any_table(
             config = replace(config, min_level=",".join(map(str, least[: len(store.spec.features)])))
         found = grow_tree(store, config, 0)
         sampler = Sampler(store, config)
-        weights = sampler.weighed(0, 0, sampler.bag(0))
+        weights = sampler.search_weights(0, 0, sampler.bag(0))
         rules = rules_of(store, config)
         least = ",".join(map(str, Features.of(store, config).min_level.tolist()))
         scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=least)
@@ -226,7 +226,7 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     frame = pl.DataFrame({"x": range(4), "w": [1, 1023, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
     with pytest.raises(DataError, match="a row is in a bag 65 times and weighs up to 66495"):
-        Sampler(store, TrainConfig()).weighed(0, 0, np.full(4, 65, np.uint16))
+        Sampler(store, TrainConfig()).search_weights(0, 0, np.full(4, 65, np.uint16))
     monkeypatch.setattr(bags, "MAX_BAG_WEIGHT", 1_000)
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, MemoryLimits(1, 2, 8, 500)):

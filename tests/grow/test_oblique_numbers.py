@@ -42,7 +42,7 @@ def check_numbers(data: Data, config: TrainConfig, *, weighted: bool = False, se
         store, config = store_of(data, config, Path(folder), numbers=True, weighted=weighted, seed=seed)
         found = grow_tree(store, config, tree)
         sampler = Sampler(store, config)
-        weights = sampler.weighed(tree, 0, sampler.bag(tree)).tolist()
+        weights = sampler.search_weights(tree, 0, sampler.bag(tree)).tolist()
         rules = rules_of(store, config)
         scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf)
         known = table_of(store, scaled)

@@ -257,5 +257,5 @@ def test_search__rounds_weights_without_bias(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": range(300), "w": [4095.0 * 3] + [4.0] * 299, "y": [0, 1] * 150})
     store = bigforest.encode_store(frame, tmp_path / "s", target="y", weight="w")
     sampler = Sampler(store, TrainConfig(trees=200, weight="w"))
-    found = [sampler.weighed_block(tree, 0)[1:].sum() / sampler.bag(tree)[1:].sum() for tree in range(200)]
+    found = [sampler.block_search_weights(tree, 0)[1:].sum() / sampler.bag(tree)[1:].sum() for tree in range(200)]
     assert np.mean(found) == pytest.approx(4 / 3, rel=0.01)

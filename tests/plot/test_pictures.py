@@ -170,7 +170,7 @@ def test_rejection__where_no_row_is_sure_enough(tmp_path: Path) -> None:
 
 def test_rejection__of_a_boosted_forest_is_refused(tmp_path: Path) -> None:
     forest = bf.train(table(), target="y", trees=3, sampling="arc-x4", threads=1)
-    with pytest.raises(ConfigError, match="the forest is boosted"):
+    with pytest.raises(ConfigError, match="the forest was grown with boosting"):
         forest.plot.rejection()
     forest.report(out=tmp_path / "r.html")
     assert "reject above" not in (tmp_path / "r.html").read_text(encoding="utf-8")

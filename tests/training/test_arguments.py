@@ -13,7 +13,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
-from bigforest.execution.resources import options_of, resources_of
+from bigforest.execution.resources import plain_options, resources_of
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import names_of
 from bigforest.sklearn import BigForestClassifier
@@ -23,7 +23,7 @@ from bigforest.storage.paths import absolute, as_path, expanded
 def test_numpy_scalars__are_numbers() -> None:
     resources = resources_of(np.int64(2), None, np.int64(3_000_000_000))
     assert (resources.threads, resources.memory) == (2, 3_000_000_000)
-    assert options_of({"trees": np.uint8(7), "mtry": np.float32(0.5), "ranks": np.True_}) == {
+    assert plain_options({"trees": np.uint8(7), "mtry": np.float32(0.5), "ranks": np.True_}) == {
         "trees": 7,
         "mtry": 0.5,
         "ranks": True,
@@ -110,7 +110,7 @@ def test_class_weight__that_is_none(weight: object) -> None:
 def test_class_weight__of_a_file_without_an_object(tmp_path: Path, content: str) -> None:
     (tmp_path / "w.json").write_text(content)
     with pytest.raises(ConfigError, match="cannot be read: "):
-        options_of({"class_weight": tmp_path / "w.json"})
+        plain_options({"class_weight": tmp_path / "w.json"})
 
 
 def test_paths__begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ The statistics of some rows (of a node, of one side of a split, of a bucket) are
     classes      [weight of class 0, weight of class 1, ..., (rows)]
     regression   [weight, weighted sum of targets, sum of the targets above 0, (rows)]
 
-The number of rows is there only where rows have weights. The third slot of regression is filled for buckets alone.
+The number of rows is present only if rows have weights. The third entry of regression is filled only in buckets.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NodeStats(NamedTuple):
         return total[..., WEIGHT] if self.regression else total[..., : self.classes].sum(axis=-1)
 
     def rows(self, total: Counts) -> Any:
-        """Return the number of rows in `total`, like `weight`. Without weights a repeated row counts repeatedly."""
+        """Return the number of rows in `total`; without weights, of rows with their repetitions in the bag."""
         return total[..., -1] if self.weighted else self.weight(total)
 
     def centre(self, total: Counts) -> int:

@@ -130,7 +130,7 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
         span = block_span(store.rows, block)
         target = store.labels(span.start, span.stop)
         for at, tree in enumerate(trees):
-            totals[at] += total_of(target, sampler.weighed_block(tree, block), stats)
+            totals[at] += total_of(target, sampler.block_search_weights(tree, block), stats)
     return totals
 
 

@@ -112,7 +112,7 @@ def row_nodes(
             """
             begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
             if kept is None or blocks is None:
-                bag = sampler.weighed_block(tree, block)
+                bag = sampler.block_search_weights(tree, block)
                 row_items = items[: np.count_nonzero(bag)]
                 pack_rows(target, bag, row_items)
                 end[0] = row_items.size
