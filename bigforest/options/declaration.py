@@ -153,7 +153,7 @@ def declared_options(cls: type) -> dict[str, Declared]:
     return declared
 
 
-def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...]) -> None:
+def check(values: Any, options: Mapping[str, Declared], family: str, lacked: tuple[str, ...] = ()) -> None:
     """Raise ConfigError for an attribute of `values` that its option does not allow, or that is of another family.
 
     family  family whose options it has, but for those in `lacked`
