@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bigforest.encode.encode import ColumnArguments
-from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError, api
+from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, api
 from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.run_file import Origin, Stop
@@ -449,10 +449,13 @@ def _check_work(folder: Path, state: RunState) -> None:
 
 
 def _is_marked(work: Path, mark: str) -> bool:
-    try:
-        return bool(mark) and is_own_folder(work) and read_json_text(work / _MARK) == mark
-    except (OSError, ValueError, FormatError, StorageError):
+    """Return True if the run with this mark made the folder. Raises FormatError for a mark that cannot be read."""
+    path = work / _MARK
+    if not mark or not is_own_folder(work) or path.is_symlink() or not is_there(path):
         return False
+    with contextlib.suppress(UnicodeDecodeError):
+        return read_json_text(path) == mark
+    return False
 
 
 def _remove_work(work: Path, mark: str) -> None:
