@@ -343,10 +343,15 @@ def _count(bins, order, whole, drawn, firsts, total, several, counts):
         end = min(begin + _BLOCK, np.uint64(drawn.size))
         for i in range(np.uint64(order.size)):
             row = np.uint64(order[i])
+            first = whole[row, _ZERO]  # read once: for the compiler the sums may be the same array
             for j in range(begin, end):
                 bin_of = np.uint64(bins[drawn[j], row])
-                if several is None or bin_of != _ZERO:
-                    _add_row(counts, firsts[j] + bin_of * width, whole, row, several)
+                at = firsts[j] + bin_of * width
+                if several is None:
+                    counts[at] += 1
+                    counts[at + _ONE] += first
+                elif bin_of != _ZERO:
+                    _add_row(counts, at, whole, row, several)
     if several is not None:
         for j in range(np.uint64(drawn.size)):
             for k in range(width):
