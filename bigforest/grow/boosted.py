@@ -248,8 +248,9 @@ def _number_bins(store: Store, feature: int, codes: NDArray[Any], counts: NDArra
     if spec.fill is not None:  # the value of missing cells, and those of levels, are in any order
         present = present[np.argsort(low[present], kind="stable")]
     total = np.cumsum(counts[present])
-    ends = np.flatnonzero(np.append(high[present[:-1]] < low[present[1:]], np.ones(min(present.size, 1), np.bool_)))
-    present, total = present[ends], total[ends]  # levels may have equal values
+    if spec.fill is not None:  # levels may have equal values
+        ends = np.flatnonzero(np.append(high[present[:-1]] < low[present[1:]], np.ones(min(present.size, 1), np.bool_)))
+        present, total = present[ends], total[ends]
     rows = int(total[-1]) if total.size else 0
     most = _most_bins(rows) - gaps
     if present.size > most:
