@@ -191,14 +191,14 @@ class _Rows:
 
     def codes(self, feature: int) -> NDArray[np.int64]:
         """Return the level of each row for a category, int64 [rows]."""
-        bag_codes: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
+        levels: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
         most, end = self._store.spec.features[feature].codes - 1, 0
         for span, kept in self._kept:
             block = span.start // BLOCK_ROWS
             column = self._store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
             begin, end = end, end + kept.size
-            bag_codes[begin:end] = column[kept]
-        return np.minimum(bag_codes, most)  # higher only if another process writes to the store meanwhile
+            levels[begin:end] = column[kept]
+        return np.minimum(levels, most)  # higher only if another process writes to the store meanwhile
 
 
 def variance_ratio(
@@ -351,23 +351,17 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     def grown(configs: list[TrainConfig], numbers: range, before: Sequence[Errors] = ()) -> list[Errors]:
         return try_each(trial_errors, configs, store, resources, listener, numbers, size, join=summed, before=before)
 
-    def lead(place: int, reference: int = 0) -> tuple[float, float]:
-        return _lead(
-            trials[reference], grown_trees[reference], trials[place], grown_trees[place], features, weight, timed
-        )
+    def lead(place: int, reference: int) -> tuple[float, float]:
+        if place == len(measured):
+            measured.extend(grown([trials[place]], range(trees)))
+        return _lead(trials[reference], measured[reference], trials[place], measured[place], features, weight, timed)
 
-    grown_trees = grown(trials[:2], range(first))
-    if lead(1)[0] <= 0.0:
+    measured = grown(trials[:2], range(first))
+    if lead(1, 0)[0] <= 0.0:
         return rules[0]
     if first < trees:
-        grown_trees = grown(trials[:2], range(first, trees), grown_trees)
-
-    def lead_of_grown(place: int, reference: int) -> tuple[float, float]:
-        if place == len(grown_trees):
-            grown_trees.extend(grown([trials[place]], range(trees)))
-        return lead(place, reference)
-
-    chosen = best_rule(len(trials), lead_of_grown, errors, timed)
+        measured = grown(trials[:2], range(first, trees), measured)
+    chosen = best_rule(len(trials), lead, errors, timed)
     if chosen:
         listener(Notice(_notice_text(rules[0], rules[chosen], features)))
     return rules[chosen]
