@@ -174,14 +174,7 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             "if that means missing, leave the cells empty (null), and the columns are numeric",
         )
     comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
-    comma = [
-        name
-        for name in comma
-        for points in [
-            text[name].str.replace_all(r"\.(\d{3})\b|" + _MARKS, "${1}${2}").str.replace(",", ".", literal=True)
-        ]
-        if _words_among_numbers(points) is not None
-    ]
+    comma = [name for name in comma if _words_among_numbers(_with_points(text[name])) is not None]
     if comma:
         yield (
             comma,
@@ -198,6 +191,12 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             "these columns are text, because their numbers have signs such as % and $, units, or marks between "
             f"thousands: {listed([*map(repr, signed)])}; remove these, and the columns are numeric",
         )
+
+
+def _with_points(levels: pl.Series) -> pl.Series:
+    """Return texts without marks between thousands, and with a point for the comma."""
+    plain = levels.str.replace_all(r"\.(\d{3})\b|" + _MARKS, "${1}${2}")
+    return plain.str.replace(",", ".", literal=True)
 
 
 def _may_be_decimal_comma(levels: pl.Series) -> bool:

@@ -73,9 +73,9 @@ def _date(day: str) -> Form:
 def _datetime(day: str, *times: str) -> Form:
     def parse(text: pl.Expr) -> pl.Expr:
         iso = _iso_dates(text)
-        found = [iso.str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times]
+        parsed = [iso.str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times]
         # Of several columns, pl.coalesce would make one.
-        return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), found)
+        return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), parsed)
 
     return Form(parse)
 
@@ -146,12 +146,12 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
 def _names_in_polars(names: Sequence[str]) -> list[str]:
     """Return the names that Polars takes from a header: it leaves quotes within names doubled, and numbers columns with
     the same name."""
-    found, before = [], Counter[str]()
+    polars_names, before = [], Counter[str]()
     for name in names:
         doubled = name.replace('"', '""')
-        found.append(f"{doubled}_duplicated_{before[name] - 1}" if before[name] else doubled)
+        polars_names.append(f"{doubled}_duplicated_{before[name] - 1}" if before[name] else doubled)
         before[name] += 1
-    return found
+    return polars_names
 
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:
@@ -166,7 +166,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     The text of kept columns that are parsed comes first.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
-    text = [name for name, form_of in types.items() if form_of == {pl.String()} and name not in rules.texts]
+    text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
     for name in text:  # JSON may write numbers as text, for example decimals; where training had numbers, they are

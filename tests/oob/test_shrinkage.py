@@ -57,23 +57,22 @@ def of_numbers(grown: list[TreeArrays]) -> list[TreeArrays]:
     ]
 
 
+def both_stores(rows: int, home: Path) -> dict[str, Store]:
+    return {
+        "classes": store_of(data(rows), home / "classes"),
+        "numbers": store_of(numbers_table(rows), home / "numbers"),
+    }
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
-    home = tmp_path_factory.mktemp("stores")
-    return {
-        "classes": store_of(data(300), home / "classes"),
-        "numbers": store_of(numbers_table(300), home / "numbers"),
-    }
+    return both_stores(300, tmp_path_factory.mktemp("stores"))
 
 
 @pytest.fixture(scope="module")
 def large_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
     """Tables of two row groups of a report."""
-    home = tmp_path_factory.mktemp("large")
-    return {
-        "classes": store_of(data(100_000), home / "classes"),
-        "numbers": store_of(numbers_table(100_000), home / "numbers"),
-    }
+    return both_stores(100_000, tmp_path_factory.mktemp("large"))
 
 
 def grown_for(kind: str, count: int) -> list[TreeArrays]:

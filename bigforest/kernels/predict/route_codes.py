@@ -137,8 +137,10 @@ def mark_levels(splits, node, listed, mark):
 
 @inlined
 def part_numbers(cells, across, base, splits, threshold, without, node, rows, spare):
-    """Partition the rows of a node on a number by the codes in `cells`; threshold: that of `splits`, without: see
-    `decided`."""
+    """Partition the rows of a node on a number by the codes in `cells`, with the field threshold of `splits`.
+
+    without  see `decided`
+    """
     below = splits.left_code[node]
     if threshold is None:
         return partition_by(code_is_up_to, (cells, across, base, below, without), rows, spare)
@@ -155,7 +157,7 @@ def part_numbers(cells, across, base, splits, threshold, without, node, rows, sp
 
 @inlined
 def part_cells(cells, across, base, splits, threshold, kind, node, rows, scratch):
-    """Partition the rows of a node by the codes in `cells`; threshold, kind: those of `splits`."""
+    """Partition the rows of a node by the codes in `cells`, with the fields threshold and kind of `splits`."""
     if kind is None:
         return part_numbers(cells, across, base, splits, threshold, None, node, rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
