@@ -5,10 +5,10 @@ explanation in bigforest/explain/explain.py.
     python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
 
-In a signature the options stand between the comments BEGIN and END; in the section Parameters of a docstring the
-entries that have the names of options are replaced, at the place of the first. The rows of the table of the families
-are those of `Family.splits_on` and `Family.tasks`. The parts of an explanation become options of the command line and
-the entry `parts` in the docstring of EXPLAIN. What is written is committed.
+In a signature the options stand between the comments BEGIN and END. The rows of the table of the families are those of
+`Family.splits_on` and `Family.tasks`; those for regression also become the entry `family` in the docstring of
+REGRESSOR. The parts of an explanation become options of the command line and the entry `parts` in the docstring of
+EXPLAIN. What is written is committed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from bigforest.options.signatures import (  # noqa: E402
     families_note,
     literal,
     named_entry,
-    option_entries,
     section,
     with_section,
 )
@@ -65,21 +64,19 @@ _NUMBERS = [family.name for family in package_families() if "regression" in fami
 
 @dataclass(frozen=True)
 class Target:
-    """A function that has options in its signature.
+    """A function that has options in its signature. Its docstring is completed when it is imported
+    (bigforest/options/signatures.py), or says where they are described.
 
-    names      the options it has.
-    documents  whether its docstring describes the options. That of the others says where they are described, or is
-               completed when it is imported (bigforest/options/signatures.py).
+    names  the options it has.
     """
 
     file: str
     name: str
     names: tuple[str, ...] = tuple(OPTIONS)
-    documents: bool = False
 
 
 TARGETS = (
-    Target("bigforest/training/train.py", "train", documents=True),
+    Target("bigforest/training/train.py", "train"),
     Target("bigforest/encode/encode.py", "encode_store", _STORE),
     Target(
         "bigforest/sklearn/classifier.py",
@@ -100,10 +97,7 @@ def written() -> dict[str, str]:
     for target in TARGETS:
         text = texts.get(target.file) or (ROOT / target.file).read_text(encoding="utf-8")
         parameters = [_parameter(OPTIONS[name]) for name in target.names]
-        text = _with_signature(text, target, parameters)
-        texts[target.file] = (
-            _with_entries(text, target.name, option_entries(target.names)) if target.documents else text
-        )
+        texts[target.file] = _with_signature(text, target, parameters)
     texts[EXPLAIN] = _with_entries((ROOT / EXPLAIN).read_text(encoding="utf-8"), "explain_forest", parts_entry())
     texts[REGRESSOR] = _with_entries(texts[REGRESSOR], "BigForestRegressor", number_families_entry())
     return {**texts, COMMAND_LINE: command_line(), PAGE: page(), FAMILIES: families_page()}
