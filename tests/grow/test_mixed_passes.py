@@ -15,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import DataError
 from bigforest.execution.resources import Resources
 from bigforest.grow.forest import check_draws
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape, TableTraits
-from bigforest.planning.sizes import megabytes
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import WHOLE, parts, ways
@@ -128,28 +127,7 @@ def shape(**extras: Any) -> Shape:
     )
 
 
-ODD = {"non_plain_features": ("zip",), "category": 50_000}
 CONFIG = TrainConfig(trees=4)
-
-
-@pytest.mark.parametrize(
-    "extras",
-    [
-        {"regression": True},
-        {"weighted": True},
-        {"non_plain_features": ("x",)},
-        ODD,
-        {"regression": True, "weighted": True, **ODD},
-    ],
-)
-def test_choose_way__by_passes_or_the_smallest_budget(extras: Any) -> None:
-    need = grow_estimate(shape(**extras), CONFIG, Resources(threads=2, memory=10**9))
-    assert need.memory <= 10**9
-    assert need.passes > 1
-    way = choose_grow_plan(shape(**extras), CONFIG, Resources(threads=2, memory=need.smallest))
-    assert way.limits is not None
-    with pytest.raises(ConfigError, match=f"needs at least {megabytes(need.smallest)} of memory"):
-        choose_grow_plan(shape(**extras), CONFIG, Resources(threads=2, memory=need.smallest - (4 << 20)))
 
 
 def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,22 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.errors import ConfigError, FormatError
-from bigforest.execution.executor import Executor
-from bigforest.execution.resources import Resources
+from bigforest.errors import FormatError
 from bigforest.forest.ranks import put_ranks
-from bigforest.grow.families.projection import ValueReader, decode_table
-from bigforest.grow.families.sparse_oblique import feature_scale
-from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
+from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans
-from bigforest.grow.out_of_core.table import block_ranges
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.sizes import megabytes
 from tests.grow.test_mixed_forest import store_of as mixed_store
 from tests.grow.test_oblique_numbers import without_classes
-from tests.grow.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
+from tests.grow.test_passes import WHOLE, flip, parts, ways, wide_table
 from tests.grown import store_of
 from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, tables
 from tests.thorough import examples
@@ -110,59 +103,6 @@ def test_train__under_a_budget_gives_the_same_forest(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["passes", "whole"]  # nothing is left in scratch
 
 
-@pytest.mark.parametrize("most", [1, 3, 10**6])
-def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> None:
-    rows = 65_536 + 100
-    draw = np.random.default_rng(0)
-    frame = pl.DataFrame(
-        {
-            "few": draw.choice([-1.5, 0.0, 2.0], rows),
-            "byte": draw.choice([0.0, 7.0, 255.0], rows),
-            "wide": draw.choice([0.1, -0.3, 1e300, np.inf, 5e-324], rows),
-            "y": np.arange(rows) % 2,
-        }
-    )
-    store = store_of(frame, tmp_path)
-    ranges = block_ranges(store, 2)
-    decoded = decode_table(store, ranges, tmp_path, Executor(1), most)
-    assert decoded.place.tolist() == [[4, 0], [1, 0], [8, 0]]
-    assert decoded.spans.low.tolist() == [-1.5, 0.0, -0.3]
-    assert decoded.spans.high.tolist() == [2.0, 255.0, np.inf]
-    for (blocks,) in ranges:
-        with ValueReader(store, decoded, blocks) as reader:
-            for block in blocks:
-                cells = reader.read(block, range(3))
-                here = frame[65_536 * block : 65_536 * (block + 1)]
-                assert cells.f32[0, : here.height].tolist() == here["few"].to_list()
-                assert cells.u8[0, : here.height].tolist() == here["byte"].to_list()
-                assert cells.f64[0, : here.height].tolist() == here["wide"].to_list()
-
-
-def test_decoded__may_be_verified_by_two_threads_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = store_of(wide_table(500, 2), tmp_path)
-    [ranges] = block_ranges(store, 1)
-    decoded = decode_table(store, [ranges], tmp_path, Executor(1), 1000)
-    ((_, checksums),) = decoded.runs.values()
-    crc32 = zlib.crc32
-
-    def of_the_slower(data: Any) -> int:
-        found = crc32(data)
-        checksums[:] = -1  # meanwhile the other thread has noted that all is verified
-        return found
-
-    monkeypatch.setattr(zlib, "crc32", of_the_slower)
-    with ValueReader(store, decoded, *ranges) as reader:
-        reader.read(0, range(2))
-
-
-@pytest.mark.parametrize("normalize", ["zscore", "minmax", "none"])
-def test_feature_scale__in_pieces_is_the_same(tmp_path: Path, normalize: str) -> None:
-    store = store_of(wide_table(700, 2), tmp_path)
-    whole = feature_scale(store, normalize)
-    for most in (1, 7, 699, 10**6):
-        assert feature_scale(store, normalize, most).tolist() == whole.tolist()
-
-
 @pytest.mark.parametrize("pattern", ["values-*.4", "rows-*.bin", "nodes-*.bin", "subtree-*.bin"])
 @pytest.mark.parametrize("place", [3, 500, -1])
 def test_scratch__refuses_a_flipped_byte(
@@ -235,29 +175,3 @@ def test_direction__bounds_all_projections(terms: list[tuple[float, float, float
             for w, v in zip(weight, value, strict=True):
                 projection += w * v
             assert not np.isfinite(projection) or least <= projection <= most
-
-
-def test_grow_need__counts_the_passes_of_the_family() -> None:
-    def passes_of(limit: int = 10**9, **options: Any) -> int:
-        return grow_estimate(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=2, memory=limit)).passes
-
-    assert passes_of(**{**MEANS, "mean_difference_scope": "tree"}) < passes_of(**MEANS)
-    assert passes_of(**SPARSE) < passes_of(**SPARSE, normalize="zscore")
-    assert passes_of(family="rotation") < passes_of(**PRINCIPAL)
-    assert passes_of(**SPARSE) < passes_of(600_000_000, **SPARSE)
-
-
-OPTIONS: list[dict[str, Any]] = [SPARSE, MEANS, {**SPARSE, "ranks": True}, ROTATION, PRINCIPAL]
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, Any]) -> None:
-    config = TrainConfig.of(trees=4, **options)
-    need = grow_estimate(SHAPE, config, Resources(threads=2))
-    assert need.smallest < grow_estimate(SHAPE, config, Resources(threads=1)).memory
-    way = choose_grow_plan(SHAPE, config, Resources(threads=2, memory=need.smallest))
-    assert way.limits is not None
-    small = grow_estimate(SHAPE, config, Resources(threads=2, memory=need.smallest))
-    assert small.scratch > 8 * SHAPE.rows * SHAPE.features
-    with pytest.raises(ConfigError, match=f"needs at least {megabytes(need.smallest)} of memory"):
-        choose_grow_plan(SHAPE, config, Resources(threads=2, memory=need.smallest - (4 << 20)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -22,10 +21,3 @@ def test_packed_counts__are_unpacked_as_they_were(counts: np.ndarray) -> None:
     found = unpacked_counts(pickle.loads(pickle.dumps(packed)))
     assert found.dtype == counts.dtype
     assert found.tolist() == counts.tolist()
-
-
-@pytest.mark.parametrize(("mean", "bits"), [(0.1, 1.2), (1.3, 2.8), (10.0, 4.0), (76.0, 5.5), (1000.0, 9.0)])
-def test_packed_counts__take_few_bits_more_than_chance(mean: float, bits: float) -> None:
-    counts = np.random.default_rng(1).poisson(mean, 100_000).astype(np.uint32)
-    *_, planes = packed_counts(counts)
-    assert len(planes) <= bits / 8 * counts.size

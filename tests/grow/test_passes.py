@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.errors import ConfigError, FormatError
+from bigforest.errors import ConfigError
 from bigforest.events import silent
 from bigforest.execution.process_cache import BufferPool
 from bigforest.execution.resources import Resources
@@ -30,17 +30,14 @@ from bigforest.grow import forest as growing
 from bigforest.grow import needed_kernels
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
-from bigforest.grow.out_of_core import passes
-from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
-from bigforest.grow.out_of_core.probes import CollectedRows, joined_pieces
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
 from bigforest.grow.out_of_core.table import Passes
-from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import BASE_BYTES, PLAIN, Shape
+from bigforest.planning.memory import PLAIN, Shape, TableTraits
 from bigforest.planning.sizes import megabytes
-from bigforest.sampling.bags import bag, distinct_rows, max_nodes
+from bigforest.sampling.bags import bag, distinct_rows
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grown import frame_of, store_of
@@ -125,22 +122,6 @@ def test_passes__any_bags_over_several_blocks(tmp_path: Path, options: dict[str,
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 
-def test_passes__grow_the_largest_subtrees_of_all_trees_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the last tasks are short."""
-    store = store_of(wide_table(500, 2), tmp_path)
-    grow, begun = passes.grow_subtree_task, []
-
-    def note(*arguments: Any) -> int:
-        begun.append((int(arguments[4].total.sum()), arguments[3]))
-        return grow(*arguments)
-
-    monkeypatch.setattr(passes, "grow_subtree_task", note)
-    parts(store, TrainConfig(trees=3), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
-    rows = [size for size, _ in begun]
-    assert rows == sorted(rows, reverse=True)
-    assert [tree for _, tree in begun] != sorted(tree for _, tree in begun)
-
-
 def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     config = TrainConfig(trees=3)
@@ -191,64 +172,6 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("place", [0, 12, 40, -1])
-def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    store = store_of(wide_table(500, 2), tmp_path)
-    grow = passes.grow_subtree_task
-    damaged: list[Path] = []
-
-    def damage(*arguments: Any) -> int:
-        if not damaged:
-            damaged.append(arguments[5].paths[0])
-            flip(damaged[0], place)
-        return grow(*arguments)
-
-    monkeypatch.setattr(passes, "grow_subtree_task", damage)
-    with pytest.raises(FormatError, match=r"rows-0-.*(damaged|checksum)"):
-        parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
-
-
-@pytest.mark.parametrize("place", [0, 8, 17, 30, 200, -1])
-def test_row_nodes__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
-    store = store_of(wide_table(500, 2), tmp_path)
-    sent = UpperTree.sent
-
-    def damage(top: UpperTree, *arguments: Any) -> list[Path]:
-        past = sent(top, *arguments)
-        for path in top.row_nodes.values():
-            flip(path, place)
-        return past
-
-    monkeypatch.setattr(UpperTree, "sent", damage)
-    with pytest.raises(FormatError, match=r"nodes-0-.*damaged"):
-        parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
-
-
-@pytest.mark.parametrize("kind", [CODES, PROJECTIONS])
-@pytest.mark.parametrize("numbers", [False, True])
-def test_joined_pieces__has_the_rows_twice(kind: ColumnKind, numbers: bool) -> None:
-    """As the limits of passes count them (grow/memory.py)."""
-    random = np.random.default_rng(2)
-    pieces = []
-    for _ in range(40):
-        ends = np.cumsum(random.integers(0, 900, 9)).astype(np.uint64)
-        rows = CollectedRows.empty(kind, int(ends[-1]), numbers)
-        for array in rows[:3]:
-            array[:] = random.integers(0, 2**16, array.size)
-        pieces.append(rows.copied(ends))
-    tracemalloc.start()
-    joined = joined_pieces(pieces)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    cuts = [np.split(array, piece.ends[:-1].astype(int)) for piece in pieces for array in piece[:3] if array.size]
-    arrays = [array for array in joined[:3] if array.size]
-    for at, array in enumerate(arrays):
-        expected = [np.concatenate(own) for own in zip(*cuts[at :: len(arrays)], strict=True)]
-        assert joined.ends.tolist() == np.cumsum([own.size for own in expected]).tolist()
-        np.testing.assert_array_equal(array, np.concatenate(expected))
-    assert peak < 1.2 * sum(array.nbytes for array in arrays)
-
-
 def test_distinct_rows__bounds_every_bag() -> None:
     for rows in (1, 2, 10, 1000, 70_000):
         fractions = [{"sample_fraction": 0.3}, {"sample_fraction": 2.0}, {"replace": False, "sample_fraction": 0.5}]
@@ -259,15 +182,6 @@ def test_distinct_rows__bounds_every_bag() -> None:
             for tree in range(20):
                 found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows
                 assert found <= bound
-
-
-def test_most_nodes__is_what_the_options_allow() -> None:
-    assert max_nodes(1000, TrainConfig(bootstrap=False)) == 1999
-    assert max_nodes(1000, TrainConfig(bootstrap=False, max_depth=3)) == 15
-    assert max_nodes(1000, TrainConfig(bootstrap=False, max_depth=0)) == 1
-    assert max_nodes(1000, TrainConfig(bootstrap=False, max_depth=2**31 - 1, min_leaf=100)) == 19
-    assert max_nodes(1, TrainConfig(min_leaf=100)) == 1
-    assert max_nodes(10**6, TrainConfig()) == 2 * distinct_rows(10**6, TrainConfig()) - 1
 
 
 COMPILED = """
@@ -342,38 +256,43 @@ def test_passes__leave_no_files_in_scratch(tmp_path: Path, bootstrap: bool) -> N
     assert left == [[], []]
 
 
-FAMILIES = [
-    {"family": "sparse-oblique"},
-    {"family": "sparse-oblique", "mean_difference": "all", "projection_kind": "gaussian"},
-    {"family": "rotation"},
-    {"family": "rotation", "rotation": "pca"},
-]
 SHAPE = Shape(rows=30_000_000, widths=(4,) * 30, codes=30 * 2**24, classes=2)
 
 
-def test_choose_way__fits_the_budget() -> None:
-    config = TrainConfig(trees=4)
-    assert choose_grow_plan(SHAPE, config, Resources(threads=2)).limits is None
-    need = grow_estimate(SHAPE, config, Resources(threads=2, memory=1_000_000_000))
-    assert need.memory <= 1_000_000_000
+ZIP = {"non_plain_features": ("zip",), "category": 50_000}
+MEANS = {"family": "sparse-oblique", "mean_difference": "all", "mean_difference_scope": "node"}
+CAP = {"family": "subspace-cap"}
+
+
+@pytest.mark.parametrize(
+    ("extras", "options"),
+    [
+        ({}, {}),
+        ({"regression": True}, {}),
+        ({"weighted": True}, {}),
+        (ZIP, {}),
+        ({"regression": True, "weighted": True, **ZIP}, {"splitter": "random"}),
+        ({}, MEANS),
+        ({}, {**MEANS, "ranks": True}),
+        ({}, {"family": "rotation", "rotation": "pca"}),
+        ({}, CAP),
+        ({}, {**CAP, "subspace_per": "node"}),
+        ({}, {"family": "subspace-perceptron"}),
+    ],
+)
+def test_choose_grow_plan__by_passes_or_the_smallest_budget(extras: Any, options: dict[str, Any]) -> None:
+    shape = replace(SHAPE, classes=1 if "regression" in extras else 2, extras=TableTraits(**extras))
+    config = TrainConfig.of(trees=4, **options)
+    assert choose_grow_plan(shape, config, Resources(threads=2)).limits is None
+    smallest = grow_estimate(shape, config, Resources(threads=2)).smallest
+    assert smallest < grow_estimate(shape, config, Resources(threads=1)).memory
+    need = grow_estimate(shape, config, Resources(threads=2, memory=smallest))
+    assert need.memory <= smallest
     assert need.passes > 1
-    assert need.scratch > 0
-    assert choose_grow_plan(SHAPE, config, Resources(threads=2, memory=need.smallest)).limits is not None
-
-
-def test_choose_way__too_little_names_the_smallest() -> None:
-    config = TrainConfig(trees=4)
-    smallest = grow_estimate(SHAPE, config, Resources(memory=10**12)).smallest
-    for memory in (1, BASE_BYTES, smallest - (4 << 20)):
-        with pytest.raises(ConfigError, match=f"the stage grow needs at least {megabytes(smallest)} of memory"):
-            choose_grow_plan(SHAPE, config, Resources(threads=2, memory=memory))
-    choose_grow_plan(SHAPE, config, Resources(threads=2, memory=smallest))
-
-
-@pytest.mark.parametrize("options", FAMILIES)
-def test_grow_need__counts_what_oblique_splits_take(options: dict[str, object]) -> None:
-    axis = grow_estimate(SHAPE, TrainConfig(trees=4, mtry="all"), Resources(threads=1)).memory
-    assert grow_estimate(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=1)).memory > axis
+    assert need.scratch > shape.rows
+    assert choose_grow_plan(shape, config, Resources(threads=2, memory=smallest)).limits is not None
+    with pytest.raises(ConfigError, match=f"the stage grow needs at least {megabytes(smallest)} of memory"):
+        choose_grow_plan(shape, config, Resources(threads=2, memory=smallest - (4 << 20)))
 
 
 def test_choose_way__more_memory_means_fewer_passes() -> None:

@@ -11,11 +11,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import ConfigError
-from bigforest.execution.resources import Resources
-from bigforest.grow.memory import choose_grow_plan, grow_estimate
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import megabytes
 from tests.grow.test_invariance import assert_equal, rows_of
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -83,19 +79,3 @@ def test_config__random_splits_are_of_features() -> None:
         TrainConfig(family="rotation", splitter="random")
     with pytest.raises(ConfigError, match="splitter must be one of best, random, not 'worst'"):
         TrainConfig(splitter="worst")  # type: ignore[arg-type]
-
-
-def test_choose_way__subtrees_of_random_splits_have_room_for_values() -> None:
-    shape = Shape(30_000_000, (4,) * 4, 40_000_000, 2)
-    random, best = (
-        choose_grow_plan(shape, TrainConfig(trees=4, splitter=splitter), Resources(threads=1, memory=10**9)).limits
-        for splitter in ("random", "best")
-    )
-    assert random is not None
-    assert best is not None
-    assert 0.6 * best.rows < random.rows < 0.9 * best.rows
-    smallest = grow_estimate(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1)).smallest
-    with pytest.raises(ConfigError, match=f"needs at least {megabytes(smallest)} of memory"):
-        choose_grow_plan(
-            shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1, memory=smallest - (4 << 20))
-        )

@@ -132,24 +132,6 @@ def test_load_rows__refuses_what_is_not_all_there(tmp_path: Path) -> None:
         load_rows(rows, kinds, 3, ROOMS)
 
 
-def test_load_rows__reads_the_chunks_of_all_files_into_the_same_room(tmp_path: Path) -> None:
-    """There is a file for each worker: the more there are, the more pages the system would have to make."""
-    columns = [0, 1, 0, 0, 1, 3]
-    blocks, expected = spread_of(columns, [[9, 2], [3, 1], [5, 5]], 4)
-    files = [write(tmp_path / f"rows-{first}.bin", [0, 1], [block]) for first, block in enumerate(blocks)]
-    places: list[NDArray[np.uint64]] = []
-
-    class Watched(BufferPool):
-        def words(self, count: int) -> NDArray[np.uint64]:
-            places.append(found := super().words(count))
-            return found
-
-    found, _ = load_rows(rows_of(files, 0), [*zip(KINDS, columns, strict=True)], 17, (BufferPool(), Watched()))
-    assert np.array_equal(found[1], np.hstack([block[0][0][1] for block in expected]))
-    assert len(places) == 3
-    assert len({words.ctypes.data for words in places}) == 1
-
-
 def test_writing_rows__in_room_that_was_used_before(tmp_path: Path) -> None:
     """What it held is not in the file, not even beside rows that fill a word in part."""
     blocks, _ = spread_of([0, 1, 0, 0, 1, 3], [[1, 2, 0], [3, 1, 5], [0, 0, 0], [9, 9, 9]], 4)

@@ -15,14 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
-from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
+from bigforest.grow.memory import GrowPlan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.sizes import megabytes
-from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
+from tests.grow.test_passes import WHOLE, parts, ways, wide_table
 from tests.grow.test_subspace import most_trees
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, binary_tables, subspace_configs, tables
@@ -83,16 +81,3 @@ def test_train__under_a_budget_and_on(tmp_path: Path, options: dict[str, Any]) -
     whole = bigforest.train(store, out=tmp_path / "whole", trees=2, **options)
     contents = [[part.read_bytes() for part in part_paths(forest)] for forest in (grown.directory, whole.directory)]
     assert contents[0] == contents[1]
-
-
-@pytest.mark.parametrize("options", [CAP, {**CAP, "subspace_per": "node"}, PERCEPTRON])
-def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, Any]) -> None:
-    config = TrainConfig.of(trees=4, **options)
-    smallest = grow_estimate(SHAPE, config, Resources(threads=2)).smallest
-    assert smallest < grow_estimate(SHAPE, config, Resources(threads=1)).memory
-    small = grow_estimate(SHAPE, config, Resources(threads=2, memory=smallest))
-    assert choose_grow_plan(SHAPE, config, Resources(threads=2, memory=smallest)).limits is not None
-    assert small.scratch > SHAPE.rows * SHAPE.features
-    assert small.passes > grow_estimate(SHAPE, config, Resources(threads=2, memory=2**36)).passes
-    with pytest.raises(ConfigError, match=f"needs at least {megabytes(smallest)} of memory"):
-        choose_grow_plan(SHAPE, config, Resources(threads=2, memory=smallest - (4 << 20)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -221,43 +219,6 @@ def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, r
         assert np.array_equal(counts[BLOCK : 2 * BLOCK], made.block(2, 1))  # a block alone
         drawn = np.bincount(target, counts, 3)
         assert drawn.tolist() == class_draws(np.bincount(target), config).tolist()
-
-
-def test_sampler__keeps_the_draws_of_some_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = options(sampling="stratified", trees=2)
-    target = [0, 1, 0, 1, 1]
-    made = sampler(target, config)
-    drawn: list[int] = []
-    draws = made.draws
-
-    def counted(tree: int) -> Any:
-        drawn.append(tree)
-        return draws(tree)
-
-    monkeypatch.setattr(made, "draws", counted)
-    for tree in (0, 1, 0, 1, 2, 1, 0, 0):
-        assert made.block(tree, 0).tolist() == bag_by_class(target, tree, config)
-    assert drawn == [0, 1, 2, 0]
-
-
-def test_sampler__trees_are_drawn_side_by_side_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = options(sampling="stratified")
-    target = [0, 1, 0, 1, 1]
-    made = sampler(target, config)
-    drawn: list[int] = []
-    both = threading.Barrier(2, timeout=60)  # breaks unless the trees are drawn at the same time
-    draws = made.draws
-
-    def met(tree: int) -> Any:
-        drawn.append(tree)
-        both.wait()
-        return draws(tree)
-
-    monkeypatch.setattr(made, "draws", met)
-    with ThreadPoolExecutor(6) as pool:
-        bags = list(pool.map(lambda tree: made.block(tree, 0).tolist(), [0, 1, 0, 1, 0, 1]))
-    assert bags == [bag_by_class(target, tree, config) for tree in (0, 1)] * 3
-    assert sorted(drawn) == [0, 1]
 
 
 def test_class_draws__share_or_equal() -> None:
