@@ -69,14 +69,6 @@ def test_compiling__is_said_and_counted_the_first_time_only(kind: KernelKind) ->
 
 
 @needs_compiler
-def test_compiling__counts_no_more_than_there_are(kind: KernelKind) -> None:
-    heard: list[Event] = []
-    with compiling(kind._replace(functions=1), Executor(1), heard.append):
-        compile_two()
-    assert [event.done for event in heard if isinstance(event, StageAdvanced)] == [1]
-
-
-@needs_compiler
 def test_compiling__is_said_again_after_it_has_failed_and_never_when_short(kind: KernelKind) -> None:
     heard: list[Event] = []
     for _ in range(2):

@@ -52,16 +52,6 @@ def test_gather__gives_results_in_the_order_of_the_tasks() -> None:
     assert ended[0] == 1
 
 
-def test_run__nothing_to_do() -> None:
-    run_on_threads(lambda: None, [], workers=2, on_result=lambda i, r: pytest.fail("no task, no result"))
-
-
-def test_run__none_is_a_result() -> None:
-    seen: list[None] = []
-    run_on_threads(lambda i: None, [(i,) for i in range(3)], workers=2, on_result=lambda i, r: seen.append(r))
-    assert seen == [None] * 3
-
-
 def test_run__results_are_not_kept() -> None:
     class Bulky:
         pass
@@ -146,19 +136,6 @@ def test_run__exception_of_the_listener_stops_the_rest(kind: type[BaseException]
     with pytest.raises(kind):
         run_on_threads(started.append, [(i,) for i in range(50)], workers=2, on_result=stop)
     assert len(started) < 10
-
-
-def test_run__runs_side_by_side_do_not_hear_of_each_other() -> None:
-    seen: dict[str, list[int]] = {"a": [], "b": []}
-
-    def drive(name: str) -> None:
-        run_on_threads(lambda i: i, [(i,) for i in range(30)], workers=2, on_result=lambda i, r: seen[name].append(r))
-
-    other = threading.Thread(target=drive, args=("a",))
-    other.start()
-    drive("b")
-    other.join()
-    assert sorted(seen["a"]) == sorted(seen["b"]) == list(range(30))
 
 
 def test_run__may_be_called_by_a_task() -> None:

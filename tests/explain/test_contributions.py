@@ -20,8 +20,6 @@ from tests.explain.test_importance import grown_case
 from tests.naive.explain import Vote, answers, path_contributions, shapley
 from tests.thorough import examples
 
-FEATURES = ["c_x0", "c_c1", "c_c2", "c_x3"]
-
 
 def check(case: Case, part: str, vote: Vote = "soft") -> None:
     """Assert that the table is that of the definition, and adds up."""
@@ -164,25 +162,6 @@ def test_explain__has_classes_in_the_type_of_the_target(labels: pl.Series) -> No
     for name in (*parts, "individual", "interaction-pairs"):
         assert found[name]["class"].dtype == labels.dtype
         assert sorted(found[name]["class"].unique()) == sorted(labels)
-
-
-@pytest.mark.parametrize("part", ["contributions", "shap"])
-def test_contributions__are_the_same_with_any_resources(part: str, monkeypatch: Any) -> None:
-    from bigforest.explain import contributions
-
-    case = grown_case(150)
-    first = case.forest.explain(case.frame, parts=part, threads=1)[part]
-    assert case.forest.explain(case.frame, parts=part, threads=2, memory="1GB")[part].equals(first)
-    stock = contributions.TreeStock
-    sizes = stock.sizes
-    needed = 0
-    with pytest.raises(ConfigError, match="needs at least") as error:
-        case.forest.explain(case.frame, parts=part, memory="100MB")
-    needed = int(str(error.value).split("at least ")[1].split("MB")[0])
-    # Trees that take much more memory than they do are loaded one after the other.
-    monkeypatch.setattr(stock, "sizes", lambda own: sizes(own) + 50_000_000)
-    again = case.forest.explain(case.frame, parts=part, memory=f"{needed + 100}MB")[part]
-    assert again.equals(first)
 
 
 @pytest.fixture(scope="module")

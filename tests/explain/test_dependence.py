@@ -129,17 +129,6 @@ def test_effects__of_two_features_are_what_neither_does_alone() -> None:
     assert without["effect"].abs().max() < 0.3 * found["effect"].abs().max()
 
 
-def test_dependence__is_the_same_with_any_resources() -> None:
-    case = grown_case(400)
-    options: dict[str, Any] = {"parts": ["dependence", "effects"], "sample": 300, "grid": 5}
-    first = case.forest.explain(case.frame, threads=1, **options)
-    again = case.forest.explain(case.frame, threads=2, memory="1GB", **options)
-    assert first.tables == again.tables == ["dependence", "effects"]
-    assert all(first[name].equals(again[name]) for name in first.tables)
-    assert first["dependence"]["feature"].n_unique() == 4
-    assert "word" not in first["effects"]["feature"].to_list()
-
-
 def test_dependence__of_features_that_no_tree_uses() -> None:
     """The prediction does not depend on them, whatever their values; no known level, no line."""
     random = np.random.default_rng(0)

@@ -95,10 +95,3 @@ def test_strength__of_numbers() -> None:
     assert found["tree_mse"] == pytest.approx(np.mean(errors))
     assert found["correlation"] == pytest.approx(found["mse"] / np.mean(np.sqrt(errors)) ** 2)
     assert found["bound"] >= found["mse"] * (1 - 1e-12)
-
-
-def test_strength__is_the_same_with_any_resources() -> None:
-    case = grown_case(300)
-    first = case.forest.explain(case.frame, parts="strength", threads=1)
-    again = case.forest.explain(case.frame, parts="strength", threads=2, memory="1GB")
-    assert all(first[name].equals(again[name], null_equal=True) for name in ("strength", "strength-classes"))

@@ -106,28 +106,6 @@ def test_poisson_score__is_1_where_no_mean_changes(mean: int, w_l: int, w_r: int
     assert _score(centred[0], w_l, weight, centred[1], origin) == 1.0
 
 
-@settings(max_examples=examples(EXAMPLES))
-@given(st.sampled_from(SIZES), st.sampled_from([1, 40, 10**9]), st.integers(0, 2**32))
-def test_poisson_corner__reaches_all_splits_inside(buckets: int, most: int, seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    inside = draw.integers(0, 4, buckets)
-    inside[[0, -1]] += 1
-    w_l = np.concatenate([[0], inside.cumsum()])
-    held = draw.integers(0, most, buckets, endpoint=True) * (inside > 0)
-    held[0] += 1
-    weight, total = int(w_l[buckets]) + (buckets == 1), int(held.sum())
-    highest = held.cumsum()
-    lowest = highest - held
-    for b in range(buckets):
-        first, last = max(int(w_l[b]), 1), min(int(w_l[b + 1]), weight - 1)
-        corners = product((highest[b], lowest[b]), (first, last))
-        found = max(_corner(one, left, weight, total, 0.0) for one, left in corners)
-        for left in range(first, last + 1):
-            for one in {int(draw.integers(lowest[b], highest[b], endpoint=True)) for _ in range(3)}:
-                score = naive.poisson_score([left, one], [weight - left, total - one], 0.0)
-                assert score is None or score * (1.0 - 1e-12) <= found
-
-
 def with_counts(draw: st.DataObject, data: Data) -> Data:
     """The table with targets that are not below zero: few, tied, mostly 0, far apart, far from 0, alike."""
     rows = len(data.target)

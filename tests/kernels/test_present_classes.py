@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.kernels.common.node_scan import Node
-from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.scan.many_classes import FEW_ROWS, make_many_class_scratch, with_present_classes
 from bigforest.options.train_config import TrainConfig
 from tests.kernel import check_kernel
 from tests.naive.quick_split import best_split as quick_split
@@ -50,28 +46,3 @@ def test_grow__few_classes_and_smallest_codes(
 ) -> None:
     config = TrainConfig(impurity=impurity, min_leaf=min_leaf, mtry=2)
     check_kernel(*table, config, width, quick_split)
-
-
-@kernel
-def _seen(node, scratch, items, total):
-    found = with_present_classes(node, scratch)
-    for i in range(np.uint64(found.items.size)):
-        items[i] = found.items[i]
-    for k in range(np.uint64(found.total.size)):
-        total[k] = found.total[k]
-    return found.total.size, found.weight, found.sq
-
-
-@pytest.mark.parametrize("present", [[0, 1, 2], [1, 2], [0, 2], [2]])
-@pytest.mark.parametrize("rows", [9, FEW_ROWS, FEW_ROWS + 1])
-def test_with_present_classes__numbered_in_their_order(present: list[int], rows: int) -> None:
-    target = np.resize(np.array(present, np.uint64), rows)
-    own = np.arange(rows, dtype=np.uint64) << np.uint64(32) | np.uint64(2)
-    total = 2 * np.bincount(target.astype(np.int64), minlength=3)
-    node = Node(own | target << np.uint64(16), total, 2 * rows, int((total**2).sum()))
-    items, seen = np.empty(rows, np.uint64), np.empty(3, np.int64)
-    classes, weight, sq = _seen(node, make_many_class_scratch(3), items, seen)
-    number = target if rows > FEW_ROWS else np.searchsorted(present, target).astype(np.uint64)
-    assert np.array_equal(items, own | number << np.uint64(16))
-    assert np.array_equal(seen[:classes], total if rows > FEW_ROWS else total[present])
-    assert (weight, sq) == (node.weight, node.sq)

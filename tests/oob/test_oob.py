@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -20,24 +19,21 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.forest.nodes import TreeArrays, join_trees
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.parts import check_parts
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan, tally
 from bigforest.oob import report as oob_report
-from bigforest.oob.leaves import columns_to_route, entry_bytes
-from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
+from bigforest.oob.leaves import entry_bytes
+from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import USUAL, Limits, row_ranges
+from bigforest.planning.sizes import USUAL, Limits
 from bigforest.predict import groups, predictor
 from bigforest.predict import packed_trees as thresholds_to_codes
 from bigforest.predict.forest import read_forest
-from bigforest.predict.packed_trees import pack, replace_thresholds
 from bigforest.sampling.bags import bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
@@ -225,30 +221,6 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
             assert one.read_bytes() == other.read_bytes()
 
 
-def test_replace_thresholds__by_the_largest_code_that_goes_left(stored: Store) -> None:
-    """Dictionaries are read in pieces."""
-    grown = trees(60)
-    packed, nodes = pack([grown], stored.spec), join_trees(grown)
-    replace_thresholds(packed.layout, packed.used, stored, 2)
-    inner = np.flatnonzero(nodes.feature >= 0)
-    expected = [
-        np.searchsorted(stored.low(feature), threshold, "right") - 1
-        for feature, threshold in zip(nodes.feature[inner], nodes.threshold[inner], strict=True)
-    ]
-    assert packed.layout.thresholds[2 * inner].tolist() == expected
-
-
-@pytest.mark.parametrize("codes", [2**24, 2**24 + 2])
-def test_columns_to_route__codes_that_float32_does_not_hold(codes: int) -> None:
-    cells = np.array([0, 1, codes - 1], np.uint32)
-    feature = SimpleNamespace(codes=codes, missing=True, splits_on_levels=False)
-    store = SimpleNamespace(spec=SimpleNamespace(features=[feature], fills=None), feature_codes=lambda *_: cells)
-    packed = SimpleNamespace(used=np.array([0]), directions=None)
-    tiles = np.empty((1, 1, 3))
-    columns_to_route(store, packed, 0, 3).fill(tiles, by_rows=False)  # type: ignore[arg-type]
-    assert np.array_equal(tiles[0, 0], [np.nan, 1.0, codes - 1], equal_nan=True)
-
-
 def test_write_oob__after_a_run_that_was_killed_between_files_of_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,21 +239,6 @@ def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
     config = forest_in(tmp_path / "f", store, made, [])
     with pytest.raises(ConfigError, match=r"the stage oob needs at least \d+MB of memory and may use 1B"):
         write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=1, memory=1), silent))
-
-
-def test_oob_need__bounds_trees_that_are_not_grown_yet() -> None:
-    shape, config = Shape(30_000_000, (4,) * 30, 10**9, 2), TrainConfig(trees=4)
-    tight = oob_estimate(shape, config, Resources(threads=2, memory=10**9))
-    assert tight.memory <= 10**9  # 30 million rows in 1 GB, the trees as large as they can be
-    larger = Shape(10**9, (4,) * 30, 3 * 10**10, 2)
-    assert oob_estimate(larger, config, Resources(threads=2, memory=10**9)).smallest < 400_000_000  # as of 30 million
-    assert oob_estimate(larger, config, Resources(threads=2, memory=10**9)).scratch > 30 * tight.scratch
-    known = oob_estimate(shape, config, Resources(threads=2, memory=10**9), nodes=[10**7] * 4)
-    assert known.scratch < tight.scratch
-    assert oob_estimate(shape, config, Resources(threads=2, memory=tight.smallest - 1)).memory > tight.smallest - 1
-    many = Shape(30_000_000, (4,) * 30, 10**9, 100)
-    assert oob_estimate(many, config, Resources(memory=10**9)).smallest > tight.smallest
-    assert oob_estimate(shape, config, Resources()).memory >= 30_000_000 * 22
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -425,14 +382,3 @@ def test_write_oob__no_row_out_of_bag() -> None:
     forest = bigforest.train(frame, "y", trees=1, replace=False)
     nothing = [None] * 6
     assert forest.oob.metrics.rows() == [("a", 0, 0, *nothing), ("b", 0, 0, *nothing), (None, 0, 0, *nothing)]
-
-
-@pytest.mark.parametrize(("nodes", "ranges"), [(1_000, 6), (150_000, 5), (300_000, 3), (10**7, 1)])
-def test_range_rows__no_more_ranges_than_are_worth_loading_all_ballots(nodes: int, ranges: int) -> None:
-    rows = 2_000_000
-    shape = Shape(rows=rows, widths=(4,), codes=rows, classes=2)
-    workers: Any = SimpleNamespace(remote=True, processes=6)
-    found = row_ranges(rows, range_rows(shape, TrainConfig(), rows, nodes, workers))
-    assert len(found) == ranges
-    assert range_rows(shape, TrainConfig(), 65_536, nodes, workers) == 65_536
-    assert range_rows(shape, TrainConfig(), rows, nodes, Executor(6)) == rows

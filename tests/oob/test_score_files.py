@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigforest.errors import FormatError
 from bigforest.execution.executor import Executor
 from bigforest.metrics.classes import Area, Scores
-from bigforest.oob.score_files import _SCORES, CELLS, area_of_files, read_area, write_scores
-from bigforest.storage.array_file import ArrayFile
+from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 
 FILES = 6
 
@@ -47,16 +45,3 @@ def test_area_of_files__of_one_class_or_no_row(tmp_path: Path) -> None:
     assert area_of_files([], np.zeros(CELLS, np.int64), 10, Executor(2)) is None
     cells = write_scores(tmp_path / "scores.bin", np.array([0.5, 0.25]), np.array([True, True]), None)
     assert area_of_files([tmp_path / "scores.bin"], cells, 10, Executor(2)) is None
-
-
-def test_read_area__reads_the_scores_of_its_cells_only(tmp_path: Path) -> None:
-    written(tmp_path, weighted=False)
-    expected = read_area(paths_in(tmp_path), 100, 10, 20)
-    path = tmp_path / "scores-1.bin"
-    content = bytearray(path.read_bytes())
-    place = int(ArrayFile.of(path, _SCORES).table[20, 0])
-    content[place] ^= 1
-    path.write_bytes(content)
-    assert vars(read_area(paths_in(tmp_path), 100, 10, 20)) == vars(expected)
-    with pytest.raises(FormatError, match=r"scores-1\.bin is damaged"):
-        read_area(paths_in(tmp_path), 100, 20, 21)

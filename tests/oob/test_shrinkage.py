@@ -6,9 +6,7 @@ import math
 import shutil
 import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,21 +18,17 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import silent
-from bigforest.execution import resources as resources_module
 from bigforest.execution.resources import Resources
-from bigforest.forest import leaf_votes as leaf_files
 from bigforest.forest.ballots import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.run_file import Shrinkage
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan
-from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half, sum_losses
+from bigforest.oob.choice import SQUARES, in_second_half, sum_losses
 from bigforest.oob.leaves import entry_bytes
-from bigforest.oob.plan import choose_oob, oob_estimate
+from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import Limits
 from bigforest.predict import groups
 from bigforest.sampling.bags import bag
 from bigforest.store.store import Store
@@ -254,35 +248,12 @@ def test_lambdas_to_try__none_of_tables_too_large() -> None:
     assert lambdas_to_try(AUTO, MOST_CELLS // 2 + 1, 2) == ()
 
 
-def test_need__counts_the_votes_by_each_lambda() -> None:
-    shape, resources = Shape(1_000_000, (4,) * 9, 10**6, 2), Resources(threads=2, memory=10**9)
-    off, auto = (oob_estimate(shape, TrainConfig(trees=4, shrink=how), Resources()) for how in ("off", "auto"))
-    votes = 8 * 2 + 2 + 4
-    assert auto.memory - off.memory > 1_000_000 * (8 * len(LAMBDAS) + 4 - votes)
-    assert oob_estimate(shape, replace(AUTO, trees=4), resources).memory <= 10**9
-    small = oob_estimate(shape, replace(AUTO, trees=4), Resources(threads=2, memory=3 * 10**8))
-    assert small.scratch - off.scratch > 1_000_000 * votes  # and mapped ballots
-
-
 def test_halves__are_halves_of_any_table() -> None:
     rows = np.arange(10_000, dtype=np.uint64)
     sides = in_second_half(rows)
     assert sides.tolist() == [half(row) == 1 for row in range(10_000)]
     for step in range(1, 20):
         assert abs(sides[::step].mean() - 0.5) < 0.1
-
-
-@pytest.mark.parametrize(("error", "crossed"), [(5, 15), (6, 16)])
-def test_choose_shrinkage__each_half_chooses_for_the_other_what_gains_more_than_its_error(
-    error: int, crossed: int
-) -> None:
-    losses = np.array([[10, 4, 6], [10, 9, 3]], np.int64) << 52  # sixteenths
-    squares = np.array([[0, (error << 52) ** 2, 0], [0, 0, 0]], object)
-    spec: Any = SimpleNamespace(target=SimpleNamespace(is_regression=False), total_weight=8)
-    found = ChoiceLosses(losses, squares, np.array([3, 5]))
-    tried = (0.0, 1.0, 3.0)
-    expected = Shrinkage(3.0, tried, (20 / 16, 13 / 16, 9 / 16), crossed / 16)
-    assert choose_shrinkage(tried, found, SimpleNamespace(spec=spec), 1.0) == expected  # type: ignore[arg-type]
 
 
 def test_shrink_forest__is_what_training_would_have_chosen(tmp_path: Path) -> None:
@@ -400,27 +371,17 @@ def test_trees_at_hand__answer_as_those_that_are_read(target: str, shrink: str |
 
 
 @pytest.mark.parametrize("target", ["y", "number"])
-def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
-    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where files of leaves hold other trees than parts and groups do, and of votes that are kept."""
+def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(target: str, tmp_path: Path) -> None:
+    """Also of votes that are kept."""
     frame = noisy(140).drop("number" if target == "y" else "y", "w", "wide")
     asked = {"trees": 12, "shrink": "auto", "keep_votes": True}
     whole = bf.train(frame, target, out=tmp_path / "whole", **asked)
-    with monkeypatch.context() as patch:
-        patch.setattr(leaf_files, "FILE_BYTES", 3000)  # some trees each
-        limits = Limits(group_bytes=1, group_row_bytes=1)
-        patch.setattr(resources_module, "Resources", partial(Resources, limits=limits))
-        pieces = bf.train(frame, target, out=tmp_path / "pieces", **asked)
     limited = bf.train(frame, target, out=tmp_path / "limited", memory="700MB", **asked)
     plain = bf.train(frame, target, trees=12, keep_votes=True)
-    for other in (pieces, limited):
-        assert other.shrinkage == whole.shrinkage
-        for file in sorted((tmp_path / "whole" / "oob").rglob("*.parquet")):
-            own = other.directory / file.relative_to(whole.directory)
-            if "votes" not in file.parts:
-                assert own.read_bytes() == file.read_bytes()
-        assert other.oob_votes.collect().equals(plain.oob_votes.collect())
+    assert limited.shrinkage == whole.shrinkage
+    for file in sorted((tmp_path / "whole" / "oob").glob("*.parquet")):
+        assert (limited.directory / file.relative_to(whole.directory)).read_bytes() == file.read_bytes()
+    assert limited.oob_votes.collect().equals(plain.oob_votes.collect())
 
 
 def test_votes_that_are_kept__stay_with_a_forest_that_is_shrunk(tmp_path: Path) -> None:

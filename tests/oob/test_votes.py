@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import tracemalloc
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -22,16 +19,10 @@ from bigforest.forest.leaf_votes import FOLDER, found_leaves
 from bigforest.forest.ranks import ranked_store
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core import passed_leaves
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.out_of_core.passed_leaves import SplitFiles, appending, cut_exactly, keeping_splits, split_types
-from bigforest.oob import leaves as oob_leaves
 from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest
-from bigforest.predict.groups import outline
-from bigforest.sampling.bags import Sampler
 from bigforest.training.run import grow_forest
-from tests.forests import random_tree, spec_of
 
 CASES: dict[str, dict[str, Any]] = {
     "numbers": {},
@@ -126,29 +117,6 @@ def test_votes__of_several_chunks_of_narrow_and_wide_rows(wide: int) -> None:
     assert forest.oob_votes.collect().equals(expected(forest, frame))
 
 
-@pytest.mark.parametrize("family", ["axis", "sparse-oblique", "rotation"])
-def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Path) -> None:
-    """And they are those that are found when the parts are read back."""
-    frame = table().select(pl.col("a").clip(-9, 9), "b", "few", "two")
-    store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    config = bf.TrainConfig.of(trees=3, family=family, bootstrap=True).for_task("classification")
-    grow_forest(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
-    grown = leaves_by_tree(tmp_path / "f", store.rows)
-    assert sorted(grown) == [0, 1, 2]
-    shutil.rmtree(tmp_path / "f" / FOLDER)
-    files, missing = oob_leaves.known_leaves(ForestJob(store, config, tmp_path / "f", Resources(), silent))
-    assert not files
-    trees = outline(tmp_path / "f", missing)
-    oob_leaves.write_leaf_files(
-        Sampler(store, config), trees, tmp_path / "f", 1, tmp_path, 0, range(trees.nodes.size)
-    )  # by mapped trees
-    read = leaves_by_tree(tmp_path / "f", store.rows)
-    assert sorted(read) == sorted(grown)
-    for tree, (rows, leaves) in grown.items():
-        np.testing.assert_array_equal(rows, read[tree][0])
-        np.testing.assert_array_equal(leaves, read[tree][1])
-
-
 @pytest.mark.parametrize("case", [name for name in CASES if not name.startswith("until")])
 def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_path: Path) -> None:
     """Rows go down the trees block by block; the files are the same byte for byte, and scratch is left empty."""
@@ -174,106 +142,16 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
     assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
-def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None:
-    tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
-    pieces = [tree.rows(0, 2), tree.rows(2, tree.feature.size)]
-    spec = spec_of(3, ("no", "yes"))
-    split = split_types(spec, projected=False)
-    with keeping_splits(spec, tmp_path, tmp_path, range(1), split) as (through, splits):
-        assert [*through(0, iter(pieces))] == pieces
-    threshold = splits[0].arrays["threshold"]
-    np.testing.assert_array_equal(threshold.load(), tree.threshold)
-    content = threshold.path.read_bytes()
-    for damaged in (content[:-8], content[:-1] + bytes([content[-1] ^ 1])):
-        threshold.path.write_bytes(damaged)
-        with pytest.raises(FormatError, match="is damaged"):
-            threshold.load()
-
-
-@pytest.mark.parametrize(
-    ("kind", "projected", "names"),
-    [
-        ("numeric", False, {"feature", "right", "threshold", "below", "default_left"}),
-        ("category", False, {"feature", "right", "threshold", "below", "default_left", "lists", "level"}),
-        ("numeric", True, {"feature", "right", "threshold", "parts", "term", "weight"}),
-    ],
-)
-def test_splits_in_scratch__are_what_rows_are_sent_by(
-    kind: str, projected: bool, names: set[str], tmp_path: Path
-) -> None:
-    """Every worker reads and checks all of it."""
-    spec = spec_of(3, ("no", "yes"))
-    spec = replace(spec, features=(*spec.features[:-1], replace(spec.features[-1], kind=kind)))
-    split = split_types(spec, projected=projected)
-    tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
-    with keeping_splits(spec, tmp_path, tmp_path, range(1), split) as (through, splits):
-        assert [*through(0, iter([tree]))] == [tree]
-    assert {path.name for path in tmp_path.glob("splits-0-*")} == {f"splits-0-{name}.bin" for name in names}
-    assert all(splits[0].arrays[name].load().size > 1 for name in names - {"level", "term", "weight"})
-
-
-def test_splits_in_scratch__of_two_attempts_at_the_same_time(tmp_path: Path) -> None:
-    tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
-    spec = spec_of(3, ("no", "yes"))
-    given = spec, tmp_path, tmp_path, range(1), split_types(spec, projected=False)
-    with keeping_splits(*given) as (one, splits):
-        with keeping_splits(*given) as (two, others):
-            for through in (one, two):
-                assert [*through(0, iter([tree]))] == [tree]
-        [written] = (tmp_path / FOLDER).iterdir()
-        content = written.read_bytes()
-    assert written.read_bytes() == content
-    for kept in (splits, others):
-        np.testing.assert_array_equal(kept[0].arrays["threshold"].load(), tree.threshold)
-
-
-def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passed_leaves, "replace_thresholds", lambda *_: None)  # a threshold is the code itself
-    nodes = 1 << 20
-    below = np.arange(nodes, dtype=np.uint32)
-    threshold = np.where(below % 2 == 0, np.nan, below + 7.0)
-    spec = spec_of(3, ("no", "yes"))
-    with appending(tmp_path, "splits-4", split_types(spec, projected=False)) as (arrays, add):
-        add(feature=below % 3, below=below, threshold=threshold)
-    store: Any = SimpleNamespace(spec=spec)
-    tracemalloc.start()
-    try:
-        found = cut_exactly(store, {4: SplitFiles(arrays, 1)})
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most < 20 * nodes
-    cut = np.where(below % 2 == 0, below, below + 7)
-    np.testing.assert_array_equal(found[4].arrays["below"].load(), cut)
-    assert "threshold" not in found[4].arrays
-
-
-def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:
-    """Rows out of bag of each tree, of a table of one chunk, and their leaves."""
-    found: dict[int, tuple[Any, Any]] = {}
-    for file in found_leaves(directory, rows, 2):
-        with file.leaves.reading() as opened:
-            chunk = file.chunk(opened, 0)
-        cuts = np.cumsum(chunk.counts)[:-1]
-        both = zip(np.split(chunk.rows, cuts), np.split(chunk.leaves, cuts), strict=True)
-        found |= dict(zip(file.trees, both, strict=True))
-    return found
-
-
 REPORTED = {"bins": {"max_bins": 5}} | {
     case: CASES[case] for case in ("missing values and categories", "wide weights", "regression", "sparse-oblique")
 }
 
 
 @pytest.mark.parametrize("case", REPORTED)
-@pytest.mark.parametrize("by", ["memory", "threads", "read back"])
-def test_report__is_the_same_however_leaves_are_found(
-    case: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("by", ["memory", "threads"])
+def test_report__is_the_same_however_leaves_are_found(case: str, by: str, tmp_path: Path) -> None:
     frame = table(200)
     forest, _ = grown(REPORTED[case], frame, out=tmp_path / "one", threads=1)
-    if by == "read back":
-        monkeypatch.setattr(oob_leaves, "found_leaves", lambda *_: _found_again(*_, seen=set()))
     other, _ = grown(
         REPORTED[case], frame, out=tmp_path / "two", threads=2, **({"memory": "400MB"} if by == "memory" else {})
     )
@@ -282,17 +160,6 @@ def test_report__is_the_same_however_leaves_are_found(
         one, two = (grown.directory / "oob" / f"{name}.parquet" for grown in (forest, other))
         assert one.read_bytes() == two.read_bytes(), name
     assert forest.oob_votes.collect().equals(other.oob_votes.collect())
-
-
-def _found_again(directory: Path, rows: int, classes: int, seen: set[Path]) -> list[Any]:
-    """No files of leaves but those that were not written in growing."""
-    files = found_leaves(directory, rows, classes)
-    if not (directory / "read back").exists():
-        (directory / "read back").mkdir()
-        for file in files:
-            file.remove()
-        return []
-    return files
 
 
 def test_leaf_files__of_large_tables_have_large_chunks(tmp_path: Path) -> None:

@@ -113,16 +113,6 @@ def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
     assert abs(joint - size * (size - 1) / rows**2) < 5 * mean / math.sqrt(trees * rows / 2)
 
 
-@many_draws
-def test_bag__multiplicities_are_binomial() -> None:
-    rows, trees = 500, 400
-    counts = np.concatenate([bag(rows, tree, options()) for tree in range(trees)])
-    chance = [math.comb(rows, k) * (1 / rows) ** k * (1 - 1 / rows) ** (rows - k) for k in range(6)]
-    expected = np.array([*chance, 1 - sum(chance)]) * rows * trees
-    observed = np.bincount(np.minimum(counts, 6), minlength=7)
-    assert ((observed - expected) ** 2 / expected).sum() < 22.5  # 6 degrees of freedom, p = 0.001
-
-
 def test_bag__subsets_without_replacement_are_equally_likely() -> None:
     seen: dict[bytes, int] = {}
     for tree in range(6000):
@@ -147,24 +137,6 @@ def test_bag__blocks_share_the_draws_as_chance_would(replace: bool) -> None:
     assert (np.abs(per_block.mean(axis=0) - size * share) < 4 * np.sqrt(variance / trees)).all()
     ratio = per_block.var(axis=0, ddof=1) / variance
     assert (np.abs(ratio - 1) < 4 * math.sqrt(2 / (trees - 1))).all()
-
-
-@many_draws
-@pytest.mark.parametrize("replace", [True, False])
-def test_bag__rows_within_a_block_are_equally_likely(replace: bool) -> None:
-    rows = 2 * BLOCK
-    config = options(sample_fraction=0.25, replace=replace)
-    total = sum(bag(rows, tree, config).astype(np.int64) for tree in range(40))
-    parts = total.reshape(-1, 512).sum(axis=1)
-    variance = parts.mean() * (1.0 if replace else 0.75)
-    assert chi_square_fits((parts - parts.mean()) ** 2 / variance, parts.size - 1)
-
-
-@pytest.mark.parametrize("replace", [True, False])
-def test_bag__blocks_are_drawn_apart(replace: bool) -> None:
-    counts = bag(2 * BLOCK, 0, options(sample_fraction=0.25, replace=replace)).astype(np.float64)
-    correlation = np.corrcoef(counts[:BLOCK], counts[BLOCK:])[0, 1]
-    assert abs(correlation) < 4 / math.sqrt(BLOCK)
 
 
 # Bags drawn class by class.
@@ -228,21 +200,6 @@ def test_class_draws__share_or_equal() -> None:
     # Rows of a class may all be held out.
     assert class_draws(np.array([0, 40, 9]), options(sampling="balanced")).tolist()[1:] == [9, 9]
     assert class_draws(np.array([100, 40]), options(sampling="balanced", sample_fraction=0.25)).tolist() == [10, 10]
-
-
-@many_draws
-@pytest.mark.parametrize("sampling", ["stratified", "balanced"])
-def test_sampler__moments_of_rows_within_a_class(sampling: Any) -> None:
-    target = np.repeat([0, 1], [60, 40])
-    trees, made = 4000, sampler(target, options(sampling=sampling))
-    counts = np.array([made.bag(tree) for tree in range(trees)], np.float64)
-    for label, size in ((0, 60), (1, 40)):
-        own = counts[:, target == label]
-        wanted = 40 if sampling == "balanced" else size
-        assert (own.sum(axis=1) == wanted).all()
-        mean, variance = wanted / size, wanted / size * (1 - 1 / size)
-        assert chi_square_fits((own.sum(axis=0) - trees * mean) ** 2 / (trees * variance), size - 1)
-        assert abs((own == 0).mean() - (1 - 1 / size) ** wanted) < 5 * math.sqrt(0.4 / size / trees)
 
 
 @many_rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.cgroup import evict
 from bigforest.errors import FormatError
 from bigforest.storage.regular_files import DIRECT_UNIT, write_past_cache
-from bigforest.store.blocks import ColumnFile, PageCache
+from bigforest.store.blocks import ColumnFile
 from bigforest.store.format import block_count, block_span
 from tests.thorough import examples
 
@@ -68,24 +67,6 @@ def test_column_file__cut_short(tmp_path: Path, again: bool) -> None:
     file.close()
 
 
-def test_column_file__leaves_the_page_cache_alone_when_it_reads_again(tmp_path: Path) -> None:
-    path = tmp_path / "matrix.bin"
-    values = np.arange(4 * BLOCK, dtype=np.uint64).reshape(2, -1)
-    path.write_bytes(values.tobytes())
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
-    except OSError:
-        pytest.skip("this file system cannot be read past the page cache")
-    for again in (True, False):
-        evict(path)
-        file = ColumnFile(path, values.dtype, 2, 2 * BLOCK, BLOCK, again)
-        file.read(1, BLOCK, BLOCK)
-        file.close()
-        assert (file.matrix[1, :BLOCK] == values[1, BLOCK:]).all()
-        with path.open("rb") as here:
-            assert PageCache(here.fileno()).holds(values.nbytes - 1) != again
-
-
 @pytest.mark.parametrize("aligned", [True, False])
 def test_write_past_cache__writes_everything(tmp_path: Path, aligned: bool) -> None:
     """What is not aligned, or is on a disk that cannot do it, is written through the page cache."""
@@ -97,16 +78,3 @@ def test_write_past_cache__writes_everything(tmp_path: Path, aligned: bool) -> N
         write_past_cache(file, values[: DIRECT_UNIT // 8])
         file.write(b"end")
     assert path.read_bytes() == values.tobytes() + values[: DIRECT_UNIT // 8].tobytes() + b"end"
-
-
-def test_write_past_cache__leaves_the_page_cache_alone(tmp_path: Path) -> None:
-    path, room = tmp_path / "rows.bin", np.zeros(3 * DIRECT_UNIT, np.uint8)
-    begin = -room.ctypes.data % DIRECT_UNIT
-    with path.open("xb", buffering=0) as file:
-        write_past_cache(file, room[begin : begin + DIRECT_UNIT])
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
-    except OSError:
-        pytest.skip("this file system cannot be written past the page cache")
-    with path.open("rb") as file:
-        assert not PageCache(file.fileno()).holds(0)

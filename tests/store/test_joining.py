@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,26 +37,3 @@ def test_write_range__a_file_that_was_cut(tmp_path: Path) -> None:
     [wanted] = [*(joined := JoinedFile(tmp_path / "joined")).add(tmp_path / "short", 5), *joined.rest()]
     with pytest.raises(OSError, match="has become shorter"):
         write_range(wanted)
-
-
-def test_write_range__does_not_touch_what_another_worker_has_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one that was slower goes on when the other has ended, and the pieces are removed."""
-    joined, piece = tmp_path / "joined", tmp_path / "piece"
-    piece.write_bytes(b"abcdefgh")
-    [wanted] = [*(parts := JoinedFile(joined)).add(piece, 8), *parts.rest()]
-    monkeypatch.setattr(Path, "exists", lambda _: True)  # as a cache of a file system may say for a minute
-    open_, asked = Path.open, []
-
-    def other_ends(path: Path, *given: Any, **more: Any) -> Any:
-        asked.append(path)
-        if path == piece and asked.count(piece) == 2:
-            piece.unlink()
-            joined.write_bytes(b"in use")
-        return open_(path, *given, **more)
-
-    monkeypatch.setattr(Path, "open", other_ends)
-    with pytest.raises(FileNotFoundError, match="another worker has written"):
-        write_range(wanted, copy_bytes=4)
-    assert joined.read_bytes() == b"in use"
