@@ -173,7 +173,7 @@ def resume(
             _check_versions(out, folder.state.versions)
         with _resumable(folder):
             if resources.scratch is not None:
-                folder.move_work(resources.scratch)
+                folder.use_scratch(resources.scratch)
             trees = _carry_out(folder, arguments.data, validate, resources, StageTimer(listener))
     return _open_forest(out, trees)
 
@@ -256,7 +256,7 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if (full := no_room(error, as_path(folder.state.work), folder.folder)) is not None:
+        if (full := no_room(error, folder.works[-1], folder.folder)) is not None:
             if isinstance(error, DiskFullError):  # of a worker
                 full = f"{error}; {full.rpartition('; ')[2]}"
             raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error

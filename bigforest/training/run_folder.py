@@ -5,8 +5,8 @@ A forest `X` is made in the folder `X.unfinished` next to it:
     lock          locked by the process that works here while it lives; empty
     state.json    one object, see `RunState`; replaced as a whole, with a checksum
     forest/       the growing forest; only complete files have their final names
-    work/         table.store (the presorted table, once it is complete) and temporary/; with `scratch`, work/ is
-                  in that folder. The file `mark` shows that this run made the folder: nothing is removed from others
+    work/         table.store (the presorted table, once it is complete) and temporary/; with `scratch` they are in a
+                  folder there, whose name ends with random digits of the run: nothing is removed from others
     replaced/     the previous `X`, between the two renames of `RunFolder.finish`
 
 A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without `forest` is
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -40,7 +41,6 @@ from bigforest.storage.atomic import (
     remove,
     replace_output,
     sync,
-    sync_all,
     sync_names,
 )
 from bigforest.storage.locks import Lock, is_lease, take_lock
@@ -48,23 +48,19 @@ from bigforest.storage.paths import (
     UNFINISHED,
     absolute,
     as_path,
-    copy_folder,
     is_remote,
-    local_workdir,
     remove_half_made,
-    write_atomically,
 )
-from bigforest.storage.regular_files import StateFormat, is_own_folder, read_json_text
+from bigforest.storage.regular_files import StateFormat, is_own_folder
 from bigforest.store.store import Store
 from bigforest.version import __version__
 
-STATE_FORMAT = StateFormat("bigforest-run", 3, f"start again with {api('overwrite')}, or remove its folder")
+STATE_FORMAT = StateFormat("bigforest-run", 4, f"start again with {api('overwrite')}, or remove its folder")
 _LOCK = "lock"
 _STATE = "state.json"
 _REPLACED = "replaced"
 _STORE = "table.store"
 _TEMPORARY = "temporary"
-_MARK = "mark"
 _WORK_PREFIX = "bigforest-run-"
 
 
@@ -146,23 +142,21 @@ def is_text(value: Any) -> bool:
 class RunState:
     """A run and how far it has come: state.json.
 
-    work         absolute path of the folder for the store and temporary files; its file `mark` contains `mark`.
-    mark         random digits by which the run recognises the folder that it made.
+    scratches    absolute paths of the scratch folders that the run has used, the present one last.
+    mark         random digits at the end of the names of its folders there.
     replaces     the forest may replace an existing one.
     extends      number of trees of the existing forest that this one begins with; 0 for none.
     trees        number of trees after which the out-of-bag error converged (stop_oob); None while unknown.
     versions     see `versions`.
-    other_work   absolute path of the folder that the work is moving to or from; None unless it moves.
     """
 
     run: Run
-    work: str = ""
+    scratches: tuple[str, ...] = ()
     mark: str = ""
     replaces: bool
     extends: int = 0
     trees: int | None = None
     versions: dict[str, str] = field(default_factory=versions)
-    other_work: str | None = None
 
     def write(self, path: Path) -> None:
         """Write state.json."""
@@ -176,12 +170,12 @@ class RunState:
 
     @classmethod
     def _of(cls, raw: dict[str, Any]) -> RunState:
-        state = cls(**{**raw, "run": Run.from_json(raw["run"])})
-        texts = [state.work, state.mark, *state.versions, *state.versions.values()]
-        texts += [] if state.other_work is None else [state.other_work]
+        state = cls(**{**raw, "run": Run.from_json(raw["run"]), "scratches": tuple(raw["scratches"])})
+        texts = [*state.scratches, *state.versions, *state.versions.values()]
         numbers = [state.extends, *([] if state.trees is None else [state.trees])]
         if not (
             all(map(is_text, texts))
+            and re.fullmatch("[0-9a-f]{16}", state.mark)  # a part of paths
             and all(type(number) is int and number >= 0 for number in numbers)
             and isinstance(state.replaces, bool)
         ):
@@ -218,14 +212,21 @@ class RunFolder:
         return self.folder / "forest"
 
     @property
+    def works(self) -> list[Path]:
+        """Folders for the store and temporary files; the last one is in use."""
+        name = f"{_WORK_PREFIX}{self.path.name}-{self.state.mark}"
+        return [self.folder / "work", *(as_path(scratch) / name for scratch in self.state.scratches)]
+
+    @property
     def store(self) -> Path:
-        """Path of the complete store."""
-        return as_path(self.state.work) / _STORE
+        """Path of the complete store, which stays where it was made."""
+        stores = [work / _STORE for work in self.works]
+        return next((store for store in stores if store.exists()), stores[-1])
 
     @property
     def temporary(self) -> Path:
         """Folder for temporary files, emptied whenever a run begins or continues."""
-        return as_path(self.state.work) / _TEMPORARY
+        return self.works[-1] / _TEMPORARY
 
     def save(self, **changes: Any) -> None:
         """Replace entries of the state, in memory and, unless the folder is temporary, on disk."""
@@ -239,37 +240,17 @@ class RunFolder:
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
-        work, mark = as_path(self.state.work), self.state.mark
-        if is_there(work) and not _is_marked(work, mark):  # a process was killed while it made the folder
-            _remove_work(work, mark)
-        _check_work(self.folder, self.state)
-        self._remove_other_work()
-        if not is_there(work):  # the run begins, or scratch was emptied
-            _make_work(work, mark)
-        remove(self.temporary)
-        self.temporary.mkdir(exist_ok=True)
+        for work in self.works:
+            if is_there(work) and not is_own_folder(work):
+                raise FormatError(f"{work} was not made by a run; remove {self.folder} and train again")
+            remove(work / _TEMPORARY)
+        self.temporary.mkdir(parents=True, exist_ok=True)
 
-    def move_work(self, scratch: Path) -> None:
-        """Use a folder in `scratch` for the store and temporary files from now on. A complete store is moved."""
-        if as_path(self.state.work).parent == scratch.resolve():
-            return
-        work, old = _work_in(scratch, self.path), self.store
-        self.save(other_work=str(work))  # from here on a resumed run knows of it
-        _make_work(work, self.state.mark)
-        (work / _TEMPORARY).mkdir()
-        if old.exists():
-            with local_workdir(work / _TEMPORARY) as workdir:
-                copy_folder(old, workdir / _STORE)
-                sync_all(workdir / _STORE)
-                replace_output(workdir / _STORE, work / _STORE, workdir / _REPLACED)
-        self.save(work=str(work), other_work=self.state.work)
-        self._remove_other_work()
-
-    def _remove_other_work(self) -> None:
-        """Remove the work folder that a completed or killed move left behind."""
-        if self.state.other_work is not None:
-            _remove_work(as_path(self.state.other_work), self.state.mark)
-            self.save(other_work=None)
+    def use_scratch(self, scratch: Path) -> None:
+        """Use a folder in `scratch` for temporary files, and the store unless it is complete, from now on."""
+        if self.works[-1].parent != scratch.resolve():
+            self.save(scratches=(*self.state.scratches, str(scratch.resolve())))
+            self.clean()
 
     def finish(self) -> None:
         """Rename the complete forest and remove everything else. Raises OutputExistsError."""
@@ -286,9 +267,8 @@ class RunFolder:
     def discard(self) -> None:
         """Remove the folder and its work folder."""
         remove(self.forest)  # from here on the folder counts as worthless
-        for work in (self.state.other_work, self.state.work):
-            if work is not None:
-                _remove_work(as_path(work), self.state.mark)
+        for work in filter(is_own_folder, self.works[1:]):
+            remove(work)
         _remove_rest(self.folder)
 
 
@@ -299,7 +279,7 @@ def remove_leftovers(forest: Path) -> None:
 
 
 def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> RunFolder:
-    """Begin a run for the output `out`, with its work folder in `scratch` if that is not None.
+    """Begin a run for the output `out`, with its store and temporary files in `scratch` if that is not None.
 
     Raises OutputExistsError when `out` exists, or a run to resume, and `overwrite` is False;
     BusyError when another process works on it; ConfigError and FormatError.
@@ -310,7 +290,6 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
         with contextlib.closing(old):
             _remove_earlier_run(out, path, old, overwrite=overwrite)
     folder = _unfinished_path(path)
-    work = folder / "work" if scratch is None else _work_in(scratch, path)
     with naming_refusal(out.parent):
         try:
             folder.mkdir()
@@ -319,7 +298,8 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     lock = _lock_folder(out, path)
     if lock is None:
         raise BusyError(_busy(out))
-    run = RunFolder(out, path, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
+    scratches = () if scratch is None else (str(scratch.resolve()),)
+    run = RunFolder(out, path, lock, replace(state, scratches=scratches, mark=secrets.token_hex(8)), fresh=True)
     try:
         run.save()
         run.forest.mkdir()  # from here on the folder is worth keeping
@@ -328,7 +308,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     except BaseException as error:
         run.discard()
         lock.close()
-        if (full := no_room(error, folder.parent, as_path(work).parent)) is not None:
+        if (full := no_room(error, folder.parent, run.works[-1].parent)) is not None:
             raise DiskFullError(f"{full} and start again") from error
         raise
     return run
@@ -423,62 +403,6 @@ def _unfinished_path(path: Path) -> Path:
 
 def _busy(out: Path) -> str:
     return f"another run is writing {out}; wait for it to end, or choose another output"
-
-
-def _work_in(scratch: Path, path: Path) -> Path:
-    return scratch.resolve() / f"{_WORK_PREFIX}{path.name}-{secrets.token_hex(4)}"
-
-
-def _make_work(work: Path, mark: str) -> None:
-    """Make the work folder, with the mark of the run."""
-    work.mkdir(parents=True)
-    with write_atomically(work / _MARK) as temporary:
-        temporary.write_text(mark)
-
-
-def _check_work(folder: Path, state: RunState) -> None:
-    """Raise FormatError unless the run in `folder` made the work folder that its state names, or there is none.
-
-    The path is read from a file, which may come from elsewhere: nothing is removed from folders of others.
-    """
-    work = as_path(state.work)
-    if is_there(work) and not _is_marked(work, state.mark):
-        raise FormatError(
-            f"{folder / _STATE} names the folder {work}, which its run did not make; remove {folder} and train again"
-        )
-
-
-def _is_marked(work: Path, mark: str) -> bool:
-    """Return True if the run with this mark made the folder. Raises FormatError for a mark that cannot be read."""
-    path = work / _MARK
-    if not mark or not is_own_folder(work) or path.is_symlink() or not is_there(path):
-        return False
-    with contextlib.suppress(UnicodeDecodeError):
-        return read_json_text(path) == mark
-    return False
-
-
-def _remove_work(work: Path, mark: str) -> None:
-    """Remove the known content of the work folder with this mark, and the folder if it is empty then.
-
-    A folder that contains nothing but half a mark was made by a run that was killed right after.
-    """
-    if _is_marked(work, mark):
-        for entry in (_STORE, _TEMPORARY):
-            remove(work / entry)
-        with contextlib.suppress(OSError):
-            (work / _MARK).unlink()
-    elif is_remote(work) or not is_own_folder(work) or not all(_is_half_a_mark(entry) for entry in work.iterdir()):
-        return
-    else:
-        for half in work.iterdir():
-            half.unlink()
-    with contextlib.suppress(OSError):
-        work.rmdir()
-
-
-def _is_half_a_mark(entry: Path) -> bool:
-    return entry.name.startswith(f".{_MARK}.") and entry.is_file() and not entry.is_symlink()
 
 
 def _remove_rest(folder: Path) -> None:
