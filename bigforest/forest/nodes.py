@@ -180,15 +180,12 @@ def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
     return bool((np.diff(entries.astype(np.int64))[inside] > 0).all())
 
 
-T = TypeVar("T")
-
-
 class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
     Trees that are growing, trees that were read and checked, and trees of a boosted stage have this form. Read, they
-    come in pieces, which may begin and end within a tree; gain, below and above are empty then, and numbers of
-    children, thresholds and sides are undefined in nodes that have none in the file.
+    come in pieces, which may begin and end within a tree; below and above are empty then, and numbers of children,
+    thresholds, sides and gains are undefined in nodes that have none in the file.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
     left          uint32 (0), always the node's own number in its tree + 1
@@ -315,9 +312,8 @@ def write_part(
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
     replaces it.
     """
-    groups = cut_row_groups(((nodes, nodes.entries) for nodes in pieces), group_nodes, group_entries)
-    joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
-    tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, joined))
+    groups = map(join_trees, _cut_row_groups(pieces, group_nodes or GROUP_NODES, group_entries or GROUP_ENTRIES))
+    tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, groups))
     path = part_path(directory, first_tree)
     write_tables(nodes_schema(header.spec), tables, path, "trees", header)
     return path
@@ -339,20 +335,12 @@ def _number_nodes(
         tree, number = tree + root.size, int(numbers[-1]) + 1
 
 
-def cut_row_groups(
-    pieces: Iterable[tuple[T, NDArray[np.int64]]], group_nodes: int | None = None, group_entries: int | None = None
-) -> Iterator[list[tuple[T, int, int]]]:
-    """Cut consecutive nodes into row groups, as large as these sizes allow, by default GROUP_NODES and GROUP_ENTRIES,
-    however the nodes come.
-
-    pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes
-            of them.
-    """
-    waiting: list[tuple[T, int, int]] = []
-    most_nodes, most_entries = group_nodes or GROUP_NODES, group_entries or GROUP_ENTRIES
+def _cut_row_groups(pieces: Iterable[TreeArrays], most_nodes: int, most_entries: int) -> Iterator[list[TreeArrays]]:
+    """Cut consecutive nodes into row groups, as large as these sizes allow, however the nodes come."""
+    waiting: list[TreeArrays] = []
     nodes, entries = most_nodes, most_entries
-    for piece, start in pieces:
-        begin, size = 0, start.size - 1
+    for piece in pieces:
+        begin, size, start = 0, piece.feature.size, piece.entries
         while begin < size:
             end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + entries, side="right")) - 1)
             if end <= begin and waiting:
@@ -360,7 +348,7 @@ def cut_row_groups(
                 waiting, nodes, entries = [], most_nodes, most_entries
                 continue
             end = max(end, begin + 1)
-            waiting.append((piece, begin, end))
+            waiting.append(piece.rows(begin, end))
             nodes -= end - begin
             entries -= int(start[end] - start[begin])
             begin = end

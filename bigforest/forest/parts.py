@@ -4,8 +4,8 @@ Arrow decodes a batch of about PIECE_BYTES. `check_batch` checks each column: nu
 thresholds, counts. The kernel `check_nodes` then checks that the nodes form trees in preorder, with a stack of open
 nodes that is carried from batch to batch, and that weights and counts of children add up to their parent.
 
-Files are read back when a run continues, and written again as files of another forest (`recut`, `copy_parts`); nodes
-pass through as tables of some rows, so memory does not depend on the size of a tree.
+Files are read back when a run continues, and written again as files of another forest (`recut`, `copy_parts`), a piece
+at a time, so memory does not depend on the size of a tree.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, compute
+from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.files import (
@@ -35,10 +35,9 @@ from bigforest.forest.files import (
     open_parquet,
     read_forest_levels,
     read_header,
-    write_tables,
 )
 from bigforest.forest.format import KINDS, NODE_KINDS, NODES, nodes_schema
-from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, cut_row_groups, part_path
+from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, part_path, write_part
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
@@ -90,14 +89,15 @@ def check_batch(
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     threshold = _numbers(column["threshold"])
     require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")
-    require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
+    gain = _numbers(column["gain"])
+    require(not np.isnan(gain)[~leaf].any(), "a gain is not a number")
     default_left = as_numpy(column["default_left"], False)
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
     tree, node, left, right, depth, weight = numbers.values()
     result = pack.check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
     require(result == 0, PROBLEMS[result])
-    shared = (feature, left, right, depth, threshold, default_left, np.empty(0), weight, counts)
+    shared = (feature, left, right, depth, threshold, default_left, gain, weight, counts)
     none = np.empty(0, np.uint32)
     return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
 
@@ -377,9 +377,12 @@ def recut(
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return
-    nodes = _Nodes(_read_checked(source, 0, parts))
-    for group in groups:
-        write_nodes(nodes.until(group.stop), part_path(directory, group.start), header)
+    read, spans = check_parts(source, parts)
+    header, stops = replace(header, levels=read.levels), [group.stop for group in groups]
+    for number, trees in groupby(_tree_pieces(spans, read), lambda tree_piece: bisect_right(stops, tree_piece[0])):
+        if number == len(groups):
+            break
+        write_part(directory, groups[number].start, (piece for _, piece in trees), header)
 
 
 def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> None:
@@ -387,73 +390,19 @@ def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> No
 
     The files keep their trees. Raises FormatError.
     """
-    nodes = _Nodes(_read_checked(source, offset))
-    for span in check_parts(source)[1]:
-        write_nodes(nodes.until(offset + span.trees.stop), part_path(directory, offset + span.trees.start), merged)
-
-
-def write_nodes(tables: Iterable[pa.Table], path: Path, header: Header) -> None:
-    """Write tables of schema NODES as the part `path`, in the row groups that nodes.py write_part makes."""
-    groups = (
-        pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
-        for group in cut_row_groups((table, _starts(table)) for table in tables)
-    )
-    write_tables(nodes_schema(header.spec), groups, path, "trees", header)
-
-
-class _Nodes:
-    """Tables of nodes, taken by the number of the tree."""
-
-    def __init__(self, tables: Iterator[pa.Table]) -> None:
-        self._tables = tables
-        self._rest: pa.Table | None = None
-
-    def until(self, stop: int) -> Iterator[pa.Table]:
-        """Yield the remaining nodes of trees before `stop`."""
-        while (table := self._rest or next(self._tables, None)) is not None:
-            below = int(np.searchsorted(as_numpy(table["tree"]), stop))
-            self._rest = table.slice(below) if below < table.num_rows else None
-            if below:
-                yield table.slice(0, below)
-            if self._rest is not None:
-                return
-
-
-def _read_checked(directory: Path, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
-    """Yield the checked nodes of a forest, or of some of its files, in order, with tree numbers raised by `offset`.
-
-    Raises FormatError.
-    """
-    header, spans = check_parts(directory, parts)
+    header, spans = check_parts(source)
     for span in spans:
-        check_nodes(span, header)
-        for batch in batches(span.path, len(header.spec.target.classes)):
-            yield as_written(pa.Table.from_batches([batch]), header.spec.feature_names, offset)
+        write_part(directory, offset + span.trees.start, read_span(span, header), merged)
+
+
+def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[tuple[int, TreeArrays]]:
+    """Yield the nodes of spans, checked, each piece of one tree, with the number of the tree."""
+    for piece in (piece for span in spans for piece in read_span(span, header)):
+        for tree, (begin, end) in enumerate(pairwise(dict.fromkeys([0, *piece.starts.tolist()])), piece.tree):
+            yield tree, piece.rows(begin, end)
 
 
 def check_nodes(span: Span, header: Header) -> None:
     """Read and check the nodes of a span without keeping them. Raises FormatError."""
     for _ in read_span(span, header):
         pass
-
-
-def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
-    """Return nodes with the dictionaries of written files in place of the dictionaries of the file that was read."""
-    columns = {name: table[name].combine_chunks() for name in NODES.names}
-    for name, values in (("kind", arrow_array(KINDS)), ("feature", arrow_array(names, pa.string()))):
-        places = compute().index_in(columns[name].cast(pa.string()), value_set=values)
-        columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
-    columns["tree"] = arrow_array(as_numpy(columns["tree"]) + np.uint32(offset))
-    return arrow_table(columns, pa.schema([table.schema.field(name) for name in NODES.names]))
-
-
-def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    """Return the table with some columns replaced."""
-    replaced = [columns.get(name, table[name]) for name in table.schema.names]
-    return pa.Table.from_arrays(replaced, schema=table.schema)
-
-
-def _starts(table: pa.Table) -> NDArray[np.int64]:
-    """Return where the terms and levels of each node begin, and the end of the last."""
-    lengths = [as_numpy(compute().list_value_length(table[name]), 0) for name in ("terms", "levels")]
-    return np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0), dtype=np.int64)])

@@ -17,23 +17,22 @@ code for wide weights this way.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, as_numpy
+from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.errors import DataError, api
 from bigforest.execution.resources import Resources
 from bigforest.forest.ballots import Ballots, ballots_of
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import found_leaves, leaves_path, writing_ballots
-from bigforest.forest.nodes import counts_column, part_path
-from bigforest.forest.parts import as_written, batches, with_columns, write_nodes
+from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.parts import batches, check_part, read_span
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.common.layout import LEAF
@@ -119,7 +118,9 @@ def _weigh_part(
     starts = np.append(packed.roots, len(sums)).astype(np.int64)
     del packed
     described = _describe(starts, path, store, config, sums, made)
-    write_nodes(_pieces(path, store, described, sums), part_path(directory, part.start), Header(store.spec, config))
+    header = Header(store.spec, config, store.levels())
+    span = check_part(path, part, header)
+    write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
     # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
     for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
         trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
@@ -221,38 +222,22 @@ def _describe(
     return _Described(starts, feature, right, leaf, weight, value, gain)
 
 
-def _pieces(path: Path, store: Store, described: _Described, sums: NDArray[np.int64]) -> Iterator[pa.Table]:
-    """Yield the nodes of the part at `path`, some at a time, with exact weights in place of rounded ones."""
-    names = store.spec.feature_names
-    done = 0
-    for batch in batches(path, len(store.spec.target.classes)):
-        table = as_written(pa.Table.from_batches([batch]), names, 0)
-        span = slice(done, done + table.num_rows)
-        done = span.stop
-        columns = {
-            "weight": arrow_array(described.weight[span]),
-            "gain": arrow_array(described.gain[span], mask=described.leaf[span]),
-            "default_left": _larger_left(table, store, described, span),
-        }
-        if store.spec.target.is_regression:
-            columns["value"] = arrow_array(described.value[span])
-        else:
-            columns["counts"] = counts_column(sums[span], table.schema.field("counts").type)
-        yield with_columns(table, columns)
+def _pieces(
+    pieces: Iterable[TreeArrays], store: Store, described: _Described, sums: NDArray[np.int64]
+) -> Iterator[TreeArrays]:
+    """Yield the nodes of a part, some at a time, with exact weights in place of rounded ones.
 
-
-def _larger_left(table: pa.Table, store: Store, described: _Described, rows: slice) -> Any:
-    """Return the column default_left of some nodes of a part.
-
-    For a feature without missing values: whether the left child is no lighter than the right one. For other features
-    the search has decided, by rows with missing values or by its own weights.
+    Rows without a value go to the larger child if there are none in training; else the search has decided.
     """
-    complete = {feature.name for feature in store.spec.features if not (feature.splits_on_levels or feature.missing)}
-    feature, default_left = table["feature"].chunk(0), table["default_left"].chunk(0)
-    is_complete = np.array([name in complete for name in feature.dictionary.to_pylist()] + [False])
-    changed = np.flatnonzero(is_complete[as_numpy(feature.indices, -1)])
-    node = rows.start + changed
-    column = as_numpy(default_left, False).copy()
-    root = described.starts[np.searchsorted(described.starts, node, side="right") - 1]
-    column[changed] = described.weight[node + 1] >= described.weight[root + described.right[node]]
-    return arrow_array(column, mask=as_numpy(default_left.is_null()))
+    complete = np.array([not (feature.splits_on_levels or feature.missing) for feature in store.spec.features])
+    numbers, done = store.spec.target.is_regression, 0
+    for piece in pieces:
+        span = slice(done, done + piece.feature.size)
+        done = span.stop
+        default_left, weight = piece.default_left.copy(), described.weight[span]
+        changed = np.flatnonzero((piece.feature >= 0) & complete[piece.feature])
+        node = span.start + changed
+        root = described.starts[np.searchsorted(described.starts, node, side="right") - 1]
+        default_left[changed] = described.weight[node + 1] >= described.weight[root + described.right[node]]
+        exact = piece._replace(gain=described.gain[span], default_left=default_left, weight=weight)
+        yield exact._replace(value=described.value[span]) if numbers else exact._replace(counts=sums[span])

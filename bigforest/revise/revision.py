@@ -14,10 +14,8 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
@@ -25,12 +23,12 @@ from bigforest.events import Listener, stage
 from bigforest.execution.resources import Resources, resources_of
 from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
-from bigforest.forest.files import read_table, write_features, write_levels
+from bigforest.forest.files import write_features, write_levels
 from bigforest.forest.forest_files import FOREST
-from bigforest.forest.format import CALIBRATED, KINDS, NODE_KINDS, NODES, PRUNED, nodes_schema
-from bigforest.forest.nodes import TreeArrays, counts_column
-from bigforest.forest.parts import with_columns, write_nodes
+from bigforest.forest.format import CALIBRATED, PRUNED
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.run_file import write_run
+from bigforest.grow.cut import cut_nodes
 from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import check_word
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
@@ -48,14 +46,13 @@ class Revision(NamedTuple):
     """Changes of a revision.
 
     stage   its name in run.parquet; rows, use: the name of its rows, and of the operation, in messages.
-    table   makes the new table from a part, its table, and the rows of each class that reach its nodes (int64 [nodes,
-            classes]).
+    part    changes a part by the rows of each class that reach its nodes (int64 [nodes, classes]).
     """
 
     stage: str
     rows: str
     use: str
-    table: Callable[[TreeArrays, pa.Table, NDArray[np.int64]], pa.Table]
+    part: Callable[[TreeArrays, NDArray[np.int64]], TreeArrays]
 
 
 def revise(
@@ -112,14 +109,13 @@ def _write(
     forest: Forest, parts: Sequence[TreeArrays], directory: Path, revision: Revision, counts: NDArray[np.int64]
 ) -> None:
     """Write all files but run.parquet, from the counts of all nodes."""
-    spec, header = forest.spec, forest.files.header
+    header = forest.files.header
     first = 0
-    for path, part in zip(forest.part_files, parts, strict=True):
+    for span, part in zip(forest.files.parts, parts, strict=True):
         part_counts = counts[first : first + part.feature.size]
         first += part.feature.size
-        table = read_table(path, "trees", nodes_schema(spec), forest.identity)
-        write_nodes([revision.table(part, table, part_counts)], directory / "trees" / path.name, header)
-    write_features(directory, header, importance(directory, spec))
+        write_part(directory, span.trees.start, [revision.part(part, part_counts)], header)
+    write_features(directory, header, importance(directory, header.spec))
     write_levels(directory, header)
     if forest.config.ranks:
         copy_regular(forest.directory / ranks.FILE, directory / ranks.FILE)
@@ -215,17 +211,16 @@ def calibrate_forest(
     """
     forest = opened_forest(forest)
     # A row weighs what rows of training do on average, in the steps of their weights.
-    table = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
-    revision = Revision(CALIBRATED, "the secondary set", "calibrating", table)
+    part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _calibrate_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
-    """Replace the counts of a part by these of rows, each of weight `unit`. Return its table."""
+def _calibrate_part(part: TreeArrays, counts: NDArray[np.int64], *, unit: int) -> TreeArrays:
+    """Replace the counts of a part by these of rows, each of weight `unit`."""
     from bigforest.kernels.predict.accumulate import add_up
 
-    kind = table.schema.field("counts").type
-    most = _MOST if kind.value_type == pa.uint32() else _MOST_WIDE
+    most = _MOST if part.counts.dtype == np.uint32 else _MOST_WIDE
     if int(counts.max()) > most // unit:
         raise DataError(f"more than {most // unit} rows of the secondary set are of one class; take fewer")
     counts *= unit
@@ -235,8 +230,7 @@ def _calibrate_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64]
         add_up(part.starts, part.feature, part.right, counts)
         if int(counts.max()) > most:
             raise DataError(f"more than about {most // unit} rows of the secondary set are of one class; take fewer")
-    weight = arrow_array(counts.sum(axis=1).astype(np.uint64))
-    return with_columns(table, {"counts": counts_column(counts, kind), "weight": weight})
+    return part._replace(counts=counts, weight=counts.sum(axis=1).astype(np.uint64))
 
 
 ON_TIES = ("keep", "prune")
@@ -288,15 +282,13 @@ def prune_forest(
     10
     """
     check_word(on_ties, ON_TIES, "on_ties")
-
-    table = partial(_prune_part, prune_ties=on_ties == "prune")
-    revision = Revision(PRUNED, "the tuning set", "pruning", table)
+    revision = Revision(PRUNED, "the tuning set", "pruning", partial(_prune_part, prune_ties=on_ties == "prune"))
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _prune_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
-    """Return the table of a part without the nodes pruned by these counts, its nodes numbered again."""
-    from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
+def _prune_part(part: TreeArrays, counts: NDArray[np.int64], *, prune_ties: bool) -> TreeArrays:
+    """Return a part without the nodes pruned by these counts, its nodes numbered again."""
+    from bigforest.kernels.tree.cut import CutRules, cut_trees
 
     nodes = part.feature.size
     root = np.repeat(part.roots, np.diff(part.starts))
@@ -308,19 +300,5 @@ def _prune_part(part: TreeArrays, table: pa.Table, counts: NDArray[np.int64], *,
     rules = CutRules(cost=0.0, ties=prune_ties)
     decrease = (below - correct).astype(np.float64)  # of wrong rows
     cut_trees(part.starts, right_child, decrease, rules, number, inner, np.empty(0, np.int64))
-    kept = number != REMOVED
-    left_over = np.flatnonzero(kept)
-    cut = ~inner & (right_child > 0)
-    right_child = np.where(inner, number[root + right_child], 0).astype(np.uint32)
-    kinds = table["kind"].chunk(0)
-    kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[as_numpy(kinds.indices)]
-    columns = {
-        name: table[name].chunk(0).take(arrow_array(left_over, mask=cut[left_over] if name in NODE_KINDS else None))
-        for name in NODES.names
-    }
-    columns["node"] = arrow_array(number[kept])
-    columns["left"] = arrow_array(number[kept] + np.uint32(1), mask=~inner[kept])
-    columns["right"] = arrow_array(right_child[kept], mask=~inner[kept])
-    codes = np.where(cut, 0, kind)[kept].astype(np.int8)
-    columns["kind"] = pa.DictionaryArray.from_arrays(arrow_array(codes), arrow_array(KINDS))
-    return arrow_table(columns, table.schema.remove_metadata())
+    codes = np.zeros(nodes, np.uint32)  # of thresholds, which are not written
+    return cut_nodes(part._replace(below=codes, above=codes), number, inner, number[root + right_child])
