@@ -7,7 +7,6 @@ renames them when they are complete.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -221,22 +220,9 @@ def reduce_on_threads(
 
 
 def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
-    """Return `function(*call)` for each call of `arguments`, in order, from up to `workers` threads with this one.
-
-    The first exception is raised when the running tasks have ended; no further task starts then.
-    """
+    """Return `function(*call)` for each call of `arguments`, in order. See `run_on_threads`."""
     results: dict[int, Result] = {}
-    tasks = iter(enumerate(arguments))
-
-    def work() -> None:
-        try:
-            for index, call in tasks:
-                results[index] = function(*call)
-        except BaseException:
-            deque(tasks, maxlen=0)  # so that the other threads find none
-            raise
-
-    on_each_thread(work, max(1, min(workers, len(arguments))))
+    run_on_threads(function, arguments, workers=max(1, workers), on_result=results.__setitem__)
     return [results[index] for index in range(len(arguments))]
 
 

@@ -22,9 +22,8 @@ tree by tree (`Sampler.weigh`).
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,9 +61,7 @@ class Sampler:
             )
         self.store = store
         self.config = config
-        self._most = kept_trees(store.shape, config)
-        self._recent_draws: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
-        self._lock = threading.Lock()
+        self._recent_draws: ProcessCache[NDArray[Any] | None] = ProcessCache(kept_trees(store.shape, config))
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
         self._by_class = config.bootstrap and config.draws_by_class
         sizes, counts = [], []
@@ -135,22 +132,7 @@ class Sampler:
 
     def block(self, tree: int, block: int) -> NDArray[np.uint16]:
         """Return how often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
-        return self._block(tree, block, self._draws_once(tree))
-
-    def _draws_once(self, tree: int) -> NDArray[Any] | None:
-        """Return the draws of a tree, kept. A thread waits only for another thread that draws the same tree."""
-        with self._lock:
-            kept = self._recent_draws.pop(tree, None)
-            draws: Future[NDArray[Any] | None] = Future() if kept is None else kept
-            self._recent_draws[tree] = draws  # moved to the end: dropped last
-            if len(self._recent_draws) > self._most:
-                del self._recent_draws[next(iter(self._recent_draws))]
-        if kept is None:
-            try:
-                draws.set_result(self.draws(tree))
-            except BaseException as error:
-                draws.set_exception(error)
-        return draws.result()
+        return self._block(tree, block, self._recent_draws.get(tree, partial(self.draws, tree)))
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
         """Return how often each row is in the bag of the tree, uint16 [rows]."""

@@ -150,7 +150,7 @@ def test_run__may_be_called_by_a_task() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_map_on_threads__in_the_order_of_arguments_this_thread_among_others(workers: int) -> None:
+def test_map_on_threads__in_the_order_of_arguments(workers: int) -> None:
     threads = set()
     together = threading.Barrier(workers, timeout=20)
 
@@ -161,7 +161,7 @@ def test_map_on_threads__in_the_order_of_arguments_this_thread_among_others(work
         return i * i
 
     assert map_on_threads(task, [(i,) for i in range(20)], workers) == [i * i for i in range(20)]
-    assert len(threads) == workers and threading.get_ident() in threads
+    assert len(threads) == workers
     assert map_on_threads(task, [], workers) == []
 
 
