@@ -110,33 +110,6 @@ def test_simulations__take_trees_and_draws_exactly(monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "picture-scatter.svg").exists()
 
 
-def test_items__share_what_they_measure(small: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    from cells import Setting
-
-    monkeypatch.setattr(rerf_items, "settings", lambda: [Setting("trunk", 3, "raw"), Setting("parity", 2, "raw")])
-    given = outcome.Given(Path(), 2, 3, 11)
-    first = rerf_items.figure_1(given)
-    trained = len(small)
-    assert trained == 2 * 2 * len(rerf_items.FORESTS)
-    assert rerf_items.figure_2(given).numbers.equals(first.numbers)
-    assert len(small) == trained
-    assert {options["shrink"] for options in small} == {"off"}
-
-
-def test_readings__differ_where_the_number_of_directions_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from cells import Setting
-
-    assert [cells.floor_of(dims) for dims in (2, 3, 4, 8, 27, 1000)] == [1, 2, 2, 4, 9, 100]
-    monkeypatch.setattr(rerf_items, "settings", lambda: [Setting("parity", 3, "raw"), Setting("parity", 7, "raw")])
-    found = rerf_items.readings(outcome.Given(tmp_path, 2, 5, 1))
-    assert found.compared.select("method", "reading").rows() == [
-        (method, reading) for method in ("RF", "RerF", "RerF(d)", "RerF(d+r)") for reading in ("ceil, sqrt", "floor")
-    ]
-    wide = found.numbers.filter(method="RF").pivot("reading", index="draw", values="error")
-    assert not wide["ceil, sqrt"].equals(wide["floor"], null_equal=True)
-    found.draw(tmp_path / "picture.svg")
-
-
 def test_judged__says_which_numbers_agree() -> None:
     compared = pl.DataFrame(
         {"ours": [1.0, 1.0, 1.0, 1.0, 1.0], "standard_error": [0.5, 0.1, 0.1, 0.0, 0.1]}
@@ -144,14 +117,6 @@ def test_judged__says_which_numbers_agree() -> None:
     verdicts = ["agrees", "below", "above", "no standard error", "no reference"]
     assert outcome.judged(compared)["verdict"].to_list() == verdicts
     assert outcome.judged(compared, 1.0)["distance"][1] == pytest.approx(-3.0 / 2**0.5)
-
-
-@pytest.mark.parametrize(("draws", "verdict"), [(4, "too few draws"), (5, "agrees")])
-def test_with_enough_draws__few_draws_decide_nothing(draws: int, verdict: str) -> None:
-    numbers = pl.DataFrame({"draw": [*range(draws)], "error": [float(draw) for draw in range(draws)]})
-    compared = outcome.judged(pl.DataFrame({"ours": [1.0], "standard_error": [0.5], "reference": [1.1]}))
-    found = outcome.Outcome(numbers, compared, "", print)
-    assert outcome.with_enough_draws(found)["verdict"].to_list() == [verdict]
 
 
 @pytest.mark.parametrize(("name", "bayes"), [("twonorm", 0.023), ("threenorm", 0.105), ("ringnorm", 0.013)])
@@ -170,40 +135,6 @@ def test_drawn_set__has_the_bayes_error_of_its_distribution(name: str, bayes: fl
         "ringnorm": lambda: (density(0.0, 4.0), density(a / 2, 1.0)),
     }[name]()
     assert ((second > first) != truth).mean() == pytest.approx(bayes, abs=0.01)
-
-
-def test_figures__have_a_colour_for_every_method() -> None:
-    from figures import COLOURS
-    from methods import FISHERFACES, FORESTS
-
-    assert COLOURS.keys() >= {*FORESTS, FISHERFACES}
-    assert len(set(COLOURS.values())) == len(COLOURS)
-
-
-def test_everywhere__one_setting_that_contradicts_is_enough() -> None:
-    def said(*differences: tuple[float, float]) -> str:
-        return claims.everywhere(claims.Difference("", *one) for one in differences).verdict  # type: ignore[no-any-return]
-
-    assert said((1.0, 0.4), (0.3, 0.1)) == claims.HOLDS
-    assert said((1.0, 0.4), (0.1, 0.1)) == claims.OPEN
-    assert said((1.0, 0.4), (0.1, 0.1), (-0.3, 0.1)) == claims.FAILS
-    assert said((1.0, 0.0)) == claims.HOLDS  # all draws are alike
-    assert said((0.0, 0.0)) == claims.FAILS
-    assert said((1.0, float("nan"))) == claims.OPEN  # of a single draw
-
-
-def test_above__is_the_mean_of_paired_differences() -> None:
-    numbers = pl.DataFrame(
-        {
-            "kind": ["a"] * 6 + ["b"] * 6,
-            "method": ["one", "other"] * 6,
-            "draw": [0, 0, 1, 1, 2, 2] * 2,
-            "error": [3.0, 1.0, 5.0, 2.0, 8.0, 4.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0],
-        }
-    )
-    first, second = claims.above(numbers, "method", "one", "other", "kind")
-    assert (first.setting, first.mean, first.error) == ("a", 3.0, pytest.approx(1 / 3**0.5))
-    assert (second.setting, second.mean, second.error) == ("b", 0.0, pytest.approx(1 / 3**0.5))
 
 
 def test_index__is_what_the_committed_results_say(tmp_path: Path) -> None:

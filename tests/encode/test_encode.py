@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.columns.types import leaves, type_name
-from bigforest.encode.memory import EncodeJob
 from bigforest.encode.targets import MAX_FLOAT_CLASSES, find_task
 from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
@@ -463,20 +462,3 @@ def test_encode__parquet_damaged_inside_is_a_clear_error(tmp_path: Path) -> None
     path.write_bytes(raw)
     with pytest.raises(DataError, match=r"t: the table cannot be read"):
         encoded(path, tmp_path)
-
-
-@pytest.mark.parametrize(("slice_rows", "expected"), [(100, 1), (99, 2)])
-def test_category__is_read_once_where_it_is_one_slice(
-    slice_rows: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frame = pl.DataFrame({"c": ["ab"[row % 2] for row in range(100)], "target": [row % 2 for row in range(100)]})
-    read = []
-
-    def column(job: EncodeJob, name: str) -> Any:
-        read.append(name)
-        return plain(job, name)
-
-    plain = EncodeJob.column
-    monkeypatch.setattr(EncodeJob, "column", column)
-    check(encoded(frame, tmp_path, limits=Limits(slice_rows=slice_rows)), frame)
-    assert read == ["c"] * expected

@@ -120,13 +120,3 @@ def test_plan__never_more_than_the_budget(rows: int, sizes: list[int], spare: in
     if smallest > MB:
         with pytest.raises(ConfigError):
             plan_encode(rows, named, Resources(memory=smallest - 1, threads=threads), binned=False)
-
-
-def test_need__less_memory_takes_pieces_and_then_fewer_workers() -> None:
-    shape = Shape(30_000_000, (4,) * 30, 0, 2, (4,) * 30)
-    seen = []
-    for memory in (4 * 10**9, 10**9, 7 * 10**8, 5 * 10**8, 3 * 10**8):
-        plan = plan_encode(shape.rows, dict.fromkeys("ab", 4), Resources(memory=memory, threads=2), binned=False)
-        seen.append((plan.workers, plan.in_memory("a")))
-    assert seen == [(2, True), (2, True), (2, False), (2, False), (1, False)]
-    assert encode_estimate(shape, TrainConfig(), Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 12

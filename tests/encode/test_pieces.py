@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,8 @@ from hypothesis import strategies as st
 
 from bigforest.columns.dataspec import MAX_CODES
 from bigforest.encode import features
-from bigforest.encode.features import encode_in_pieces
-from bigforest.encode.memory import PIECE_BYTES, EncodeJob, plan_encode, sort_bytes
 from bigforest.encode.values import DictionaryWriter, Scale, new_bins
 from bigforest.errors import ConfigError, DataError
-from bigforest.execution.resources import Resources
 from bigforest.planning.sizes import USUAL, Limits
 from bigforest.source import open_source
 from bigforest.store import writer
@@ -161,23 +157,3 @@ def test_pieces__fewer_rows_with_a_target_than_pieces(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": np.arange(8) * 0.5, "y": [None] * 7 + ["a"]}, schema_overrides={"y": pl.String})
     expected = content(encoded(frame, tmp_path, "expected.store"))
     assert content(encoded(frame, tmp_path, "b.store", 4, Limits(presort_rows=2))) == expected
-
-
-@pytest.mark.parametrize("max_bins", ["exact", 300])
-def test_pieces__keep_to_their_memory(max_bins: Any, tmp_path: Path) -> None:
-    rows = 1 << 22
-    values = np.random.default_rng(1).random(rows, dtype=np.float32)
-    values *= np.float32(3) ** (np.arange(rows) % 50).astype(np.float32)
-    source = open_source(pl.DataFrame({"x": values}), scratch=tmp_path)
-    plan = plan_encode(rows, {"x": 4}, Resources(threads=1), binned=False)
-    job = EncodeJob(source, None, max_bins, plan, tmp_path, tmp_path, {"x": "x"}, {"x": "numeric"})
-    tracemalloc.start()
-    try:
-        with PartWriter(tmp_path, 0) as part:
-            assert encode_in_pieces(job, "x", part) == []
-            peak = tracemalloc.get_traced_memory()[1]
-            [feature] = part.part().features
-    finally:
-        tracemalloc.stop()
-    assert feature.codes > (rows * 0.9 if max_bins == "exact" else 256)
-    assert peak < 4 * rows + sort_bytes(rows) + PIECE_BYTES // 4

@@ -13,7 +13,7 @@ from distributed import Client, get_worker
 
 from bigforest.errors import ClusterError, DataError, FormatError
 from bigforest.execution import worker
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, share_out
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.executor import Executor
 from bigforest.store.store import Store
 
@@ -128,29 +128,6 @@ def test_reduce_parts__errors_of_ours_come_out(client: Client, both_alive: None)
 
 def _refuses(shared: int, number: int) -> list[int]:
     raise DataError("no such number")
-
-
-def test_discard__removes_files(tmp_path: Path) -> None:
-    files = [tmp_path / str(number) for number in range(5)]
-    for file in files[1:]:
-        file.touch()
-    Executor(2).discard(files)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("costs", "shares", "sizes"),
-    [
-        ([], 3, []),
-        ([1] * 8, 2, [4, 4]),
-        ([1] * 7, 3, [3, 2, 2]),
-        ([1] * 2, 5, [1, 1]),
-        ([6, 1, 1, 1, 1, 1, 1], 4, [1, 3, 3]),
-        ([0, 0], 4, [2]),
-    ],
-)
-def test_share_out__tasks_of_about_equal_cost(costs: list[float], shares: int, sizes: list[int]) -> None:
-    assert share_out(costs, shares) == sizes
 
 
 def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None:

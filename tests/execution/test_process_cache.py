@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from threading import Barrier
@@ -41,11 +40,3 @@ def test_get__keeps_nothing_that_failed() -> None:
     with pytest.raises(ZeroDivisionError):
         cache.get("a", lambda: 1 // 0)
     assert cache.get("a", lambda: 7) == 7
-
-
-def test_get__drops_a_value_before_it_makes_another() -> None:
-    class Large: ...
-
-    cache: ProcessCache[Large] = ProcessCache(1)
-    first = weakref.ref(cache.get("a", Large))
-    cache.get("b", lambda: Large() if first() is None else pytest.fail("two at a time"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 import bigforest as bf
@@ -13,7 +12,6 @@ from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, StageAdvanced
 from bigforest.explain.explain import SECTIONS
 from tests.explain.test_importance import grown_case
-from tests.thorough import cases
 
 _ALONE = ("importance", "trees")
 OPTIONS: dict[str, Any] = {"sample": 30, "grid": 4}
@@ -33,30 +31,6 @@ def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> Non
     with pytest.raises(ConfigError, match="needs at least"):
         case.forest.explain(data, parts=part, memory=plan.smallest - 1, **OPTIONS)
     assert case.forest.explain(data, parts=part, memory=plan.smallest, **OPTIONS).tables
-
-
-def test_plan_explanation__adds_up_parts() -> None:
-    case = grown_case(200)
-    whole = bf.plan_explanation(case.forest, case.frame, parts=SECTIONS, **OPTIONS)
-    single = [bf.plan_explanation(case.forest, case.frame, parts=part, **OPTIONS) for part in SECTIONS]
-    assert [stage.stage for stage in whole.stages] == ["read", *SECTIONS]
-    assert whole.smallest == max(plan.smallest for plan in single)
-    assert whole.seconds == pytest.approx(sum(plan.stages[1].seconds for plan in single) + whole.stages[0].seconds)
-    read = whole.stages[0].need.scratch
-    assert read > 0
-    assert whole.scratch == read + max(plan.stages[1].need.scratch for plan in single)
-    assert "permutation" in whole._repr_html_()
-
-
-@pytest.mark.parametrize("part", cases([part for part in SECTIONS if part not in _ALONE], quick=4))
-def test_plan_explanation__grows_with_the_rows(part: str) -> None:
-    case = grown_case(200)
-    double = pl.concat([case.frame, case.frame])
-    options = {"parts": part, "new_rows": part not in ("proximities", "filling")}
-    few, many = (bf.plan_explanation(case.forest, frame, **options) for frame in (case.frame, double))
-    assert many.seconds > few.seconds
-    assert many.smallest >= few.smallest
-    assert many.scratch > few.scratch
 
 
 def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

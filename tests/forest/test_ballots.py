@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,14 +11,11 @@ from bigforest.forest.ballots import (
     LeafShrinking,
     ballots_of,
     ballots_of_pieces,
-    file_bytes,
     join_ballots,
     shrunk_leaves,
 )
-from bigforest.forest.leaf_votes import write_ballots
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
-from bigforest.storage.array_file import ArrayFile
 from tests.forest.test_shrinkage import AMOUNTS, check_formula, leaves, trees
 
 
@@ -71,23 +65,6 @@ def test_ballots__are_what_each_leaf_casts(grown: list[TreeArrays], wide: bool, 
     if not wide:
         for one, other in zip(ballots_of_pieces(pieces, wide=False), joined, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-@given(trees(), st.booleans())
-def test_file_bytes__are_at_least_those_of_the_file(grown: list[TreeArrays], wide: bool) -> None:
-    width = max(1, grown[0].counts.shape[1])
-    joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
-    with tempfile.TemporaryDirectory() as folder:
-        write_ballots(Path(folder, "part"), joined)
-        (file,) = Path(folder).iterdir()
-        found = ArrayFile.of(file, {name: array.dtype.str for name, array in joined._asdict().items()})
-        written = found.table[0, 0] + sum(array.nbytes for array in joined[1:])
-        assert file.stat().st_size < written + joined.first.nbytes + 500
-    sizes = np.diff(joined.first)
-    mixed = np.array([len(ballots_of_tree(tree, wide).mixed) for tree in grown])
-    numbers = grown[0].value is not None
-    planned = int(file_bytes(sizes, mixed, width, wide or numbers).sum())
-    assert written <= planned <= written + (4 * int(sizes.sum()) if numbers and not wide else 0)
 
 
 @given(trees(), st.data())

@@ -205,19 +205,6 @@ def test_forest__importance_is_the_share_of_weighted_gain(tmp_path: Path) -> Non
     np.testing.assert_allclose(forest.features["importance"], np.array(gained) / sum(gained), rtol=1e-12)
 
 
-def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for number, (starts, rows) in enumerate([([], 1 << 17), ([1, 2], 1 << 17), ([3], 1), ([], 7)]):
-        write_forest(tmp_path / str(number), trees(), SPEC, starts)
-        monkeypatch.setattr(parts, "PIECE_BYTES", 92 * rows)
-        found.append(decreases.importance(tmp_path / str(number), SPEC).tolist())
-    total = np.zeros(3)
-    for tree in trees():
-        inner = tree.feature >= 0
-        total += np.bincount(tree.feature[inner], tree.gain[inner] * tree.weight[inner], minlength=3)
-    assert found == [(total / total.sum()).tolist()] * 4
-
-
 def test_importance__is_added_up_in_the_order_of_trees_whatever_task_ends_first(tmp_path: Path) -> None:
     class Backwards(Executor):
         def run(self, function: Any, arguments: Any, on_result: Any, shared: Any = (), **_: Any) -> None:
@@ -227,16 +214,6 @@ def test_importance__is_added_up_in_the_order_of_trees_whatever_task_ends_first(
     write_forest(tmp_path, trees(), SPEC, [1, 2, 3])
     found = decreases.importance(tmp_path, SPEC, Backwards(1))
     assert found.tolist() == decreases.importance(tmp_path, SPEC).tolist()
-
-
-def test_part_decreases__are_of_the_features_that_a_tree_uses(tmp_path: Path) -> None:
-    """Not of all: a table may have a hundred thousand, and a forest a thousand trees."""
-    random, spec = np.random.default_rng(5), spec_of(50, ("no", "yes"), "String")
-    grown = [random_tree(random, 50, 2, 6, [0.5]) for _ in range(4)]
-    write_forest(tmp_path, grown, spec, [])
-    (path,) = part_paths(tmp_path)
-    used = [np.unique(tree.feature[tree.feature >= 0]).tolist() for tree in grown]
-    assert [feature.tolist() for feature, _ in decreases.part_decreases(spec, path)] == used
 
 
 def test_forest__importance_without_splits_is_zero(tmp_path: Path) -> None:
@@ -272,10 +249,6 @@ def _set(table: pa.Table, name: str, change: Callable[[list[Any]], None]) -> pa.
     if pa.types.is_dictionary(field.type):
         array = array.dictionary_encode().cast(field.type)
     return table.set_column(table.schema.get_field_index(name), field, array)
-
-
-def _first(values: list[Any], wanted: Callable[[Any], bool]) -> int:
-    return next(i for i, value in enumerate(values) if wanted(value))
 
 
 def _put(name: str, row: int, value: Any) -> Callable[[pa.Table], pa.Table]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,12 @@ import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.grow.cut import cut_rules, cut_whole
 from bigforest.grow.forest import ForestJob, grow_tree
-from bigforest.grow.memory import GrowPlan, choose_grow_plan
-from bigforest.grow.memory_model import cut_bytes
+from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler
 from bigforest.training.run import grow_forest
-from bigforest.training.trial_trees import choose_estimate
 from tests.grown import assert_same, frame_of, store_of, table_of
 from tests.naive.cut import grow_cut
 from tests.oob.test_votes import table
@@ -126,34 +121,6 @@ def test_passes__give_the_files_of_growing_in_memory(case: str, cut: dict[str, A
     assert grow_tree(store, whole, 0).feature.size > grow_tree(store, config, 0).feature.size > 1
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_nodes__are_some_of_those_of_the_whole_tree(cut: dict[str, Any], tmp_path: Path) -> None:
-    """Leaves have nothing of the splits that they had, and the other nodes all of theirs."""
-    options = {"target": "number", "columns": ("a", "level", "gaps"), "splitter": "random"}
-    store, config = store_and_config({**options, **cut}, tmp_path)
-    whole = grow_tree(store, replace(config, max_leaf_nodes=None, min_impurity_decrease=0.0, ccp_alpha=0.0), 2)
-    found = grow_tree(store, config, 2)
-    same, node = [0], 0  # the nodes of the whole tree, in the order of those that are found
-    for node, feature in enumerate(found.feature.tolist()):
-        own = same[node] if node < len(same) else -1
-        assert found.depth[node] == whole.depth[own] and found.weight[node] == whole.weight[own]
-        if feature < 0:
-            assert np.isnan(found.threshold[node]) and np.isnan(found.gain[node]) and not found.default_left[node]
-            assert found.left[node] == found.right[node] == found.below[node] == found.above[node] == 0
-            continue
-        assert found.left[node] == node + 1
-        same += [-1] * (int(found.right[node]) + 1 - len(same))
-        same[node + 1], same[int(found.right[node])] = int(whole.left[own]), int(whole.right[own])
-        for name in ("feature", "threshold", "default_left", "gain", "value", "below", "above"):
-            np.testing.assert_array_equal(getattr(found, name)[node], getattr(whole, name)[own])
-        assert levels_of(found, node) == levels_of(whole, own)
-
-
-def levels_of(tree: Any, node: int) -> list[int]:
-    """The levels that a node lists."""
-    return [] if tree.levels is None else tree.levels.code[slice(*tree.levels.start[node : node + 2])].tolist()
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -192,36 +159,6 @@ def test_train__any_threads_and_budget_gives_the_same_files(tmp_path: Path) -> N
         parts = sorted([*(tmp_path / name).glob("trees/*"), *(tmp_path / name).glob("oob/*.parquet")])
         found.append([path.read_bytes() for path in parts])
     assert found[0] == found[1] == found[2]
-
-
-def test_plan__cutting_takes_memory() -> None:
-    shape = Shape(rows=3_000_000, widths=(4,) * 30, codes=30 * 2**20, classes=2)
-    whole, cut = (choose_grow_plan(shape, TrainConfig(trees=4, **more), Resources(threads=2)) for more in ({}, CUTS[0]))
-    assert whole.memory < cut.memory
-    budget = Resources(threads=2, memory=1_200_000_000)
-    whole, cut = (choose_grow_plan(shape, TrainConfig(trees=4, **more), budget) for more in ({}, CUTS[0]))
-    assert whole.limits is not None and cut.limits is not None
-    assert cut.limits.rows < whole.limits.rows
-    choosing = [choose_estimate(shape, TrainConfig(**more), budget).memory for more in ({}, CUTS[0])]
-    assert choosing[0] < choosing[1]
-
-
-def test_cut_whole__takes_no_more_memory_than_is_planned(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    frame = pl.DataFrame({"a": draw.random(20_000), "y": draw.integers(0, 3, 20_000)})
-    store = bf.encode_store(frame, tmp_path / "t.store", target="y")
-    config = TrainConfig(ccp_alpha=1e-9).for_task("classification")
-    tree = grow_tree(store, replace(config, ccp_alpha=0.0), 0)
-    rules = cut_rules(config)
-    assert rules is not None and tree.feature.size > 10_000
-    tracemalloc.start()
-    try:
-        found = cut_whole(tree, rules)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert found.feature.size > 0.9 * tree.feature.size
-    assert peak <= tree.feature.size * cut_bytes(config, 3)
 
 
 @pytest.mark.parametrize(

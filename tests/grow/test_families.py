@@ -45,15 +45,6 @@ def test_config__refuses(options: dict[str, Any], words: str) -> None:
         TrainConfig.of(**options)
 
 
-@pytest.mark.parametrize(
-    ("rule", "counts"),
-    [("p^2/3", [1, 2, 4, 9, 100]), ("p^0.5", [1, 2, 3, 6, 32]), ("p^1", [1, 2, 8, 27, 1000]), (7, [7] * 5)],
-)
-def test_drawn_projections__round_up(rule: str | int, counts: list[int]) -> None:
-    config = TrainConfig(family="sparse-oblique", projections=rule)
-    assert [config.drawn_projections(features) for features in (1, 2, 8, 27, 1000)] == counts
-
-
 def test_config_of__a_family_has_defaults_of_its_own() -> None:
     tree = TrainConfig.of(family="tree", max_depth=3)
     assert (tree.trees, tree.bootstrap, tree.mtry, tree.max_depth) == (1, False, "all", 3)

@@ -54,7 +54,6 @@ def test_passes__give_the_files_of_growing_in_memory(
 SPARSE = {"family": "sparse-oblique"}
 MEANS = {**SPARSE, "mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}
 ROTATION = {"family": "rotation", "axes": 3}
-PRINCIPAL = {"family": "rotation", "rotation": "pca"}
 SOME = {"family": "rotation", "axes_from": ("few", "smooth"), "axes": 3}
 SOME_PRINCIPAL = {"family": "rotation", "rotation": "pca", "axes_from": ("few", "smooth")}
 OF_CLASSES = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2}
@@ -67,8 +66,7 @@ NUMBERS = {"task": "regression"}
 @pytest.mark.parametrize(
     "options",
     [
-        *(SPARSE, MEANS, ROTATION, SOME, PRINCIPAL, SOME_PRINCIPAL, OF_CLASSES),
-        *(SPARSE | NUMBERS, PRINCIPAL | NUMBERS),
+        *(MEANS, SOME, OF_CLASSES, SPARSE | NUMBERS, SOME_PRINCIPAL | NUMBERS),
     ],
 )
 def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:

@@ -7,17 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numba
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.grow.families.axis import codes_of_rows
-from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING
 from bigforest.options.train_config import TrainConfig
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
@@ -74,23 +70,3 @@ def test_train__random_splits_within_a_budget(tmp_path: Path) -> None:
     for name, budget in (("whole", None), ("passes", memory)):
         bigforest.train(store, out=tmp_path / name, memory=budget, scheduler="threads", **options)
     assert_equal(rows_of(tmp_path / "passes"), rows_of(tmp_path / "whole"))
-
-
-def test_codes_of_rows__have_the_values_of_the_table(tmp_path: Path) -> None:
-    store = bigforest.encode_store(table(3_000), tmp_path / "s", **options_of("two", False))
-    features = Features.of(store, TrainConfig())
-    rows = np.random.default_rng(1).permutation(3_000)[:50]
-    some = store.codes._replace(**{name: getattr(store.codes, name)[:, rows] for name in ("u8", "u16", "u32")})
-    own = codes_of_rows(some, store, features)
-    offsets, low = own.dictionary
-    for feature, (width, slot) in enumerate(store.place.tolist()):
-        before, after = (getattr(codes, f"u{8 * width}")[slot].astype(np.int64) for codes in (some, own.codes))
-        if features.kinds[feature] == CATEGORY:
-            np.testing.assert_array_equal(after, before)
-            assert offsets[feature] == offsets[feature + 1]
-            continue
-        np.testing.assert_array_equal(low[offsets[feature] + after], store.low(feature)[before])
-        np.testing.assert_array_equal(own.table_code[offsets[feature] + after], before)
-        distinct = np.unique(after)
-        assert distinct[-1] == offsets[feature + 1] - offsets[feature] - 1
-        assert features.kinds[feature] != MISSING or ((before == 0) == (after == 0)).all()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.families.rotation import RotationFamily, _eigenvectors, moments
+from bigforest.grow.families.rotation import RotationFamily, moments
 from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.out_of_core.probes import Spans
@@ -26,7 +26,7 @@ from tests.grown import frame_of, store_of, table_of, terms_of
 from tests.naive.bag import bag_of
 from tests.naive.oblique import scales
 from tests.naive.quick_split import best_split as quick_split
-from tests.naive.rotation import drawn_classes, moments_of, random_axes, rotated, sampled
+from tests.naive.rotation import moments_of, random_axes, rotated, sampled
 from tests.naive.tree import grow
 from tests.strategies import Data, rotation_configs, tables
 from tests.thorough import examples
@@ -145,14 +145,6 @@ def test_tree_axes__rows_out_of_bag_do_not_count() -> None:
     assert found["as they are", "pca"] != found["changed", "pca"]
 
 
-def test_drawn_classes__are_all_nonempty_subsets_alike() -> None:
-    drawn = [frozenset(drawn_classes(0, tree, 0, 3)) for tree in range(2000)]
-    counts = [drawn.count(one) for one in set(drawn)]
-    assert len(counts) == 7
-    assert min(counts) > 2000 / 7 - 80
-    assert max(counts) < 2000 / 7 + 80
-
-
 @pytest.mark.parametrize("orthogonal", [True, False])
 def test_draw_axes__moments_are_those_of_directions_drawn_uniformly(orthogonal: bool) -> None:
     features = 4
@@ -167,17 +159,6 @@ def test_draw_axes__moments_are_those_of_directions_drawn_uniformly(orthogonal: 
     if orthogonal:
         for group in axes[:100].reshape(-1, features, features):
             assert np.allclose(group @ group.T, np.eye(features), atol=1e-9)
-
-
-@given(st.integers(1, 4), st.integers(0, 10_000))
-def test_eigenvectors__make_the_matrix_diagonal(size: int, seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    half = draw.normal(size=(size, draw.integers(1, 5))) * 10.0 ** draw.integers(-3, 4, size)[:, None]
-    matrix = half @ half.T
-    vectors = _eigenvectors(matrix)
-    assert np.allclose(vectors @ vectors.T, np.eye(size))
-    turned = vectors @ matrix @ vectors.T
-    assert np.allclose(turned, np.diag(np.diag(turned)), atol=1e-9 * max(1.0, np.abs(matrix).max()))
 
 
 def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:

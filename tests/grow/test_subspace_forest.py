@@ -12,14 +12,9 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from bigforest.events import silent
-from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
 from bigforest.grow.families.subspace import tree_subspace
-from bigforest.grow.memory import grow_estimate
 from bigforest.options.train_config import TrainConfig
-from bigforest.source import open_source
-from tests.encoded import encode
 
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.parquet"
 CAP: dict[str, Any] = {"family": "subspace-cap", "subspace": 20, "steps": 20}
@@ -102,13 +97,6 @@ def test_tree_subspace__none_twice_until_all_are_used() -> None:
         TrainConfig.of(family="subspace-cap", subspace=8, subspace_per="node", trees=2).subspace_sizes(8)
 
 
-def test_subspace__one_text_for_the_same_sizes() -> None:
-    for given, kept in (("3, 5", "3,5"), (" 3 ", 3), (3, 3), ("5,3", "5,3")):
-        config = TrainConfig.of(family="subspace-cap", subspace=given)
-        assert config.subspace == kept
-        assert TrainConfig.from_json(config.to_json()) == config
-
-
 def test_tree_subspace__of_mixed_sizes_in_turn() -> None:
     """Each size has as many trees as any other, or one more, and all its subspaces are of use."""
     config = TrainConfig.of(family="subspace-cap", subspace="2,8,3", trees=5)
@@ -123,16 +111,6 @@ def test_tree_subspace__of_mixed_sizes_in_turn() -> None:
     # There are 28 subspaces of 2 and of 6, and their orders have nothing to do with each other.
     ranks = [[sorted(own).index(space) for space in own] for own in (spaces[::3], spaces[1::3])]
     assert sum(one == two for one, two in zip(*ranks, strict=True)) < 10
-
-
-def test_tree_subspace__features_are_used_evenly() -> None:
-    config = TrainConfig.of(family="subspace-cap", subspace=100, trees=400)
-    spaces = np.array([tree_subspace(config, 400, tree) for tree in range(400)])
-    assert len(np.unique(spaces, axis=0)) == 400
-    uses = np.bincount(spaces.ravel(), minlength=400)
-    deviation = np.sqrt(400 * 0.25 * 0.75)  # of a binomial count
-    assert abs(uses - 100).max() < 5 * deviation
-    assert 0.8 < uses.std() / deviation < 1.2
 
 
 @compiled
@@ -228,41 +206,6 @@ def test_resume__adds_trees_in_subspaces_of_their_own(options: dict[str, Any], t
     bf.train(resume=grown.directory, trees=12)
     at_once = bf.train(tmp_path / "bits.parquet", out=tmp_path / "at-once", trees=12, **options)
     assert parts_of(tmp_path / "grown") == parts_of(at_once.directory)
-
-
-@compiled
-@MORE
-@pytest.mark.parametrize("table", [digits, bits])
-@pytest.mark.parametrize("per", ["tree", "node"])
-def test_need__is_a_budget_that_does(options: dict[str, Any], table: Any, per: str, tmp_path: Path) -> None:
-    source = open_source(table(300), scratch=tmp_path)
-    store = encode(source, None, tmp_path / "s", resources=Resources(threads=1), listener=silent)
-    assert store.shape.bits == (table is bits)
-    config = TrainConfig.of(trees=4, subspace_per=per, **options)
-    need = grow_estimate(store.shape, config, Resources(threads=2))
-    assert 0 < grow_estimate(store.shape, config, Resources(threads=1)).memory < need.memory
-    whole = bf.train(store, out=tmp_path / "whole", **vars_of(config))
-    tight = bf.train(store, out=tmp_path / "tight", memory=need.smallest, **vars_of(config))
-    assert parts_of(whole.directory) == parts_of(tight.directory)
-    with pytest.raises(ConfigError, match="memory"):
-        bf.train(store, out=tmp_path / "no", memory=need.smallest - 1, **vars_of(config))
-
-
-def vars_of(config: TrainConfig) -> dict[str, Any]:
-    """The options of a configuration in subspaces."""
-    names = ("family", "trees", "subspace", "subspace_per", "steps", "max_epochs")
-    return {name: getattr(config, name) for name in names}
-
-
-def test_need__bits_take_a_fraction(tmp_path: Path) -> None:
-    frame = pl.DataFrame({f"x{i}": [False, True] * 50 for i in range(200)}).with_columns(target=pl.Series([1, 2] * 50))
-    plain = frame.cast(pl.Int64)
-    shapes = []
-    for number, table in enumerate([frame, plain]):
-        (tmp_path / str(number)).mkdir()
-        plan = bf.plan_training(table, "target", family="subspace-cap", trees=3, threads=1)
-        shapes.append(next(stage.need.memory for stage in plan.stages if stage.stage == "grow"))
-    assert shapes[0] < shapes[1]
 
 
 @compiled

@@ -53,8 +53,9 @@ def wide_bits(rows: int) -> pl.DataFrame:
 
 
 @compiled
-@pytest.mark.parametrize(("family", "per"), [("cap", "tree"), ("cap", "node"), ("perceptron", "tree")])
-@pytest.mark.parametrize("bits", [False, True])
+@pytest.mark.parametrize(
+    ("family", "per", "bits"), [("cap", "node", False), ("cap", "tree", True), ("perceptron", "tree", False)]
+)
 def test_passes__over_several_blocks(tmp_path: Path, family: str, per: str, bits: bool) -> None:
     store = store_of(wide_bits(140_000) if bits else wide_table(140_000, 3), tmp_path)
     assert store.shape.bits == bits

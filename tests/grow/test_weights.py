@@ -251,11 +251,3 @@ def test_quantiles__of_wide_weights(tmp_path: Path) -> None:
 def test_subspaces__refuse_weights() -> None:
     with pytest.raises(BigForestError, match="weight"):
         bigforest.train(skewed(50).drop("late"), "y", trees=2, family="subspace-cap", weight="w")
-
-
-def test_search__rounds_weights_without_bias(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"x": range(300), "w": [4095.0 * 3] + [4.0] * 299, "y": [0, 1] * 150})
-    store = bigforest.encode_store(frame, tmp_path / "s", target="y", weight="w")
-    sampler = Sampler(store, TrainConfig(trees=200, weight="w"))
-    found = [sampler.block_search_weights(tree, 0)[1:].sum() / sampler.bag(tree)[1:].sum() for tree in range(200)]
-    assert np.mean(found) == pytest.approx(4 / 3, rel=0.01)

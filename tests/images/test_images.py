@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import struct
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -225,17 +223,3 @@ def test_options__wrong_ones_are_named(
     with pytest.raises(error, match=message):
         bigforest.images_to_features(DIGITS, tmp_path / "f.parquet", **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_memory__is_that_of_a_chunk_and_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "many-images"
-    place.write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">3I", 100, 400, 400) + bytes(100 * 400 * 400))
-    bigforest.images_to_features(DIGITS, tmp_path / "f.parquet")  # what is imported on the way does not count
-    peaks = []
-    for cells in (1 << 17, 1 << 25):  # the second, which holds it all, shows that the first would be seen
-        monkeypatch.setattr(convert, "CHUNK_CELLS", cells)
-        tracemalloc.start()
-        bigforest.images_to_features(place, tmp_path / "f.parquet", size="10x10", overwrite=True)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[0] < 4_000_000 < 16_000_000 < peaks[1]

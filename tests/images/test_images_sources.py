@@ -242,12 +242,6 @@ def test_folder__images_of_several_sizes_need_one(tmp_path: Path) -> None:
     assert any("1 images larger than 6 x 6 were scaled down" in notice for notice in notices)
 
 
-def test_folder__two_images_at_a_time_by_pixels(tmp_path: Path) -> None:
-    write_folder(tmp_path / "images", made(9), ["a"] * 9)
-    chunks = list(folder.folder_images(tmp_path / "images").chunks(1000, 40))
-    assert [len(chunk.names) for chunk in chunks] == [2, 2, 2, 2, 1]
-
-
 # Encoded images
 
 

@@ -26,7 +26,7 @@ from bigforest.planning.sizes import Limits
 from bigforest.predict.forest import Forest
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import Predictor
-from bigforest.predict.rows import FeatureBlock, RowBatch
+from bigforest.predict.rows import RowBatch
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import open_source
 from tests.forests import forest_of, random_tree, spec_of
@@ -107,23 +107,6 @@ def test_vote__any_float64(data: st.DataObject) -> None:
         assert predictions.codes.tolist() == codes
         assert predictions.proba is not None
         assert predictions.proba.tolist() == shares
-
-
-@pytest.mark.parametrize("kinds", [[np.uint8], [np.bool_], [np.uint8, np.bool_], [np.float32, np.int16], [np.float64]])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_fill__rows_of_tiles(kinds: list[type], order: Any) -> None:
-    random = np.random.default_rng(len(kinds))
-    matrices = [np.asarray(random.integers(0, 2, (90, 20)).astype(kind), order=order) for kind in kinds]
-    rows = RowBatch(
-        [FeatureBlock(matrix, matrix.dtype, slice(20 * at, 20 * at + 20)) for at, matrix in enumerate(matrices)]
-    )
-    rows = rows.cut(5, 80)
-    tiles = np.full((3, 32, rows.features + 1), 9, rows.tile_type(np.float64 not in kinds))
-    assert rows.fill(tiles, by_rows=True)
-    found = tiles.reshape(96, rows.features + 1)
-    assert np.array_equal(found[:75, :-1], np.concatenate(matrices, axis=1)[5:80])
-    assert (found[75:] == 9).all()
-    assert (found[:, -1] == 9).all()
 
 
 @given(st.data())

@@ -121,15 +121,3 @@ def test_predict__too_little_memory_names_the_least(tmp_path: Path) -> None:
     assert forest.predict(table().lazy(), memory="1GB").collect().equals(whole)
     assert forest.predict(table()[:0], memory="1GB").schema == {"prediction": pl.Int64}
     assert forest.predict_proba(np.empty((0, 3)), memory="1GB").shape == (0, 3)
-
-
-def test_predict_need__grows_with_what_it_counts() -> None:
-    shape, free = Shape(10**7, (4,) * 30, 0, 2), Resources(threads=2)
-    nodes = [10**6] * 100
-    whole = predict_estimate(shape, free, nodes).memory
-    assert whole > 16 * 10**8
-    tight = predict_estimate(shape, Resources(threads=2, memory=700_000_000), nodes)
-    assert tight.smallest <= tight.memory <= 700_000_000
-    assert tight.passes > 1
-    assert predict_estimate(shape, Resources(threads=2, memory=tight.smallest), nodes).memory <= tight.smallest
-    assert predict_estimate(shape, Resources(threads=2, memory=10**8), nodes).memory > 10**8

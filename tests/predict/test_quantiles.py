@@ -6,7 +6,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,8 @@ from numpy.typing import NDArray
 
 import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
-from bigforest.events import silent
-from bigforest.execution.resources import Resources
-from bigforest.forest.leaf_targets import LeavesOfTree, leaf_targets_path, leaves_tables, read_targets, values_path
-from bigforest.grow.forest import ForestJob
+from bigforest.forest.leaf_targets import leaf_targets_path, read_targets, values_path
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
-from bigforest.oob.leaf_targets import leaf_targets_estimate, write_targets
-from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import Limits
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Store
@@ -239,35 +231,6 @@ def test_train__targets_do_not_depend_on_the_run(forest: Forest, tmp_path: Path)
 
 
 @compiled
-def test_write_targets__in_windows_are_the_same(tmp_path: Path) -> None:
-    options = OPTIONS | {"trees": 3, "min_leaf": 7}
-    forest = bigforest.train(frame(700), out=tmp_path / "f", **options)
-    store = bigforest.encode_store(frame(700), tmp_path / "s", target="y", exclude=["w"])
-    whole = files(tmp_path / "f" / "targets")
-    shutil.rmtree(tmp_path / "f" / "targets")
-    limits = Limits(target_window=60)
-    least = leaf_targets_estimate(store.shape, forest.config, Resources(memory=1, limits=limits))
-    assert least.scratch
-    resources = Resources(memory=least.smallest, limits=limits, scratch=tmp_path)
-    write_targets(ForestJob(store, forest.config, tmp_path / "f", resources, silent))
-    assert files(tmp_path / "f" / "targets") == whole
-
-
-@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=5), min_size=1, max_size=6), st.integers(1, 60))
-def test_leaves_tables__do_not_depend_on_the_pieces(pieces: list[list[int]], entries: int) -> None:
-    sizes = [size for piece in pieces for size in piece]
-    start = np.cumsum([0, *sizes])
-    whole = LeavesOfTree(np.arange(len(sizes), dtype=np.uint32), start, *[np.arange(start[-1], dtype=np.uint32)] * 2)
-    ends = np.cumsum([0, *map(len, pieces)]).tolist()
-    cut = (whole.rows(begin, end) for begin, end in pairwise(ends))
-    tables = list(leaves_tables(3, cut, entries))
-    assert all(found.equals(one) for found, one in zip(tables, leaves_tables(3, [whole], entries), strict=True))
-    codes = [table["targets"].to_pylist() for table in tables]
-    assert [code for leaves in codes for leaf in leaves for code in leaf] == list(range(start[-1]))
-    assert all(len(leaves) == 1 or sum(map(len, leaves)) <= entries for leaves in codes)
-
-
-@compiled
 def test_merge__targets_of_both(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 2)):
         bigforest.train(frame(300), out=tmp_path / name, **OPTIONS | {"trees": 3, "seed": seed})
@@ -281,16 +244,6 @@ def test_merge__targets_of_both(tmp_path: Path) -> None:
 
 def opened(folder: Path) -> list[tuple[Path, Forest]]:
     return [(folder / name, bigforest.read_forest(folder / name)) for name in "abc"]
-
-
-@compiled
-def test_read_targets__mapped_is_the_same(forest: Forest, tmp_path: Path) -> None:
-    header = forest.files.header
-    one, two = (read_targets(forest.directory, header, tmp_path, mapped=mapped) for mapped in (False, True))
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    assert isinstance(two.code, np.memmap)
-    assert not list(tmp_path.iterdir())
-    assert one.first[-1] == forest.nodes.filter(pl.col("kind") == "leaf").collect().height
 
 
 def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
@@ -386,16 +339,6 @@ def test_predict__quantiles_that_cannot_be(forest: Forest) -> None:
         classes.predict(frame(3), quantiles=[0.5])
     with pytest.raises(ConfigError, match="keep_targets is for regression"):
         bigforest.train(frame(50), "kind", keep_targets=True)
-
-
-def test_targets_need__grows_with_rows_without_a_budget_alone() -> None:
-    shape, config = Shape(10**6, (4,) * 4, 10**6, 1), TrainConfig(trees=20, task="regression", keep_targets=True)
-    free = leaf_targets_estimate(shape, config, Resources(threads=2))
-    assert leaf_targets_estimate(shape, config, Resources(threads=2, memory=free.smallest)).memory <= free.smallest
-    assert free.smallest < free.memory
-    assert leaf_targets_estimate(shape, config, Resources(threads=2, memory=10**8)).memory > 10**8
-    large = leaf_targets_estimate(Shape(10**8, (4,) * 4, 10**8, 1), config, Resources(threads=2, memory=4 * 10**8))
-    assert large.memory == large.smallest < 4 * 10**8 < large.scratch
 
 
 @compiled

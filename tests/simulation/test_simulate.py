@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,9 @@ from numpy.typing import NDArray
 import bigforest
 from bigforest.errors import BigForestError, ConfigError, OutputExistsError
 from bigforest.forest import tables as table_file
-from bigforest.simulation import simulate as driver
 from bigforest.simulation.families import shape_class
 from bigforest.simulation.multimodal import Multimodal
-from bigforest.simulation.streams import BlockDraw, Purpose, RandomBlock, parameters, random_blocks
+from bigforest.simulation.streams import Purpose, parameters, random_blocks
 from bigforest.simulation.transform import Transform, haar_rotation
 from tests.naive import simulation as naive
 
@@ -159,20 +156,6 @@ def test_multimodal__rows_have_the_means_and_covariances_of_their_modes() -> Non
         assert_mean((target == label).astype(float), 0.25)
 
 
-@pytest.mark.parametrize("dims", [1, 3])
-def test_multimodal__covariances_are_inverse_wishart(dims: int) -> None:
-    families = [Multimodal(dims, seed) for seed in range(400)]
-    covariances = np.array([family.covariance(mode) for family in families for mode in range(8)])
-    assert_mean(covariances, np.eye(dims))
-    # Variances of an inverse-Wishart with mean I and 10 p degrees of freedom (Press, Applied Multivariate Analysis).
-    freedom = 10 * dims - dims
-    for i in range(dims):
-        assert_mean((covariances[:, i, i] - 1) ** 2, 2 / (freedom - 3))
-        for j in range(i):
-            assert_mean(covariances[:, i, j] ** 2, (freedom - 1) / (freedom * (freedom - 3)))
-    assert_mean(np.array([family.means for family in families]).reshape(-1, dims) ** 2, 1)
-
-
 def test_shapes__noise_flips_its_share_of_labels() -> None:
     table = bigforest.simulate("shapes", rows=20_000, noise=0.3, truth=True, seed=1)
     assert isinstance(table, pl.DataFrame)
@@ -196,17 +179,6 @@ def test_rotation__is_orthogonal_with_determinant_one(dims: int) -> None:
         rotation = haar_rotation(dims, parameters(seed, Purpose.ROTATION))
         assert np.allclose(rotation @ rotation.T, np.eye(dims), atol=1e-12)
         assert math.isclose(np.linalg.det(rotation), 1)
-
-
-@pytest.mark.parametrize("dims", [2, 3, 5])
-def test_rotation__is_uniform(dims: int) -> None:
-    random = np.random.default_rng(0)
-    rotations = np.array([haar_rotation(dims, random) for _ in range(4000)])
-    assert_mean(rotations, 0)
-    assert_mean(rotations**2, 1 / dims)
-    assert_mean(rotations**4, 3 / (dims * (dims + 2)))
-    # A column alone is uniform on the sphere, and so is its image under a fixed rotation.
-    assert_mean((rotations[:, 0, 0] + rotations[:, 1, 0]) ** 4 / 4, 3 / (dims * (dims + 2)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,16 +217,6 @@ def test_outliers__are_appended_with_four_times_the_covariance() -> None:
     centred = values[100:] - (2 * target[100:] - 1)[:, None] / np.sqrt(np.arange(1, 5))
     assert_mean(centred, 0)
     assert_mean(centred[:, :, None] * centred[:, None, :], 4 * np.eye(4))
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "shapes"])
-def test_outliers__of_every_kind_spread_twice_as_far(kind: str) -> None:
-    family = driver.SimulationConfig(kind=kind, rows=1, dims=KINDS[kind]).family()
-    [near], [far] = (random_blocks(500, KINDS[kind], 0, 0, Purpose.OUTLIERS, spread) for spread in (1.0, 2.0))
-    middle = 2 * family.rows(near).values - family.rows(far).values
-    assert np.array_equal(family.rows(near).target, family.rows(far).target)
-    places = {"trunk": 2, "modified-trunk": 2, "parity": 8, "multimodal": 8, "orthant": 16, "sparse-parity": 1}
-    assert len(np.unique(middle.round(9) + 0.0, axis=0)) == places[kind]
 
 
 # The same arguments, the same table
@@ -310,13 +272,6 @@ def test_rows__are_not_repeated() -> None:
     deviations[-10:] /= 2
     assert len(np.unique(deviations.round(12))) > 0.99 * values.size
     assert not np.isin(deviations[-10:].round(12), deviations[:-10].round(12)).any()
-
-
-def test_streams__of_different_keys_differ() -> None:
-    keys = itertools.product((0, 1), (0, 1), Purpose, (0, 1), BlockDraw)  # seed, sample, purpose, number of the block
-    firsts = [RandomBlock(*key, rows=1).stream(draw).random() for *key, draw in keys]
-    firsts += [parameters(seed, purpose).random() for seed in (0, 1) for purpose in Purpose]
-    assert len(set(firsts)) == len(firsts) == 2 * 2 * len(Purpose) * 2 * len(BlockDraw) + 2 * len(Purpose)
 
 
 # Files and options
@@ -395,15 +350,3 @@ def test_options__wrong_ones_are_named(kind: str, options: dict[str, Any], messa
 def test_options__may_be_numpy_numbers() -> None:
     table = bigforest.simulate("trunk", rows=np.int64(5), dims=np.int32(2), seed=np.uint8(1))  # type: ignore[arg-type]
     assert bigforest.simulate("trunk", rows=5, dims=2, seed=1).equals(table)  # type: ignore[union-attr, arg-type]
-
-
-def test_memory__is_that_of_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_file, "GROUP_BYTES", 1)
-    bigforest.simulate("trunk", rows=9, dims=9, out=tmp_path / "t.parquet")  # what it imports does not count
-    peaks = []
-    for rows in (300_000, 900_000):  # 30 and 90 MB
-        tracemalloc.start()
-        bigforest.simulate("trunk", rows=rows, dims=12, out=tmp_path / "t.parquet", overwrite=True)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.1 * peaks[0] < 40_000_000

@@ -12,7 +12,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -230,18 +229,3 @@ def test_source__files_are_streamed_into_scratch_once(tmp_path: Path) -> None:
     open_source(TABLE, scratch=scratch)
     open_source(write(tmp_path, "parquet"), scratch=scratch)
     assert len(list(scratch.iterdir())) == 1
-
-
-def test_parquet__each_file_is_opened_once_to_know_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in "ab":
-        pl.DataFrame({"x": [1.0, 2.0]}).write_parquet(tmp_path / f"{name}.parquet")
-    opened = []
-
-    def noted(file: Any, **options: Any) -> Any:
-        opened.append(Path(file.name).stem)
-        return plain(file, **options)
-
-    plain = pq.ParquetFile
-    monkeypatch.setattr(pq, "ParquetFile", noted)
-    assert open_source(tmp_path, scratch=tmp_path).rows == 4
-    assert opened == ["a", "b"]

@@ -14,7 +14,6 @@ from polars.testing import assert_frame_equal
 
 import bigforest as bf
 from bigforest.errors import DataError
-from bigforest.source import files
 from bigforest.source.open import open_source
 from bigforest.source.text import has_whole_lines
 
@@ -57,14 +56,6 @@ def test_csv__a_line_with_more_values_does_not_make_up_for_one_with_fewer(tmp_pa
     (tmp_path / "t.csv").write_text("a,b\n1,2,3\n4\n")
     with pytest.raises(DataError, match="line 2 has 3 values, and the header names 2 columns"):
         read(tmp_path / "t.csv")
-
-
-def test_csv__values_missing_in_the_last_column__no_line_is_parsed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "blank_lines", pytest.fail)
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,\n")
-    assert read(tmp_path / "t.csv")["b"].to_list() == [2, None]
 
 
 def test_csv__marks_of_missing_values_among_numbers(tmp_path: Path) -> None:

@@ -14,17 +14,9 @@ from benchmarks.cgroup import evict
 from bigforest.errors import FormatError
 from bigforest.storage.regular_files import DIRECT_UNIT, write_past_cache
 from bigforest.store.blocks import ColumnFile
-from bigforest.store.format import block_count, block_span
 from tests.thorough import examples
 
 BLOCK = 65_536
-
-
-@pytest.mark.parametrize(("rows", "last"), [(1, 1), (65_535, 65_535), (65_536, 65_536), (65_537, 1), (131_072, 65_536)])
-def test_block_span__spans_follow_each_other(rows: int, last: int) -> None:
-    spans = [block_span(rows, block) for block in range(block_count(rows))]
-    assert [row for span in spans for row in span] == list(range(rows))
-    assert [len(span) for span in spans] == [BLOCK] * (len(spans) - 1) + [last]
 
 
 @given(

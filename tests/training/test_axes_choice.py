@@ -14,7 +14,7 @@ import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.events import Notice, StageFinished
 from bigforest.options.train_config import TrainConfig
-from bigforest.training.choose import gains_of, subset_sizes
+from bigforest.training.choose import gains_of
 from tests.naive.trial_trees import gains_by_feature
 from tests.thorough import cases
 
@@ -178,15 +178,3 @@ def test_train__other_features_are_axes_of_their_own(rotation: Any) -> None:
 def test_train__refuses(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         bf.train(slanted(50), "y", **{**rotated(), **options})
-
-
-def test_subset_sizes__are_halves() -> None:
-    assert [subset_sizes(features) for features in (1, 2, 10, 34)] == [[1], [2, 1], [10, 5, 2, 1], [34, 17, 8, 4, 2, 1]]
-
-
-@compiled
-def test_plan__counts_what_choosing_takes() -> None:
-    plan = bf.plan_training(slanted(1500), "y", **rotated())
-    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob", "refine"]
-    named = bf.plan_training(slanted(1500), "y", **rotated(axes_from="a"))
-    assert "choose" not in {stage.stage for stage in named.stages}

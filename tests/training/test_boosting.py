@@ -17,14 +17,11 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
-from bigforest.execution.resources import Resources
 from bigforest.forest.files import BOOSTING_FILE, write_tree_votes
-from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
 from bigforest.predict.forest import Forest
-from bigforest.sampling.boosting import RowWeights, TreeVote, check_rows
+from bigforest.sampling.boosting import RowWeights, TreeVote
 from tests.commands import Run, folder, run
 from tests.grown import frame_of
 from tests.naive import boosting as naive
@@ -114,15 +111,6 @@ def test_adaboost__starts_again_where_a_tree_is_wrong_on_nothing_or_half() -> No
         assert np.array_equal(found.weights, before)
         assert tree_votes.error == pytest.approx(error)
         assert 0.0 < tree_votes.vote < math.inf
-
-
-def test_check_rows__trees_whose_weights_are_exact() -> None:
-    for rows in (2, 1000, 10**8):
-        most = math.isqrt(math.isqrt((2**63 - 1) // rows - 1))
-        check_rows(rows, options("arc-x4", trees=most))
-        with pytest.raises(ConfigError, match=f"at most {most} trees"):
-            check_rows(rows, options("arc-x4", trees=most + 1))
-    check_rows(10**9, options("adaboost", trees=1_000_000))
 
 
 # Forests.
@@ -395,19 +383,3 @@ def test_sklearn__estimators_boost(sampling: str) -> None:
     forest = bigforest.train(table, "kind", sampling=sampling, trees=10, seed=4)
     assert np.array_equal(found.predict_proba(table.drop("kind")), forest.predict_proba(table).to_numpy())
     assert found.forest_.boosting.equals(forest.boosting)
-
-
-def test_plan__trees_that_wait_for_each_other_take_longer() -> None:
-    bagged, boosted = (
-        {one.stage: one for one in bigforest.plan_training(frame(), "kind", sampling=sampling, threads=4).stages}
-        for sampling in ("uniform", "adaboost")
-    )
-    assert boosted["grow"].seconds > 4 * bagged["grow"].seconds
-    assert boosted["grow"].need.passes == 1
-    rows = 1_000_000
-    config = options("adaboost").for_task("classification")
-    shape = Shape(rows, (1,) * 8, 2048, 2)
-    one, more = (in_memory(shape, made, 1)[0] for made in (TrainConfig().for_task("classification"), config))
-    assert more > one + 40 * rows
-    with pytest.raises(ConfigError, match="the stage grow needs at least"):
-        choose_grow_plan(shape, config, Resources(threads=2, memory=more // 2))

@@ -103,17 +103,6 @@ def test_cross_fitted__as_plain_python(table: tuple[dict[str, list[float | None]
     assert cross_fitted(scores, rows) == pytest.approx(naive.cross_fitted(given_scores, weights, groups))
 
 
-def test_standard_error__of_independent_rows_is_the_usual_one() -> None:
-    random = np.random.default_rng(0)
-    one, two = random.normal(size=500), random.normal(size=500)
-    rows = Rows(None, None)
-    found = standings(
-        {"a": measure_loss(RowScores(one, None), rows), "b": measure_loss(RowScores(two, None), rows)}, rows
-    )
-    error = max(each.error for each in found.values())
-    assert error == pytest.approx((one - two).std() / math.sqrt(500))
-
-
 def test_standings__without_rows_out_of_bag_come_last() -> None:
     rows = Rows(None, None)
     nothing = measure_loss(RowScores(np.full(4, np.nan), None), rows)

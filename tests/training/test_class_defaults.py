@@ -16,7 +16,6 @@ from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.training import choose
 from bigforest.training.choose import choose_options
-from bigforest.training.trial_trees import Errors
 from tests.thorough import cases
 from tests.training.choices import check_choice
 
@@ -87,25 +86,6 @@ def test_train__more_features_than_rows_draw_half_where_a_few_matter() -> None:
     assert bf.train(frame.with_columns(pl.col("y").shuffle(1)), "y", trees=1).config.mtry == "sqrt"
 
 
-@pytest.mark.parametrize(
-    ("leads", "timed", "wanted"),
-    [
-        # By how much a rule is ahead of another, in standard errors.
-        ({(1, 0): 2.1, (2, 1): 2.1}, False, 2),
-        ({(1, 0): 2.1, (2, 1): 1.9}, False, 1),
-        ({(1, 0): 0.1, (2, 0): 2.1}, False, 2),
-        ({(1, 0): 1.9, (2, 0): 1.9}, False, 0),
-        ({(1, 0): 2.1, (2, 0): 2.2}, True, 2),
-        ({(1, 0): 2.2, (2, 0): 2.1}, True, 1),
-        ({(1, 0): 1.9}, True, 0),  # the third is not tried
-    ],
-)
-def test_best_rule__by_the_one_chosen_so_far_or_by_the_first(
-    leads: dict[tuple[int, int], float], timed: bool, wanted: int
-) -> None:
-    assert choose.best_rule(3, lambda place, reference: (leads[place, reference], 1.0), 2.0, timed) == wanted
-
-
 @compiled
 @pytest.mark.parametrize(
     "options",
@@ -129,13 +109,6 @@ def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -
     frame = sparse(600).with_columns(g=pl.int_range(600) // 3, w=pl.lit(2.0))
     columns = {"exclude": [name for name in ("g", "w") if name not in options.values()]}
     assert bf.train(frame, "y", **({"trees": 3} | columns | options)).config.mtry == 24
-
-
-@compiled
-def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        bf.train(sparse(600), "y", trees=2 * seed, seed=seed, out=tmp_path / f"{seed}")
-    assert bf.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "both").config.mtry == 24
 
 
 @pytest.mark.parametrize(
@@ -179,36 +152,6 @@ def test_is_open__not_where_it_was_said_or_cannot_be_evaluated(
     assert choose.is_open(CLASSES, 3, 20, 2)
     assert choose.is_open(CLASSES, 40, 4000, 200)
     assert not choose.is_open(TrainConfig.of(**options).for_task("classification"), features, rows, classes)
-
-
-def errors(per_tree: float, shared: float, split: float) -> Errors:
-    """Of two rows that four trees left out, each with an error: in half of the trees plus, in the others minus."""
-    steps = shared + per_tree * np.array([1.0, 1.0, -1.0, -1.0])
-    return Errors(np.full((2, 1), steps.sum()), np.full(2, (steps**2).sum()), np.full(2, 4.0), split)
-
-
-def test_lead__a_longer_time_takes_trees_away() -> None:
-    usual, larger = choose.rules_for(CLASSES, 40)
-    plain, other = errors(1.0, 0.6, 300.0), errors(1.0, 0.5, 150.0)
-    # 24 features in half as many rows as 6 features take twice the time, so 50 trees are compared with 100.
-    per_tree = 4 / 3  # of deviations of 1 and -1, twice each
-    mean, error = choose._lead(usual, plain, larger, other, 40, None, timed=True)
-    assert mean == pytest.approx(0.6**2 - 0.5**2 - per_tree / 50 + per_tree / 100)
-    assert error == pytest.approx(0.0)
-    untimed = choose._lead(usual, plain, larger, other, 40, None, timed=False)[0]
-    assert untimed == pytest.approx(0.6**2 - 0.5**2)
-    # A rule whose trees are no slower is not better by their number.
-    quick = errors(1.0, 0.5, 10.0)
-    assert choose._lead(usual, plain, larger, quick, 40, None, timed=True)[0] == pytest.approx(0.6**2 - 0.5**2)
-
-
-@compiled
-def test_plan__counts_what_choosing_takes() -> None:
-    frame = sparse(1000)
-    plan = bf.plan_training(frame, "y")
-    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob", "refine"]
-    assert plan.stages[1].seconds > 0
-    assert "choose" not in {stage.stage for stage in bf.plan_training(frame, "y", mtry="sqrt").stages}
 
 
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -52,31 +51,3 @@ def test_need__is_not_exceeded(stage: str, home: Path) -> None:
     peak, projected, _ = _measure(stage, home, memory)
     assert peak <= projected <= memory
     assert free > memory  # without the budget it takes more
-
-
-def test_keep_freed__arrays_of_a_tree_find_the_pages_of_the_last() -> None:
-    code = """
-import resource, sys
-import numpy as np
-from bigforest.planning.memory import keep_freed, release_freed
-way = sys.argv[1]
-{"kept": keep_freed, "large kept": lambda: keep_freed(16 << 20)}.get(way, release_freed)()
-size, count = (4_000_000, 2) if "large" in way else (1_000_000, 8)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    arrays = [np.ones(size, np.uint8) for _ in range(count)]
-    del arrays
-    if way == "given back":
-        release_freed()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    faults = {
-        way: int(subprocess.run([sys.executable, "-c", code, way], cwd=ROOT, capture_output=True, check=True).stdout)
-        for way in ("kept", "kept once given back", "given back", "large kept", "large")
-    }
-    pages = 8_000_000 // resource.getpagesize()
-    assert faults["kept"] < 2 * pages
-    assert faults["kept once given back"] < 2 * pages
-    assert faults["given back"] > 10 * pages
-    assert faults["large kept"] < 2 * pages
-    assert faults["large"] > 10 * pages

@@ -100,12 +100,6 @@ def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -
     assert (config.mtry, config.min_leaf) == ("all", options.get("min_leaf", 1))
 
 
-def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        bf.train(product(1000), "y", trees=2 * seed, seed=seed, max_depth=2, out=tmp_path / f"{seed}")
-    assert bf.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "both").trees == 6
-
-
 @pytest.mark.parametrize(
     ("options", "rows"),
     [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 19)],

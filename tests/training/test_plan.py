@@ -18,10 +18,9 @@ import bigforest
 from bigforest.encode.roles import column_roles, shape_of
 from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
-from bigforest.kernels.categories.ordering import levels_bytes, make_levels
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape, TableTraits, machine_bytes
-from bigforest.source import Source, open_source
+from bigforest.source import open_source
 from bigforest.training import plan as plan_module
 from bigforest.training.plan import resolve, store_disk_bytes
 from bigforest.training.run_folder import Run as TrainingRun
@@ -66,28 +65,6 @@ def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Pa
     if machine is not None and machine < 40e9:
         with pytest.raises(ConfigError, match="and this machine has"):
             bigforest.train(store)
-
-
-def test_train__what_is_learned_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget and the store are of the same table, whose target may have to be read for it."""
-    passes: list[Any] = []
-    batches = Source.batches
-
-    def sliced(source: Source, names: Any, *args: Any) -> Any:
-        passes.append(names)
-        return batches(source, names, *args)
-
-    monkeypatch.setattr(Source, "batches", sliced)
-    frame().with_columns(y=pl.int_range(pl.len()) % 3).write_parquet(tmp_path / "t.parquet")
-    bigforest.train(tmp_path / "t.parquet", target="y", trees=1, memory="1GB", out=tmp_path / "f", max_depth=2)
-    assert passes.count(["y"]) == 2  # for what it is, and to write it
-
-
-@pytest.mark.parametrize("codes", [0, 30_000, 200_000])
-@pytest.mark.parametrize("classes", [1, 2, 3])
-def test_levels_bytes__are_those_that_are_made(codes: int, classes: int) -> None:
-    made = sum(array.nbytes for array in make_levels(codes, 100_000, classes))
-    assert 0 <= made - levels_bytes(codes, 100_000, classes) < 40_000  # what does not grow with rows or levels
 
 
 def test_shape__of_parquet_files_by_their_statistics(tmp_path: Path) -> None:
@@ -171,31 +148,6 @@ def test_plan__of_a_table_and_of_a_store(tmp_path: Path) -> None:
     kept = bigforest.plan_training(tmp_path / "s", bootstrap=False)
     assert [stage.stage for stage in kept.stages] == ["choose", "grow"]
     assert kept.store == 0
-
-
-def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path) -> None:
-    frame().write_csv(tmp_path / "t.csv")
-    plan = bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2)
-    assert [stage.stage for stage in plan.stages] == ["read", "encode", "choose", "grow", "oob"]
-    read = plan.stages[0].need
-    assert 0 < read.scratch < plan.scratch
-    assert plan.stages[0].seconds > 0
-    lazy = bigforest.plan_training(frame().lazy(), "kind", trees=2)
-    assert lazy.stages[0].stage == "read"
-    assert "read" not in [stage.stage for stage in bigforest.plan_training(frame(), "kind", trees=2).stages]
-    large = pl.select(pl.int_range(330_000).alias(f"x{place}") for place in range(20))
-    large.with_columns(kind=pl.int_range(pl.len()) % 2, long=pl.lit("x" * 100)).write_csv(tmp_path / "large.csv")
-    assert bigforest.plan_training(tmp_path / "large.csv", "kind", trees=2, memory="500MB").smallest == 650_000_000
-    with pytest.raises(ConfigError, match="the stage read needs"):
-        bigforest.train(large.lazy(), "x0", task="regression", trees=2, memory="500MB")
-
-
-def test_plan__more_trees_and_fewer_threads_take_longer() -> None:
-    times = [
-        bigforest.plan_training(frame(), "kind", trees=trees, threads=threads).seconds
-        for trees, threads in ((10, 4), (20, 4), (20, 1))
-    ]
-    assert times == sorted(times)
 
 
 def test_plan__wrong_input(tmp_path: Path) -> None:

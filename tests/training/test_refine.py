@@ -18,12 +18,9 @@ import pytest
 import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
-from bigforest.execution.resources import Resources
 from bigforest.forest.files import write_table
 from bigforest.forest.format import REFINEMENT
 from bigforest.forest.refinement import FILE, KIND
-from bigforest.oob.refine import refine_estimate
-from bigforest.planning.memory import Shape, add_estimates
 from bigforest.sampling.bags import are_held_out
 from tests.naive import refine as naive
 
@@ -322,15 +319,6 @@ def test_auto__tries_fewer_rounds_where_they_cost_more_than_the_forest() -> None
     assert bf.train(frame, "y", trees=4, refine=12).rounds.tried[-1] == 12
 
 
-@pytest.mark.parametrize("name", ["three classes, oblique", "numbers, ranks"])
-def test_first_prediction__does_not_read_the_trees(tmp_path: Path, name: str) -> None:
-    data, target, options = of_case(name)
-    forest = bf.train(data, target, out=tmp_path / "f", **options)
-    expected = predictions(bf.read_forest(tmp_path / "f"), data)
-    shutil.rmtree(tmp_path / "f" / "trees")
-    assert np.array_equal(predictions(forest, data), expected)
-
-
 def test_auto__leaves_small_tables_as_they_are() -> None:
     assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine="auto").rounds.tried == ()
     assert bf.train(table(599).select("x0", "x1", "number"), "number", trees=12, refine=2).rounds.amount == 2.0
@@ -397,13 +385,3 @@ def test_read__refuses_a_damaged_stage(tmp_path: Path) -> None:
     (tmp_path / "f" / FILE).unlink()
     with pytest.raises(FormatError):
         bf.read_forest(tmp_path / "f").check()
-
-
-def test_refine_estimate__does_not_grow_with_the_table() -> None:
-    """Rows are sampled, so tables of any size get a stage within the same budget."""
-    config = bf.TrainConfig.of(trees=4).for_task("classification")
-    shapes = [Shape(rows, (4,) * 30, 30 * rows, 2) for rows in (3_000_000, 48_000_000)]
-    needs = [refine_estimate(shape, config, Resources(memory=400_000_000)) for shape in shapes]
-    assert needs[0].smallest == needs[1].smallest <= 400_000_000
-    with pytest.raises(ConfigError, match=r"; raise memory to that, or set refine to off$"):
-        add_estimates(needs).check(needs[0].smallest - 1)

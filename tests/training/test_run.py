@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.events import Event, Notice, StageAdvanced
 from bigforest.forest import nodes as forest_nodes
-from bigforest.forest.nodes import part_path
-from bigforest.grow.forest import part_groups
 from bigforest.storage import locks
 from bigforest.storage.regular_files import MAX_JSON
 from bigforest.training import run_folder
@@ -412,20 +410,6 @@ def test_add_trees__interrupted_keeps_the_forest_until_the_end(
     assert files(out) == expected
 
 
-def test_part_groups__are_the_parts_of_the_forest(table: Path, tmp_path: Path) -> None:
-    bigforest.train(table, "kind", out=tmp_path / "f", trees=40)
-    groups = part_groups(200, 40)
-    assert [tree for group in groups for tree in group] == list(range(40))
-    assert all(part_path(tmp_path / "f", group.start).exists() for group in groups)
-
-
-@pytest.mark.parametrize(
-    ("rows", "trees", "parts"), [(200, 3, 3), (200, 40, 4), (8_192, 40, 5), (100_000, 40, 14), (600_000, 40, 40)]
-)
-def test_part_groups__are_fewer_where_a_table_is_small(rows: int, trees: int, parts: int) -> None:
-    assert len(part_groups(rows, trees)) == parts
-
-
 def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> None:
     path = interrupted(table, tmp_path / "f") / "state.json"
     state = RunState.read(path)
@@ -478,26 +462,6 @@ def test_lock__is_held_until_the_run_ends(table: Path, tmp_path: Path) -> None:
 
     bigforest.train(table, "kind", out=out, listener=second, **OPTIONS)
     assert len(tried) == 2
-
-
-def test_lock__a_folder_that_goes_away_while_it_is_looked_at(
-    table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when another run ends, or gives up, between two looks at its folder."""
-    folder, look = tmp_path / "f.unfinished", Path.iterdir
-    going = [folder]
-
-    def gone(path: Path) -> Any:
-        if path in going:
-            going.remove(path)
-            path.rmdir()
-        return look(path)
-
-    folder.mkdir()
-    monkeypatch.setattr(Path, "iterdir", gone)
-    bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
-    assert not going
-    assert files(tmp_path / "f") == expected
 
 
 def test_lock__works_where_the_system_has_none(

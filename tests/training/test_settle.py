@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,10 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import ConfigError
 from bigforest.events import Event, StageAdvanced
-from bigforest.execution.resources import Resources
 from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.oob.plan import oob_estimate
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Shape
 from bigforest.training.growers import settled_at
 from tests.commands import Run, folder, run
 from tests.thorough import cases
@@ -197,13 +193,6 @@ def test_resume__between_the_decision_and_the_end(tmp_path: Path, monkeypatch: p
 def test_config__when_to_stop(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TrainConfig.of(**options)
-
-
-def test_oob_need__counts_the_votes_that_wait() -> None:
-    shape, config = Shape(10**6, (4,) * 4, 10**6, 3), TrainConfig(trees=20)
-    resources = Resources(threads=1, memory=10**9)
-    plain, watched = (oob_estimate(shape, replace(config, stop_oob=stop), resources) for stop in (None, 0.1))
-    assert watched == replace(plain, scratch=plain.scratch + 2 * 30 * 10**6)
 
 
 @compiled

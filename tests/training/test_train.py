@@ -14,12 +14,7 @@ import pytest
 
 import bigforest
 from bigforest.errors import FormatError
-from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.execution.resources import Resources
-from bigforest.forest import decreases
-from bigforest.grow.forest import Grower
-from bigforest.grow.memory import choose_grow_plan, in_memory
-from bigforest.planning.memory import Shape
+from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted
 from tests.training.test_run import scratch
 
 __all__ = ["scratch"]  # a fixture
@@ -337,63 +332,6 @@ def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(shrink: str
 def remove_trees(forest: bigforest.Forest) -> None:
     for part in forest.part_files:
         part.unlink()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"target": "kind"},
-        {"target": "kind", "min_leaf": 100},
-        {"target": "kind", "family": "sparse-oblique"},
-        {"target": "kind", "family": "rotation"},
-        {"target": "noise", "task": "regression"},
-        {"target": "noise", "task": "regression", "family": "rotation", "exclude": "kind"},
-    ],
-    ids=lambda options: "-".join(map(str, options.values())),
-)
-def test_train__importance_is_that_of_the_parts(options: dict[str, Any], tmp_path: Path) -> None:
-    """It is added up while trees grow."""
-    forest = bigforest.train(frame(), out=tmp_path / "f", **{**OPTIONS, "trees": 9} | options)
-    found = forest.features["importance"].to_list()
-    assert found == decreases.importance(tmp_path / "f", forest.spec).tolist()
-    assert any(found) == ("min_leaf" not in options)
-
-
-def test_train__trees_are_not_kept_within_a_budget_that_validation_needs(tmp_path: Path) -> None:
-    plain = bigforest.train(frame(), "kind", validate=frame(), out=tmp_path / "plain", **OPTIONS)
-    tight = bigforest.train(frame(), "kind", memory="1GB", validate=frame(), out=tmp_path / "tight", **OPTIONS)
-    for forest in (plain, tight):
-        remove_trees(forest)
-    assert plain.predict_proba(frame()).height == frame().height
-    with pytest.raises(FormatError):
-        tight.predict_proba(frame())
-
-
-def test_grow_plan__keeps_trees_where_there_is_room() -> None:
-    shape, config = Shape(100_000, (4,) * 10, 100_000, 2), bigforest.TrainConfig.of(trees=50)
-    least = sum(in_memory(shape, config, 1))
-    tight = choose_grow_plan(shape, config, Resources(threads=1, memory=least))
-    wide = choose_grow_plan(shape, config, Resources(threads=1, memory=20 * least))
-    assert tight.limits is None and not tight.keeps
-    assert wide.limits is None and wide.keeps
-    assert tight.memory < wide.memory <= 20 * least
-
-
-def test_grow_plan__has_room_for_the_terms_of_trees_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node of a rotation has a term for nearly each feature, which take most of what is kept."""
-    kept: list[Any] = []
-    grown = Grower.grown
-    monkeypatch.setattr(Grower, "grown", lambda grower: kept.append(grown(grower)) or kept[-1])
-    draw = np.random.default_rng(0)
-    table = pl.DataFrame({f"x{number}": draw.random(300) for number in range(200)})
-    table = table.with_columns(y=pl.Series(draw.integers(0, 3, 300)))
-    options = {"trees": 4, "family": "rotation", "scheduler": "threads", "listener": silent}
-    config = bigforest.train(table, "y", **options).config
-    shape = Shape(300, (4,) * 200, 300, 3)
-    least = sum(in_memory(shape, config, 1))
-    plan = choose_grow_plan(shape, config, Resources(threads=1, memory=100 * least))
-    assert plan.keeps
-    assert plan.memory - least >= kept[0].nbytes
 
 
 def test_train__a_part_that_was_damaged_since_is_refused(tmp_path: Path) -> None:

@@ -16,9 +16,7 @@ import bigforest as bf
 from bigforest.grow.forest import grow_trees
 from bigforest.oob.accumulator import error_unit
 from bigforest.options.train_config import TrainConfig
-from bigforest.options.values import Task
 from bigforest.sampling.bags import Sampler
-from bigforest.store.format import BLOCK_ROWS
 from bigforest.training import trial_trees as trial
 from tests.naive.trial_trees import Trees, deviance, gain, loss, spread
 from tests.thorough import examples
@@ -112,37 +110,6 @@ def test_grow__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_pa
     assert np.allclose(losses, wanted_losses, atol=1e-9)
 
 
-@pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
-@pytest.mark.parametrize("features", [2, 100, 3000])
-@pytest.mark.parametrize("task", ["classification", "regression"])
-def test_sampled_rows__are_from_few_blocks(rows: int, features: int, task: Task) -> None:
-    config = TrainConfig.of().for_task(task)
-    wanted = trial.row_count(rows, features, config)
-    found = trial.sampled_rows(rows, wanted)
-    assert found.size <= rows
-    assert found.size * features <= max(1 << 22, 4000 * 65)
-    assert (np.diff(found) > 0).all()
-    assert found[0] >= 0
-    assert found[-1] < rows
-    assert np.unique(found // BLOCK_ROWS).size <= 17
-    assert np.array_equal(found, trial.sampled_rows(rows, wanted))
-    if rows > 4000 and features == 2:
-        assert found.size >= min(rows, 4000) - 16
-
-
-def test_row_count__wide_tables_have_enough() -> None:
-    classes, numbers, rotated = (
-        TrainConfig.of(family=family).for_task(task)
-        for family, task in (("axis", "classification"), ("axis", "regression"), ("rotation", "classification"))
-    )
-    for features, wanted in ((28, 4000), (300, 1000), (2000, 1000), (10_000, 419)):
-        assert trial.row_count(5000, features, classes) == wanted
-        usual = min(4000, max(156, (1 << 18) // features))
-        assert trial.row_count(5000, features, numbers) == (wanted if features > 5000 else usual)
-        assert trial.row_count(5000, features, rotated) == usual
-    assert [trial.row_count(640_000, 10, config) for config in (classes, numbers)] == [10_000, 20_000]
-
-
 def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
     frame = product(300).with_columns(
         x1=pl.when(pl.col("x2") < 1).then("x1"),
@@ -183,17 +150,3 @@ def test_of_rows__have_the_trees_of_a_table_of_these_rows(options: Any, tmp_path
             assert np.array_equal(getattr(own.trees, name), getattr(wanted.trees, name), equal_nan=name == "threshold")
         for one, other in zip(own.left_out, wanted.left_out, strict=True):
             assert np.array_equal(one.leaves, other.leaves)
-
-
-@pytest.mark.parametrize("max_bins", ["exact", 600])
-def test_of_rows__have_no_more_codes_than_rows_and_the_same_ends(max_bins: Any, tmp_path: Path) -> None:
-    frame = product(1_000).with_columns(x1=pl.when(pl.col("x2") < 1).then("x1"))
-    store = bf.encode_store(frame, tmp_path / "store", target="y", max_bins=max_bins)
-    some = store.of_rows(np.arange(100, 200))
-    assert max(feature.codes for feature in some.spec.features) <= 103
-    for place, feature in enumerate(some.spec.features):
-        assert some.ends(place) == store.ends(place)
-        own, codes = some.feature_codes(place), store.feature_codes(place)[100:200]
-        assert np.array_equal(some.low(place)[own], store.low(place)[codes], equal_nan=True)
-        assert np.array_equal(some.high(place)[own], store.high(place)[codes], equal_nan=True)
-        assert some.low(place).size == feature.codes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +122,3 @@ def test_train__min_level_of_another_table_is_refused() -> None:
     for wrong in ("", "0,5,5", f"5,5,{2**31}", [5, "a"], 0, 2.5, "few"):
         with pytest.raises(ConfigError, match="min_level must be"):
             TrainConfig.of(min_level=wrong)
-
-
-def test_variance_ratio__of_no_variance() -> None:
-    codes, weight = np.array([0, 0, 1, 1]), np.ones(4)
-    assert variance_ratio(codes, [(np.arange(4), np.array([0.0, 0.0, 1.0, 1.0]))], weight) == 0.0
-    assert variance_ratio(codes, [(np.arange(4), np.zeros(4))], weight) == inf
-
-
-def test_min_level__of_codes_that_change_needs_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = bf.encode_store(table(100, 1.0), tmp_path / "s", target="y", task="classification")
-    monkeypatch.setattr(type(store), "feature_codes", lambda *_: np.full(100, 2**32 - 1, np.uint32))
-    assert choose_min_level(store, TrainConfig().for_task("classification")).min_levels(3) == (1000, 5, 1000)
