@@ -35,8 +35,7 @@ from bigforest.store.format import BLOCK_ROWS
 # multiplicity in the bag and a leaf, and for out-of-bag rows these once more.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
-# Bytes of nodes or ballots in memory at least. Larger trees are mapped, and the votes of some of their leaves are added
-# at a time, for which the leaves of all rows are read.
+# Bytes of nodes or ballots in memory at least. Larger trees are mapped.
 FITTING_BYTES = 32 << 20
 # Bytes of a row and a lambda while losses are added up.
 _LOSS_BYTES = 80

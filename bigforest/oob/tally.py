@@ -7,21 +7,15 @@ A task has a range of rows and adds the votes of all trees, in the order of the 
         for pieces of the range:                                   (on threads)
             for files, in order: add the votes of their leaves     (kernels/predict/tally.py)
 
-A file whose ballots do not fit is mapped, and the votes of some nodes of a tree are added at a time (`_windows`):
-
-    for trees of the file, in order:
-        for windows of nodes of the tree, which fit:
-            for pieces of the range: add the votes of the leaves in the window
-
-So the sums, and the error after each tree, do not depend on how the trees were grown, nor on the ranges. The leaves of
-rows do not depend on lambda; ballots for each lambda follow from the statistics of the leaves. To choose lambda,
-`lambda_losses` adds up only the votes for the true class (or the number), by each lambda; then `tally_range` adds up
-all votes by the chosen one.
+Ballots of a file that do not fit are in mapped files. So the sums, and the error after each tree, depend neither on how
+the trees were grown nor on the ranges. The leaves of rows do not depend on lambda; ballots for each lambda follow from
+the statistics of the leaves. To choose lambda, `lambda_losses` adds up only the votes for the true class (or the
+number), by each lambda; then `tally_range` adds up all votes by the chosen one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,14 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import Ballots, loaded_bytes, shrunk_leaves
+from bigforest.forest.ballots import loaded_bytes, shrunk_leaves
 from bigforest.forest.leaf_votes import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.forest.oob_report import ROWS_OF_FILE
-from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
     ClassVotes,
@@ -68,6 +60,9 @@ from bigforest.sampling.bags import held_out_of
 from bigforest.storage.array_file import mapped_array
 from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
+
+# Leaves whose votes are converted at a time.
+_STRETCH = 1 << 16
 
 # Called with numbers of finished trees; None in another process.
 Advance = Callable[[int], None] | None
@@ -119,49 +114,19 @@ class TalliedRange(NamedTuple):
     losses: ChoiceLosses | None
 
 
-class _Cast(NamedTuple):
-    """Ballots of nodes, and the counts or values of leaves whose numbers they are.
-
-    ballot  uint32 [nodes], see kernels/predict/tally.py
-    value   [leaves, numbers of a leaf]
-    """
-
-    ballot: NDArray[np.uint32]
-    value: NDArray[Any]
-
-    @classmethod
-    def of(cls, ballots: Ballots) -> _Cast:
-        """Return the ballots of leaves as grown."""
-        return cls(ballots.ballot, ballots.mixed)
-
-    def of_nodes(self, nodes: slice, width: int) -> _Cast:
-        """Return the ballots of consecutive nodes, and the values of their leaves, which follow one another.
-
-        width  numbers in an answer, the first ballot with a value
-        """
-        ballot = self.ballot[nodes]
-        valued = (ballot >= width) & (ballot != NO_BALLOT)
-        numbers = ballot[valued]
-        least, most = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (width, width)
-        ballot = np.where(valued, ballot - np.uint32(least - width), ballot)
-        return _Cast(read_only(ballot), self.value[least - width : most - width])
-
-
 class _LeafBallots(NamedTuple):
-    """A file of leaves, and the ballots of the leaves, or of some, see kernels/predict/tally.py.
+    """A file of leaves, and the ballots of the leaves, see kernels/predict/tally.py.
 
-    trees     whose leaves these are
-    window    the nodes of the only tree that have ballots here; None for all nodes
-    unshrunk  for regression, the values as grown, float64 [leaves], minus the offset of the target; else None
+    grown     ballots of the nodes as grown
+    unshrunk  for regression, their values, float64 [leaves], minus the offset of the target; else None
     """
 
     file: LeafFile
-    trees: range
-    window: range | None
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
-    unshrunk: _Cast | None
+    grown: NDArray[np.uint32]
+    unshrunk: NDArray[np.float64] | None
 
 
 class _LambdaPiece(NamedTuple):
@@ -211,15 +176,14 @@ class _TallyPiece(NamedTuple):
         """Add votes like `_LambdaPiece.add`, and record the changes by each tree."""
         store, tally = self.store, self.tally.rows(rows.start, rows.stop)
         first, last = self.first + rows.start, self.first + rows.stop
-        change, reached, weighed = self.changes[:, ballots.trees.start : ballots.trees.start + trees]
+        change, reached, weighed = self.changes[:, ballots.file.trees.start : ballots.file.trees.start + trees]
         weight, leaves = row_weights(store, first, last), _leaves(ballots, chunk, trees)
         votes = OobVotes(Votes(ballots.mixed, tally.votes), tally.voters, reached, weighed, weight)
         if ballots.unshrunk is None:
             return add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
         numbers = NumberVotes(votes, self.truth[rows], *self.loss, store.spec.weight_unit, change)
-        as_grown = leaves._replace(ballot=ballots.unshrunk.ballot)
         sound = add_numbers(leaves, numbers)
-        return sound and add_spread(as_grown, ballots.unshrunk.value, tally.spread)
+        return sound and add_spread(leaves._replace(ballot=ballots.grown), ballots.unshrunk, tally.spread)
 
 
 def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
@@ -293,19 +257,11 @@ def _add_up(
     work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
     """Add the votes of the trees, in their order, on the rows of some pieces; `advance`: see Advance."""
-    spec, lambdas = work.store.spec, len(work.amounts)
-
-    def add(group: Sequence[_LeafBallots]) -> None:
-        tasks = [(work, group, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
-        map_on_threads(_add_piece, tasks, work.workers)
-
     for group in work.groups:
-        if len(group) == 1 and loaded_size(group[0], spec, lambdas) > work.fitting:
-            for window in _windows(work, group[0]):
-                add([window])
-                del window  # before the next one is made
-        else:
-            add(map_on_threads(_load_ballots, [(work, file) for file in group], work.workers))
+        ballots = map_on_threads(_load_ballots, [(work, file) for file in group], work.workers)
+        tasks = [(work, ballots, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
+        map_on_threads(_add_piece, tasks, work.workers)
+        del ballots, tasks  # before the next ones are loaded
         if advance is not None:
             advance(sum(len(file.trees) for file in group))
 
@@ -317,12 +273,10 @@ def _add_piece(
     (start, stop), step = rows, work.chunk_rows
     for ballots in group:
         file = ballots.file
-        trees = min(len(ballots.trees), work.config.trees - ballots.trees.start)
+        trees = min(len(file.trees), work.config.trees - file.trees.start)
         with file.leaves.reading() as opened:
             for first in range(start, stop, step):
                 chunk = file.chunk(opened, first // step)
-                if ballots.window is not None:
-                    chunk = _rows_in_window(chunk, ballots.trees.start - file.trees.start, ballots.window)
                 if not piece.add(ballots, chunk, slice(first - start, min(first + step, stop) - start), trees):
                     raise _mismatch(file)
 
@@ -333,15 +287,6 @@ def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
     return RoutedRows(chunk.rows, chunk.leaves, ends, ballots.first, ballots.ballot)
 
 
-def _rows_in_window(chunk: LeafChunk, tree: int, nodes: range) -> LeafChunk:
-    """Return the rows of a chunk whose leaves in one of its trees are among these nodes, which are numbered from 0."""
-    begin = int(chunk.counts[:tree].sum(dtype=np.int64))
-    tree_span = slice(begin, begin + int(chunk.counts[tree]))
-    inside = np.flatnonzero((chunk.leaves[tree_span] >= nodes.start) & (chunk.leaves[tree_span] < nodes.stop))
-    rows, leaves = chunk.rows[tree_span][inside], chunk.leaves[tree_span][inside] - np.uint32(nodes.start)
-    return LeafChunk(*map(read_only, (rows, leaves, np.array([inside.size], np.uint32))))
-
-
 def loaded_size(file: LeafFile, spec: DataSpec, lambdas: int) -> int:
     """Return the bytes of the ballots of a file while they are loaded; lambdas: number of them that shrink leaves."""
     nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
@@ -349,66 +294,41 @@ def loaded_size(file: LeafFile, spec: DataSpec, lambdas: int) -> int:
 
 
 def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
-    """Load the ballots of the leaves of a file, shrunk by the lambdas."""
-    grown = file.ballots(work.store.spec)
-    cast, leaves = _cast(work, file, grown, np.empty)
-    return _voting(work, _LeafBallots(file, file.trees, None, grown.first, *cast, None), leaves, _Cast.of(grown))
-
-
-def _windows(work: TallyInputs, file: LeafFile) -> Iterator[_LeafBallots]:
-    """Yield the ballots of some nodes at a time of the trees of a file, in their order, shrunk by the lambdas.
-
-    The ballots of the file are mapped, and those of a window are in memory.
-    """
-    spec = work.store.spec
-    grown = file.ballots(spec, mapped=True)
+    """Load the ballots of the leaves of a file, shrunk by the lambdas, with votes in place of counts and values. They
+    are mapped if they do not fit."""
+    spec, amounts = work.store.spec, np.array(work.amounts) / work.store.spec.weight_unit
+    fits = loaded_size(file, spec, amounts.size) <= work.fitting
     with local_workdir(work.folder) as folder:
-        cast, _ = _cast(work, file, grown, partial(mapped_array, folder))
-    step = max(1, work.fitting * grown.ballot.size // loaded_size(file, spec, len(work.amounts)))
-
-    def window(tree: int, first: int, nodes: slice) -> _LeafBallots:
-        """Return the ballots of some nodes of a tree, whose first node is `first`."""
-        votes, as_grown = (each.of_nodes(nodes, spec.target.answer_width) for each in (cast, _Cast.of(grown)))
-        ends, places = (
-            read_only(np.array([0, nodes.stop - nodes.start])),
-            range(nodes.start - first, nodes.stop - first),
-        )
-        return _voting(
-            work, _LeafBallots(file, range(tree, tree + 1), places, ends, *votes, None), [len(votes.value)], as_grown
-        )
-
-    for tree, (begin, end) in zip(file.trees, pairwise(grown.first.tolist()), strict=True):
-        for start in range(begin, end, step):
-            yield window(tree, begin, slice(start, min(start + step, end)))
+        made: Callable[..., NDArray[Any]] = np.empty if fits else partial(mapped_array, folder)
+        grown = file.ballots(spec, mapped=not fits)
+        ballot, mixed, unshrunk, begins = grown.ballot, grown.mixed, None, list[int]()
+        if amounts.size:
+            shrunk = shrunk_leaves(grown, amounts, made)
+            if shrunk is None:
+                raise _mismatch(file)
+            ballot, mixed, begins = shrunk.ballot, shrunk.value, shrunk.begins.tolist()
+        mixed = _converted(mixed, lambda values: leaf_votes(values, work.config.vote), made)
+        if begins and work.votes is not None:
+            for tree, (begin, end) in zip(file.trees, pairwise(begins), strict=True):
+                mixed[begin:end] *= work.votes[tree]
+        if spec.target.is_regression and amounts.size < 2:
+            unshrunk = _converted(grown.mixed, lambda values: values[:, 0] - spec.target.offset, made)
+    return _LeafBallots(file, grown.first, ballot, mixed, grown.ballot, unshrunk)
 
 
-def _cast(
-    work: TallyInputs, file: LeafFile, grown: Ballots, made: Callable[..., NDArray[Any]]
-) -> tuple[_Cast, Sequence[int]]:
-    """Return the ballots of a file, shrunk by the lambdas, and the number of values of each tree if they are shrunk.
-
-    made  makes arrays, see `shrunk_leaves`
-    """
-    if not work.amounts:
-        return _Cast.of(grown), ()
-    shrunk = shrunk_leaves(grown, np.array(work.amounts) / work.store.spec.weight_unit, made)
-    if shrunk is None:
-        raise _mismatch(file)
-    return _Cast(shrunk.ballot, shrunk.value), np.diff(shrunk.begins).tolist()
-
-
-def _voting(work: TallyInputs, ballots: _LeafBallots, leaves: Sequence[int], grown: _Cast) -> _LeafBallots:
-    """Convert counts and values of leaves to votes.
-
-    leaves  number of values of each tree, if they are shrunk
-    grown   ballots of the same nodes as grown
-    """
-    spec, votes, unshrunk = work.store.spec, leaf_votes(ballots.mixed, work.config.vote), None
-    if work.votes is not None and work.amounts:
-        votes = votes * np.repeat(work.votes[ballots.trees.start : ballots.trees.stop], leaves)[:, None]
-    if spec.target.is_regression and len(work.amounts) < 2:
-        unshrunk = _Cast(grown.ballot, grown.value[:, 0] - spec.target.offset)
-    return ballots._replace(mixed=votes, unshrunk=unshrunk)
+def _converted(
+    values: NDArray[Any],
+    function: Callable[[NDArray[Any]], NDArray[np.float64]],
+    made: Callable[..., NDArray[Any]],
+) -> NDArray[np.float64]:
+    """Return a function of the rows of an array; some at a time if the result is mapped."""
+    if made is np.empty:
+        return function(values)
+    result = made((len(values), *function(values[:1]).shape[1:]), np.float64)
+    for start in range(0, len(values), _STRETCH):
+        rows = slice(start, start + _STRETCH)
+        result[rows] = function(values[rows])
+    return result
 
 
 def _mismatch(file: LeafFile) -> FormatError:
