@@ -7,7 +7,7 @@ the votes and weights of the leaves that are kept for out-of-bag rows (`Ballots`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,15 +95,6 @@ def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np
     leaves."""
     leaf: NDArray[np.bool_] = feature == LEAF
     return leaf & (np.count_nonzero(counts, axis=1) > 1) if counts.shape[1] else leaf
-
-
-def ballots_of_pieces(pieces: Iterable[TreeArrays], wide: bool) -> Ballots:
-    """Return the ballots of trees that are read a piece at a time. Memory: twice the ballots, and a piece."""
-    parts, classes = [], 1
-    for piece in pieces:
-        classes = max(1, piece.counts.shape[1])
-        parts.append(ballots_of_trees(piece, wide))
-    return join_ballots(parts, classes)
 
 
 def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:

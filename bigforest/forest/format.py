@@ -1,26 +1,7 @@
 """The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
 FILES has the columns of each file. What is written, checked and documented (docs/reference/files.md) follows from it.
-
-    trees/part-NNNNNNN.parquet  a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
-    features.parquet            a row per feature, in the order of the training table
-    levels.parquet              a row per level; only of forests with categories
-    ranks.parquet               a row per distinct value of a feature; only of forests grown on ranks
-    boosting.parquet            a row per tree; only with boosting (sampling arc-x4 and adaboost)
-    refine/trees.parquet        a row per node of the boosted stage; only of forests that have one (option refine)
-    run.parquet                 a row per stage of the run that grew the forest
-    tuning/candidates.parquet   a row per candidate; only of forests that were chosen with tune
-    validation/curve.parquet    a row per tree; only with a validation set
-    oob/rows.parquet            a row per training row, of the first 262,144; those after them are in
-                                oob/rows-NNNNNNN.parquet, NNNNNNN being 1 and so on
-    oob/curve.parquet           a row per tree
-    oob/confusion.parquet       a row per pair of true and predicted class that occurs; only of classes
-    oob/metrics.parquet         a row per class, and one for all; one of numbers
-    oob/votes/part-NNNNNNN.parquet  a row per tree and row that is not in its bag; only with keep_votes
-    targets/values.parquet      a row per different target; only with keep_targets, as are
-    targets/part-NNNNNNN.parquet    a row per leaf, in the order of trees and nodes
-
-A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and the
+forest_files.py has a drawing of the directory. Every file carries its version, its kind, the dataspec and the
 configuration in its Parquet schema metadata: see files.py.
 """
 

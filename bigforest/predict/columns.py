@@ -68,13 +68,6 @@ def prediction_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, p
     return {name: types.get(name, pl.Float64()) for name in prediction_names(spec, rule, proba)}
 
 
-def no_predictions(spec: DataSpec, rule: VoteRule) -> Predictions:
-    """Return predictions for no rows."""
-    value = np.empty(0) if spec.target.is_regression else None
-    shares, quantiles = np.empty((0, len(spec.target.classes))), np.empty((0, len(rule.quantiles)))
-    return Predictions(np.empty(0, np.int32), shares, value, quantiles, value)
-
-
 def prediction_column(predictions: Predictions, spec: DataSpec) -> pl.Series:
     """Return the predictions as a column: labels, null for rejected rows, or numbers."""
     return labels(predictions.codes, spec) if predictions.value is None else pl.Series(PREDICTION, predictions.value)
@@ -130,7 +123,8 @@ def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFram
 
 def _array(predictions: Predictions, calibrated: Intervals | ClassSets | JackknifeIntervals) -> NDArray[Any]:
     if isinstance(calibrated, JackknifeIntervals):
-        return np.empty((0, 2)) if predictions.bounds is None else predictions.bounds
+        assert predictions.bounds is not None
+        return predictions.bounds
     if isinstance(calibrated, Intervals):
         assert predictions.value is not None
         return calibrated.bounds(predictions.value, predictions.spread)

@@ -29,7 +29,6 @@ from bigforest.predict.columns import (
     PREDICTION,
     check_columns,
     check_proba,
-    no_predictions,
     prediction_names,
     prediction_shape,
     prediction_table,
@@ -319,19 +318,17 @@ class _Job:
             return prediction_shape(source.schema, columns(used), source.rows, spec)
 
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
-            for batch in source.batches(columns(passes.used, last), passes.batch, begin, end):
+            names = columns(passes.used, last)
+            for batch in source.batches(names, passes.batch, begin, end) if source.rows else [source.columns(names)]:
                 with RowsNamed(begin, batch.height):
                     rows = reader.frame(batch, features, passes.used, tally)
                 yield begin, rows, batch
                 begin += batch.height
 
         passes = self.forest.loader.passes(self.rule, shape, self.resources, 0)
-        stop, with_proba = source.rows if stop is None else stop, self.proba or score.active
-        ways = (False, True) if self.proba else (False,)
-        pieces = passes.predictions(stop, batches, proba=with_proba, workers=self.resources.workers, first=first)
-        if not source.rows:
-            pieces = iter([(source.columns(columns(passes.used)), no_predictions(spec, self.rule))])
-        for batch, predictions in pieces:
+        stop, with_proba = max(1, source.rows) if stop is None else stop, self.proba or score.active
+        ways, workers = (False, True) if self.proba else (False,), self.resources.workers
+        for batch, predictions in passes.predictions(stop, batches, proba=with_proba, workers=workers, first=first):
             score.add(batch, predictions)
             made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
             kept = batch.select(columns_named([place]).alias(name) for place, name in self.kept.items())

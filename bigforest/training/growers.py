@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from bigforest.events import stage
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import Ballots, ballots_of_pieces, ballots_of_trees, lambdas_to_try
+from bigforest.forest.ballots import Ballots, ballots_of_trees, lambdas_to_try
 from bigforest.forest.files import Header, write_levels, write_tree_votes
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves, step_rows
-from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import is_finished, read_span, recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Stop
@@ -111,7 +111,7 @@ class BoostingGrower(Grower):
             entry = range(place, place + 1)
             packed = trees.load(entry, resources.workers)
             [span] = trees.spans(entry)
-            ballots = ballots_of_pieces(read_span(span, trees.header), store.spec.wide_weights)
+            ballots = ballots_of_trees(join_trees([*read_span(span, trees.header)]), store.spec.wide_weights)
             self._evaluate(tree, for_store(packed, store, resources.workers), ballots, leaves)
             advance(1)
 

@@ -10,7 +10,7 @@ from bigforest.forest.ballots import (
     Ballots,
     LeafShrinking,
     ballots_of,
-    ballots_of_pieces,
+    ballots_of_trees,
     join_ballots,
     shrunk_leaves,
 )
@@ -63,7 +63,8 @@ def test_ballots__are_what_each_leaf_casts(grown: list[TreeArrays], wide: bool, 
         most = tree.feature.size
         pieces += [tree.rows(begin, min(begin + size, most)) for begin in range(0, most, size)]
     if not wide:
-        for one, other in zip(ballots_of_pieces(pieces, wide=False), joined, strict=True):
+        of_pieces = join_ballots([ballots_of_trees(piece, wide=False) for piece in pieces], width)
+        for one, other in zip(of_pieces, joined, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
