@@ -293,12 +293,10 @@ def _check_types(features: Sequence[FeatureSpec]) -> None:
         )
 
 
-def _sum(
-    trees: Sequence[ExportedTree], output: int, cells: Mapping[int, _Cell], sql: _Dialect, count: float = 1
-) -> str:
-    """Return the sum of the votes of trees for an output, added in their order, divided by `count`."""
+def _sum(trees: Sequence[ExportedTree], output: int, cells: Mapping[int, _Cell], sql: _Dialect) -> str:
+    """Return the sum of the votes of trees for an output, added in their order."""
     terms = "\n  + ".join([sql.zero, *(_case(tree, output, cells) for tree in trees)])
-    return f"({terms}) / {_number(count)}" if count != 1 else f"({terms})"
+    return f"({terms})"
 
 
 def _case(tree: ExportedTree, output: int, cells: Mapping[int, _Cell]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,28 +192,11 @@ def write_leaf_targets(
         tables = (
             table
             for entry, tree in enumerate(numbers)
-            for table in leaves_tables(tree, _leaf_targets(sampler, packed, entry, tree, codes, room))
+            for table in leaves_tables(
+                tree, starmap(_leaves, _windows(*_keys(sampler, packed, entry, tree, codes, room), room.window))
+            )
         )
         write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, Header(store.spec, config))
-
-
-def _leaf_targets(
-    sampler: Sampler, packed: PackedTrees, place: int, tree: int, codes: NDArray[np.uint32], room: _Room
-) -> Iterator[LeavesOfTree]:
-    """Yield the targets of some leaves at a time of tree number `tree`.
-
-    place  place of the tree among the packed ones
-    codes  uint32 [rows], number of the target of each row
-    """
-    rest: tuple[NDArray[np.uint64], NDArray[np.uint64]] = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-    for key, weight in _windows(*_keys(sampler, packed, place, tree, codes, room), room.window):
-        key, weight = np.append(rest[0], key), np.append(rest[1], weight)
-        # The last leaf may go on in the next window.
-        whole = int(np.searchsorted(key, key[-1] >> np.uint64(32) << np.uint64(32)))
-        rest = key[whole:].copy(), weight[whole:].copy()
-        if whole:
-            yield _leaves(key[:whole], weight[:whole])
-    yield _leaves(*rest)
 
 
 def _leaves(key: NDArray[np.uint64], weight: NDArray[np.uint64]) -> LeavesOfTree:
@@ -249,10 +232,10 @@ def _keys(
 def _windows(
     key: NDArray[np.uint64], weight: NDArray[np.uint64], window: int
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
-    """Yield the different keys, ascending, and the sums of their weights, some at a time."""
+    """Yield the different keys, ascending, and the sums of their weights, those of some leaves at a time."""
     count = -(-key.size // window)
     sample = np.sort(key[:: -(-_SAMPLED * key.size // window)]) if count > 1 else key[:0]
-    ends = np.unique(sample[sample.size * np.arange(1, count) // count])
+    ends = np.unique(sample[sample.size * np.arange(1, count) // count] >> np.uint64(32) << np.uint64(32))
     for low, high in pairwise([0, *ends.tolist(), 2**64]):
         held = [(key[:0], weight[:0])]
         for begin in range(0, key.size, min(window, key.size)):
