@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, api
-from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.row_table import RowTable, sampled
 from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
@@ -95,19 +94,9 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     leaves = leaf_rows(job, oob, plan)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
-    pieces = row_ranges(chosen.size, step)
-    width = spec.target.answer_width
-    place = np.zeros((chosen.size, neighbors), np.uint32)
-    proximity, sums = np.zeros((chosen.size, neighbors)), np.zeros((chosen.size, width, 2))
-    with stage("proximities", chosen.size, "rows", job.listener) as progress:
-
-        def collect(index: int, part: tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]) -> None:
-            begin, end = pieces[index]
-            place[begin:end], proximity[begin:end], sums[begin:end] = part
-            progress.advance(end - begin)
-
-        tasks = [(chosen[begin:end],) for begin, end in pieces]
-        job.resources.executor().run(near_rows, tasks, collect, (oob, leaves, neighbors, width))
+    pieces = [(chosen[begin:end],) for begin, end in row_ranges(chosen.size, step)]
+    parts = job.over_rows("proximities", plan, near_rows, pieces, (oob, leaves, neighbors, spec.target.answer_width))
+    place, proximity, sums = map(np.concatenate, zip(*parts, strict=True))
     truth = oob.table.target()[kept] if oob.table.classes else np.zeros(kept.size, np.uint16)
     rows, classes = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {

@@ -24,7 +24,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
-from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
 from bigforest.planning.sizes import milestones, row_ranges
@@ -74,16 +73,11 @@ def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
     rows = oob.table.labelled_rows().size
     votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[oob.table.classes])
     votes.make()
-    groups = plan.groups
     steps = milestones(stock.tree_count)
     step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.tree_count))
-    pieces = row_ranges(rows, step)
-    with stage("strength", len(groups) + len(pieces), "tasks", job.listener) as progress:
-        entries = [(group,) for group in groups]
-        executor = job.resources.executor(plan.at_once)
-        executor.run(cast_votes, entries, lambda *_: progress.advance(), (stock, oob, votes))
-        shared = (oob, votes, steps, stock.width)
-        sums = executor.gather(sum_votes, pieces, lambda _: progress.advance(), shared)
+    pieces = [(range(begin, end),) for begin, end in row_ranges(rows, step)]
+    job.over_trees("votes", plan, cast_votes, (stock, oob, votes))
+    sums = job.over_rows("strength", plan, sum_votes, pieces, (oob, votes, steps, stock.width))
     votes.path.unlink()
     total = Sums._make(sum(arrays) for arrays in zip(*sums, strict=True))
     if job.forest.is_regression:
@@ -109,11 +103,11 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
         votes.put(tree.number, tree_votes)
 
 
-def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
+def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int, rows: range) -> Sums:
     """Task: the sums over some of the kept rows."""
-    table = oob.table
-    kept = table.labelled_rows()[begin:end]
-    cast, truth, row_weight = np.array(votes.mapped()[:, begin:end]), table.target()[kept], table.weight()
+    table, span = oob.table, slice(rows.start, rows.stop)
+    kept = table.labelled_rows()[span]
+    cast, truth, row_weight = np.array(votes.mapped()[:, span]), table.target()[kept], table.weight()
     weight = np.ones(kept.size) if row_weight is None else row_weight[kept]
     shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.rows, width))
     sums = Sums(np.zeros(shapes[0], np.int64), np.zeros(shapes[1]), np.zeros(shapes[2]))

@@ -115,40 +115,26 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     """Task: the shapes of the trees of a group; most: pairs of features that are counted together."""
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
-    paths = _paths(nodes)
+    parent, level = _parents(nodes), nodes.depth.astype(np.int64)
     split_features = _split_features(nodes)
     splits = np.zeros((features, 4), np.int64)
     splits[:, 0] = np.bincount(split_features.feature, minlength=features)
     np.add.at(splits[:, 1], split_features.feature, nodes.weight[split_features.node].astype(np.int64))
-    np.add.at(splits[:, 2], split_features.feature, paths.level[split_features.node])
+    np.add.at(splits[:, 2], split_features.feature, level[split_features.node])
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
     splits[:, 3] = np.bincount(
         np.unique(tree[split_features.node] * features + split_features.feature) % features, minlength=features
     )
-    leaves = _rule_leaves(nodes, paths, tree, rules, trees.header)
-    return TreeShapes(_lines(nodes, paths.level), splits, _pairs(split_features, paths.parent, features, most), leaves)
+    leaves = _rule_leaves(nodes, parent, tree, rules, trees.header)
+    return TreeShapes(_lines(nodes, level), splits, _pairs(split_features, parent, features, most), leaves)
 
 
-class _Paths(NamedTuple):
-    """The position of the parent of every node, -1 for a root; the level of the node; the position of its root."""
-
-    parent: NDArray[np.int64]
-    level: NDArray[np.int64]
-    begin: NDArray[np.int64]
-
-
-def _paths(nodes: TreeArrays) -> _Paths:
-    begin = np.repeat(nodes.roots, np.diff(nodes.starts))
-    parent, level = np.full(begin.size, -1), np.zeros(begin.size, np.int64)
-    level_nodes, depth = nodes.roots, 0
-    while level_nodes.size:
-        level_nodes = level_nodes[nodes.feature[level_nodes] != LEAF]
-        depth += 1
-        children = level_nodes + 1, begin[level_nodes] + nodes.right[level_nodes].astype(np.int64)
-        for child in children:
-            parent[child], level[child] = level_nodes, depth
-        level_nodes = np.concatenate(children)
-    return _Paths(parent, level, begin)
+def _parents(nodes: TreeArrays) -> NDArray[np.int64]:
+    """Return the position of the parent of every node, -1 for a root."""
+    inner, root = np.flatnonzero(nodes.feature != LEAF), np.repeat(nodes.roots, np.diff(nodes.starts))
+    parent = np.full(root.size, -1)
+    parent[inner + 1] = parent[root[inner] + nodes.right[inner]] = inner
+    return parent
 
 
 class _SplitFeatures(NamedTuple):
@@ -206,11 +192,13 @@ def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _rule_leaves(nodes: TreeArrays, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> pl.DataFrame:
+def _rule_leaves(
+    nodes: TreeArrays, parent: NDArray[np.int64], tree: NDArray[np.int64], rules: int, header: Header
+) -> pl.DataFrame:
     """Return the most informative leaves; among ties the first tree and node."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
-    root = paths.begin[leaf]
+    root = nodes.roots[tree[leaf]]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
     best = np.argsort(-interest, kind="stable")[:rules]
     at, answer = leaf[best], answers[leaf[best]]
@@ -218,7 +206,7 @@ def _rule_leaves(nodes: TreeArrays, paths: _Paths, tree: NDArray[np.int64], rule
         "interest": interest[best],
         "tree": (nodes.tree + tree[at]).astype(np.uint32),
         "node": (at - root[best]).astype(np.uint32),
-        "rule": pl.Series([rule_of(nodes, place, paths.parent, header) for place in at.tolist()], dtype=pl.String),
+        "rule": pl.Series([rule_of(nodes, place, parent, header) for place in at.tolist()], dtype=pl.String),
         "weight": weight[at] * (1.0 if header.spec.weight is None else header.spec.weight.step),
         "prediction": answer[:, 0] if nodes.value is not None else answer.argmax(axis=1),
     }
