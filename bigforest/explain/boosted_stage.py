@@ -64,7 +64,6 @@ class WalkedStage(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the loaded trees."""
         return self.trees.feature.size * (_NODE_BYTES + _VALUE_BYTES * self.link.outputs)
 
     def plain(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -138,7 +137,6 @@ class WalkedStage(NamedTuple):
 
 
 def walked_stage(forest: Forest) -> WalkedStage | None:
-    """Return the boosted stage of a forest; None without one. Raises FormatError."""
     if not forest.files.is_refined:
         return None
     trees = forest.files.read_refinement()

@@ -89,7 +89,6 @@ def _sums(job: ExplainJob) -> int:
 
 
 def _file_shape(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
-    """Return the number of contributions to a row, and of rows in a file."""
     width = len(job.forest.spec.features) * len(job.swept_classes(rules.chosen))
     row_ns = row_nanoseconds(job.voting, rules, len(job.described.used))
     return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / row_ns)))
@@ -119,7 +118,6 @@ def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
 
 
 def part_name(name: str, begin: int) -> str:
-    """Return the name of the table of the rows from `begin` on."""
     return f"{name}/part-{begin:010d}"
 
 
@@ -132,7 +130,6 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
 
 
 def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
-    """Estimate the time of a row on one thread."""
     nodes, depth = stock.walked_nodes, stock.depths()
     if not rules.exact:
         return float((depth * (_PATH_NS + len(rules.chosen))).sum()) + 1.0
@@ -143,13 +140,11 @@ def row_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) ->
 def explain_rows(
     sweep: Sweep, rules: ContributionRules, folder: ExplanationFolder, name: str, settings: str, rows: range
 ) -> None:
-    """Task: write the contributions of a range of rows."""
     table = _table(sweep, rules, contributions(sweep, rules, rows), rows)
     folder.write(part_name(name, rows.start), table, settings)
 
 
 def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contributions:
-    """Return the contributions to the predictions of a range of rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
     values = sweep.table.values()
@@ -255,7 +250,6 @@ _PAIR_NS = 1.0
 
 
 def plan_interactions(job: ExplainJob) -> SectionPlan:
-    """Plan `interactions`. Raises ConfigError for projections."""
     stock, columns, rows = job.voting, len(job.described.used), job.requested(_PAIR_SAMPLE)
     check_exact(stock)
     rules = ContributionRules(True, chosen_classes(job))
@@ -311,7 +305,6 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
 
 
 def pair_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
-    """Estimate the time of the interactions of a row on one thread."""
     nodes, depth = stock.walked_nodes, stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * depth * points).sum() * len(rules.chosen) * _PAIR_NS) + 1.0
@@ -388,7 +381,6 @@ def _interaction_tables(
 def _pair_names(
     job: ExplainJob, rules: ContributionRules, first: NDArray[Any], second: NDArray[Any], label: NDArray[Any]
 ) -> dict[str, pl.Series]:
-    """Return the columns class, feature and other."""
     features = job.forest.spec.features
     names = pl.Series([features[place].name for place in job.table.used], dtype=pl.String)
     classes = rules.labels(job.forest.spec.target)

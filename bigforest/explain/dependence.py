@@ -100,7 +100,6 @@ def _most_values(job: ExplainJob, name: str, rows: int) -> int:
 
 
 def _piece_rows(points: int, classes: int) -> int:
-    """Return the number of rows of a task, where a curve has as many points."""
     return max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, points * classes)))
 
 
@@ -217,7 +216,6 @@ def vary_rows(
     individual: int,
     positions: range,
 ) -> list[CurveSums]:
-    """Task: the sums of each curve over the rows at these positions."""
     chosen = np.ascontiguousarray(rows[positions.start : positions.stop])
     points = [_points_of(curve, sweep.table, chosen) for curve in curves]
 
@@ -304,7 +302,6 @@ def _sum_rows(curve: Curve, points: NDArray[np.uint32], predictions: NDArray[np.
 
 
 def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
-    """Return names of features, and values: numbers as they are, categories as their levels."""
     spec, points = job.forest.spec, curve.points
     columns: dict[str, Any] = {}
     ends = [""] if len(curve.places) == 1 else ["_a", "_b"]

@@ -146,7 +146,6 @@ def register_section(name: str, section: Section) -> None:
 
 
 def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
-    """Return the names of the sections to make, in their order, each once. Raises ConfigError."""
     if parts is None:
         without_rows = data is None or forest.config.boosts
         return tuple(
@@ -174,7 +173,6 @@ def _check_boosting(forest: Forest, names: Sequence[str]) -> None:
 
 
 def plan_sections(job: ExplainJob) -> dict[str, SectionPlan]:
-    """Plan each requested section. Raises ConfigError and DataError for options that do not fit forest or table."""
     job.options.check_names(job.forest.spec, job.forest.classes)
     return {name: SECTIONS[name].plan(job) for name in job.options.parts}
 

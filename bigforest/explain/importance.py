@@ -33,7 +33,6 @@ _HELD_NS = 20.0
 
 
 def plan_importance(job: ExplainJob) -> SectionPlan:
-    """Plan `importance`: the tables, one tree after the other."""
     cells = job.forest.trees * len(job.forest.spec.features)
     memory = BASE_BYTES + LOADING_BYTES + _CELL_BYTES * cells
     need = MemoryEstimate("importance", memory, memory)
@@ -90,13 +89,11 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
-    """Return one row per tree and feature, of values [trees, features]."""
     tree = np.repeat(np.arange(len(values), dtype=np.uint32), len(names))
     return pl.DataFrame({"tree": tree, "feature": names * len(values), "importance": values.reshape(-1)})
 
 
 def plan_unbiased(job: ExplainJob) -> SectionPlan:
-    """Plan `unbiased`: out-of-bag rows are routed once through each tree."""
     rows, stock = job.described.rows, job.stock
     left_out = job.out_of_bag_share * rows
     work = stock.walk_nanoseconds(left_out) + left_out * stock.tree_count * _HELD_NS

@@ -77,7 +77,6 @@ class ExplainJob:
 
     @cached_property
     def stage(self) -> WalkedStage | None:
-        """The boosted stage; None without one."""
         return walked_stage(self.forest)
 
     @property
@@ -94,7 +93,6 @@ class ExplainJob:
 
     @cached_property
     def described(self) -> RowTable:
-        """The rows, before they are read. Raises ConfigError where no table was given, and DataError."""
         if self.source is None:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         used = self.stock.trees.used
@@ -110,7 +108,6 @@ class ExplainJob:
 
     @property
     def out_of_bag_share(self) -> float:
-        """The approximate share of out-of-bag rows of a tree."""
         config = self.forest.config
         if self.options.new_rows or not config.bootstrap:
             return 1.0
@@ -123,7 +120,6 @@ class ExplainJob:
 
     @cached_property
     def oob(self) -> OutOfBagRows:
-        """The rows with their targets. Raises ConfigError and DataError."""
         table, target = self.table, self.forest.spec.target.name
         assert self.source is not None
         if not table.labelled:
@@ -167,7 +163,6 @@ class ExplainJob:
         return places.astype(np.uint32)
 
     def seconds(self, plan: SectionPlan) -> float:
-        """Estimate the time of a section."""
         return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
     def over_trees(

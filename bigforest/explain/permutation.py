@@ -22,12 +22,10 @@ _SAMPLE = 1000
 
 
 def plan_permutation(job: ExplainJob) -> SectionPlan:
-    """Plan `permutation`."""
     return (plan_trees if job.stage is None else plan_predictions)(job, "permutation", job.described.rows)
 
 
 def plan_local(job: ExplainJob) -> SectionPlan:
-    """Plan `local`."""
     return (plan_trees if job.stage is None else plan_predictions)(job, "local", job.requested(_SAMPLE))
 
 

@@ -82,7 +82,6 @@ class _Orders(NamedTuple):
 
 
 def orders_of(rows: int) -> int:
-    """Return the number of orders in which each feature is permuted, in a table of as many rows."""
     return max(1, min(_MOST_ORDERS, _ORDERED_ROWS // max(1, rows)))
 
 
@@ -110,7 +109,6 @@ def _piece_shape(job: ExplainJob) -> tuple[int, int]:
 
 
 def loss_sums(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> LossSums:
-    """Return the sums over all rows with a target."""
     sums = _over_rows("permutation", job, plan, rules, sum_losses, range(rules.oob.table.labelled_rows().size))
     return LossSums._make(sum(arrays) for arrays in zip(*sums, strict=True))
 

@@ -94,7 +94,6 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 
 def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> PermutationRules:
-    """Return the rules of the permutations. Raises DataError for rows without a deviance."""
     table = job.oob.table
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(
@@ -105,7 +104,6 @@ def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -
 
 
 def parted_scratch(groups: int) -> Any:
-    """Return Parted of kernels/explain/permute.py."""
     from bigforest.kernels.explain.permute import Parted
 
     return Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))

@@ -49,7 +49,6 @@ class TreeLosses(NamedTuple):
 
     @property
     def weighed(self) -> NDArray[np.bool_]:
-        """Mask of the trees with out-of-bag rows."""
         return self.weight.sum(axis=1) > 0
 
     def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -80,7 +79,6 @@ def plan_trees(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
 
 
 def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> TreeLosses:
-    """Return the losses of all trees."""
     stock = job.shrunk
     losses = TreeLosses(
         np.zeros((stock.tree_count, len(rules.groups), stock.width)), np.zeros((stock.tree_count, stock.width))
@@ -177,7 +175,6 @@ def _permute_groups(
 def _shuffle_groups(
     rules: PermutationRules, values: NDArray[Any], rows: NDArray[np.uint32], numbers: list[int], tree: int
 ) -> Any:
-    """Return the rows with the values of each of these groups in random order."""
     from bigforest.kernels.explain.permute import shuffle_columns
 
     columns, groups = rules.columns(numbers)

@@ -55,7 +55,6 @@ class ListedLeaves(NamedTuple):
 
 
 def plan_proximities(job: ExplainJob) -> SectionPlan:
-    """Plan `proximities`."""
     return plan_near(job, "proximities", job.requested(_SAMPLE))
 
 
@@ -113,7 +112,6 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLeaves:
-    """List the rows of all leaves in files."""
     stock, rows = job.stock, oob.table.labelled_rows().size
     files = [MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()]
     for file in files:
@@ -152,7 +150,6 @@ def list_leaves(
 def near_rows(
     oob: OutOfBagRows, leaves: ListedLeaves, neighbors: int, width: int, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
-    """Task: the result of `find_neighbors` for some of the kept rows."""
     from bigforest.kernels.explain.proximities import find_neighbors
 
     table = oob.table

@@ -77,7 +77,6 @@ class RowTable(NamedTuple):
 
     @property
     def column_of(self) -> dict[int, int]:
-        """The column of each used feature, by its position in the dataspec."""
         return {place: column for column, place in enumerate(self.used)}
 
     @property
@@ -133,7 +132,6 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
 
 
 def _weight_column(spec: DataSpec, source: Source) -> str | None:
-    """Return the column of weights, if the table has it."""
     return spec.weight.name if spec.weight is not None and spec.weight.name in source.schema else None
 
 

@@ -64,7 +64,6 @@ def plan_strength(job: ExplainJob) -> SectionPlan:
 
 
 def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `strength`, against the number of trees, and for classes `strength-classes`."""
     settings = repr(job.options.new_rows)
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
     if job.folder.has_all(names, settings):
@@ -104,7 +103,6 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
 
 
 def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int, rows: range) -> Sums:
-    """Task: the sums over some of the kept rows."""
     table, span = oob.table, slice(rows.start, rows.stop)
     kept = table.labelled_rows()[span]
     cast, truth, row_weight = np.array(votes.mapped()[:, span]), table.target()[kept], table.weight()

@@ -28,7 +28,6 @@ _SHOWN_COLUMNS = 12
 
 
 def digest(*facts: Any) -> str:
-    """Return a short digest of inputs."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
@@ -62,7 +61,6 @@ class ExplanationFolder:
             raise ConfigError(f"cannot write to {path}; choose another output")
 
     def without_rows(self) -> ExplanationFolder:
-        """Return the same folder, for tables that do not depend on rows."""
         folder = copy(self)
         folder._rows = ""
         return folder
@@ -77,7 +75,6 @@ class ExplanationFolder:
         raise OutputExistsError(f"{self.path} {problem}, which is no table of an explanation; choose another output")
 
     def _tables_of_other_forests(self) -> list[Path]:
-        """Return the tables in the folder that were not made from this forest."""
         files = [*self.path.glob("*.parquet"), *self.path.glob("*/part-*.parquet")]
         marks = {file: file_mark(file) for file in files if file_kind(file) == KIND}
         return sorted(file for file, mark in marks.items() if mark.get("forest") != self._forest)
@@ -133,7 +130,6 @@ class ExplanationFolder:
             write_pieces(temporary, tables, self._mark(name, options), compression="zstd", compression_level=1)
 
     def file(self, name: str) -> Path:
-        """Return the path of a table."""
         return self.path / f"{name}.parquet"
 
     def _mark(self, name: str, options: str) -> dict[str, Any]:
@@ -216,7 +212,6 @@ class Explanation:
         return f"Explanation({', '.join(self.tables)})"
 
     def _repr_html_(self) -> str:
-        """Return the tables, with their rows and columns, as HTML."""
         rows = []
         for name in self.tables:
             table = self.scan(name)

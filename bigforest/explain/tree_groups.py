@@ -63,12 +63,10 @@ class TreeStock(NamedTuple):
 
     @property
     def tree_count(self) -> int:
-        """Number of trees."""
         return self.trees.nodes.size
 
     @property
     def node_count(self) -> int:
-        """Number of nodes of all trees."""
         return int(self.trees.nodes.sum())
 
     def sizes(self) -> NDArray[np.int64]:
@@ -223,7 +221,6 @@ class Sweep(NamedTuple):
 
 
 def forget_trees(key: str) -> None:
-    """Free the trees that `Sweep` keeps."""
     _loaded_trees.forget(key)
 
 

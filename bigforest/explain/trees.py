@@ -50,7 +50,6 @@ class TreeShapes(NamedTuple):
 
 
 def plan_trees(job: ExplainJob) -> SectionPlan:
-    """Plan `trees`."""
     stock, features = job.stock, len(job.forest.spec.features)
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
@@ -158,7 +157,6 @@ def _split_features(nodes: TreeArrays) -> _SplitFeatures:
 
 
 def _pairs(splits: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
-    """Count pairs of the feature of a parent and the feature of its child."""
     child = np.flatnonzero(parent[splits.node] >= 0)
     above = parent[splits.node[child]]
     number = splits.start[above + 1] - splits.start[above]
@@ -173,12 +171,10 @@ def _pairs(splits: _SplitFeatures, parent: NDArray[np.int64], features: int, mos
 
 
 def _add_counts(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Count the pairs of all tables together."""
     return pl.concat(parts).group_by("key").agg(pl.sum("nodes"))
 
 
 def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
-    """Return the rows of `trees`."""
     roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
     in_leaves = np.where(leaf, weight, 0.0)
     columns = {

@@ -40,7 +40,6 @@ _IR_VERSION = 8
 
 
 def to_onnx(files: ForestFiles, dtype: str, listener: Listener = silent) -> Any:
-    """Convert a forest to an ONNX model: see `Forest.to_onnx`."""
     onnx = library("onnx", "onnx")
     check_word(dtype, _DTYPES, "dtype")
     refuse_categories(files, _TO)
@@ -115,7 +114,6 @@ def _check_range(votes: NDArray[np.float64], trees: int) -> None:
 
 
 def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, aggregate: str) -> Any:
-    """Return the node of the graph that is the tree ensemble."""
     return onnx.helper.make_node(
         "TreeEnsembleRegressor",
         [_INPUT],
@@ -128,7 +126,6 @@ def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, agg
 
 
 def _constant(onnx: Any, name: str, values: Any) -> Any:
-    """Return the node of a float32 constant, of the shape of `values`."""
     array = np.array(values, np.float32)
     tensor = onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, array.shape, array.reshape(-1).tolist())
     return onnx.helper.make_node("Constant", [], [name], value=tensor)

@@ -21,7 +21,6 @@ _LEAF, _UNDEFINED = -1, -2
 
 
 def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
-    """Convert a forest to a scikit-learn forest: see `Forest.to_sklearn`."""
     refuse_categories(files, _TO)
     refuse_corrections(files, _TO)
     ensemble = library("sklearn.ensemble", "sklearn")
@@ -40,7 +39,6 @@ def to_sklearn(files: ForestFiles, listener: Listener = silent) -> Any:
 
 
 def _estimator(tree: ExportedTree, features: int, files: ForestFiles) -> Any:
-    """Return a tree of scikit-learn."""
     kinds = library("sklearn.tree", "sklearn")
     arrays = library("sklearn.tree._tree", "sklearn")
     outputs = tree.votes.shape[1]

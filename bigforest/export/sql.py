@@ -73,7 +73,6 @@ class _Dialect(NamedTuple):
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
 
     def literal(self, text: str) -> str:
-        """Return text as a literal. Raises ConfigError if no database has it."""
         if "\x00" in text:
             raise ConfigError(f"SQL has no text with a NUL, as in {text!r}; use another format")
         if self.escapes and "\\" in text:
@@ -204,7 +203,6 @@ class _Cell:
 
 
 def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, listener: Listener = silent) -> str:
-    """Convert a forest to an SQL query: see `Forest.to_sql`."""
     if not isinstance(table, str) or not table:
         raise ConfigError(f"{api('table')} must be the name of a table, not {shown(table)}")
     check_word(dialect, tuple(_DIALECTS), "dialect")
@@ -374,7 +372,6 @@ def _choice(columns: Sequence[str], results: Sequence[str]) -> str:
 
 
 def _literal(label: Any, sql: _Dialect) -> str:
-    """Return a class as a literal. Raises ConfigError for one that no database has."""
     if isinstance(label, str):
         return sql.literal(label)
     if isinstance(label, bool):

@@ -12,7 +12,6 @@ _TO = "treelite"
 
 
 def to_treelite(files: ForestFiles, listener: Listener = silent) -> Any:
-    """Convert a forest to a treelite model: see `Forest.to_treelite`."""
     refuse_corrections(files, _TO)
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")

@@ -50,11 +50,9 @@ class ExportedTree(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.left.size
 
     def missing_left(self, node: int) -> bool:
-        """Return whether a missing value goes left at an inner node."""
         listed = self.levels[node]
         return bool(self.default_left[node]) != (listed is not None and None in listed)
 
@@ -116,7 +114,6 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> Exp
 def _export_tree(
     nodes: pl.DataFrame, place: dict[str, int], votes: NDArray[np.float64], impurity: NDArray[np.float64]
 ) -> ExportedTree:
-    """Return the arrays of a tree; place: position of each feature."""
     return ExportedTree(
         *_children(nodes),
         np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),

@@ -62,7 +62,6 @@ def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int,
 
 
 def ballots_of_trees(trees: TreeArrays, wide: bool) -> Ballots:
-    """Return the ballots of trees; wide: rows have wide weights."""
     return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
 
 

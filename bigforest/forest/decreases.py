@@ -68,7 +68,6 @@ def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
 
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
-    """Return the decreases of trees that have just been grown."""
     node = np.flatnonzero(trees.feature != LEAF)
     feature, shares = trees.feature[node], np.ones(node.size, np.int64)
     if trees.terms is not None:

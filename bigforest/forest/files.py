@@ -78,7 +78,6 @@ class Header:
 
     @cached_property
     def written_config(self) -> str:
-        """The configuration as files have it."""
         return self.config.to_json()
 
 
@@ -124,7 +123,6 @@ def buffered_output(path: Path) -> Any:
 
 @lru_cache(maxsize=64)
 def _column_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return the options of a ParquetWriter that are by column."""
     columns = dict(column for field in schema for column in _leaf_columns(field))
     # Integers as differences, floats by byte planes: half of the bytes in no more time. Planes of integers
     # take a twelfth less time to write, but older readers, such as DuckDB 1.2, do not know them.
@@ -150,7 +148,6 @@ def _leaf_columns(field: pa.Field, above: str = "") -> Iterator[tuple[str, pa.Da
 
 
 def _seal(path: Path) -> None:
-    """Replace the blank by the checksum of the file."""
     with path.open("r+b") as file:
         place = _checksum_place(file)
         assert place is not None
@@ -281,7 +278,6 @@ def _footer(path: Path) -> pq.ParquetFile:
 
 
 def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
-    """Return the header of an opened file, see `read_header`, and its columns."""
     with naming_faults(lambda fault: _unreadable(path, fault)):
         schema = file.schema.to_arrow_schema()
         _ = schema.names  # damaged bytes may be no text
@@ -370,7 +366,6 @@ def open_checked(
 
 
 def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> None:
-    """Check the opened file as `check_file` does."""
     header, schema = _header_in(file, path, kind)
     if header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
@@ -386,7 +381,6 @@ def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Sche
 
 
 def write_features(directory: Path, header: Header, importance: NDArray[np.float64]) -> None:
-    """Write features.parquet of the forest in `directory`; importance: of each feature (decreases.py)."""
     features = header.spec.features
     columns = {name: [getattr(feature, name) for feature in features] for name in ("name", "kind", "dtype", "codes")}
     numbered = {"feature": np.arange(len(features), dtype=np.uint32), **columns, "importance": importance}
@@ -413,14 +407,12 @@ def has_levels(spec: DataSpec) -> bool:
 
 
 def write_levels(directory: Path, header: Header) -> None:
-    """Write levels.parquet of the forest in `directory`, if it has levels."""
     if header.levels is not None and has_levels(header.spec):
         tables = header.levels.tables(header.spec)
         write_tables(_levels_schema(header.spec), tables, directory / LEVELS_FILE, LEVELS_KIND, header)
 
 
 def read_forest_levels(directory: Path, header: Header) -> Levels:
-    """Read and check the levels of the forest in `directory`. Raises FormatError."""
     if not has_levels(header.spec):
         return Levels.none(header.spec)
     path = directory / LEVELS_FILE
@@ -435,7 +427,6 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
 
 
 def _levels_schema(spec: DataSpec) -> pa.Schema:
-    """Return the columns of levels.parquet of a forest."""
     return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
 
 
@@ -446,7 +437,6 @@ _LARGEST_VOTE = 64.0
 
 
 def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header) -> None:
-    """Write boosting.parquet of the forest in `directory`."""
     columns = {
         "tree": np.arange(len(votes), dtype=np.uint32),
         "error": np.array([one.error for one in votes]),
@@ -456,7 +446,6 @@ def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header)
 
 
 def read_boosting(directory: Path, header: Header) -> pa.Table:
-    """Read and check boosting.parquet. Raises FormatError."""
     path = directory / BOOSTING_FILE
     table = read_table(path, BOOSTING_KIND, BOOSTING, header.identity)
     tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)

@@ -213,7 +213,6 @@ class ForestFiles:
 
     @property
     def trees(self) -> int:
-        """Number of trees."""
         return self.config.trees
 
     @property
@@ -223,23 +222,19 @@ class ForestFiles:
 
     @property
     def is_regression(self) -> bool:
-        """True if the target is a number."""
         return self.spec.target.is_regression
 
     @property
     def classes(self) -> list[Any]:
-        """Labels of the target in ascending order; none for regression."""
         return [] if self.is_regression else label_values(self.spec.target)
 
     @property
     def levels(self) -> Levels:
-        """The levels of categories."""
         assert self.header.levels is not None
         return self.header.levels
 
     @property
     def nodes(self) -> pl.LazyFrame:
-        """One row per node, by tree and node."""
         return self._scan_nodes(self.part_files)
 
     def each_tree(self) -> Iterator[pl.DataFrame]:
@@ -275,26 +270,22 @@ class ForestFiles:
 
     @_of_same_run
     def read_parts(self) -> list[TreeArrays]:
-        """Read and check the nodes of all trees, file by file. Raises FormatError."""
         return [join_trees(list(read_span(span, self.header))) for span in self.parts]
 
     @property
     @_of_same_run
     def features(self) -> pl.DataFrame:
-        """One row per feature with its importance."""
         return to_frame(read_features(self.directory / FEATURES_FILE, self.spec, self.identity))
 
     @property
     @_of_same_run
     def run(self) -> pl.DataFrame:
-        """One row per stage of training."""
         path = self.directory / RUN_FILE
         return to_frame(with_rows(read_table(path, "run", RUN, self.identity), path))
 
     @cached_property
     @_of_same_run
     def origin(self) -> Origin | None:
-        """The training table, or the merged forests; None for a forest that does not record them."""
         return read_origin(self.directory)
 
     @cached_property
@@ -306,7 +297,6 @@ class ForestFiles:
 
     @property
     def is_refined(self) -> bool:
-        """True if a boosted stage corrects the predictions of the trees."""
         return self.rounds.amount > 0
 
     @_of_same_run
@@ -317,25 +307,21 @@ class ForestFiles:
     @property
     @_of_same_run
     def refinement(self) -> pl.DataFrame:
-        """One row per node of the boosted stage. Raises ConfigError without one (`is_refined`), and FormatError."""
         if not self.is_refined:
             raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
         return to_frame(refinement_table(self.directory, self.header))
 
     @property
     def has_oob(self) -> bool:
-        """True if there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
         return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
 
     @property
     def has_bags(self) -> bool:
-        """True if there is an out-of-bag report, and bags can be drawn again: the forest is not boosted."""
         return self.has_oob and not self.config.boosts
 
     @cached_property
     @_of_same_run
     def oob(self) -> OobReport:
-        """The out-of-bag report. Raises ConfigError without one (`has_oob`), and FormatError."""
         if not self.config.bootstrap:
             raise ConfigError(
                 "the forest was grown without bootstrap, so no row is out of bag; evaluate it on a test set, or train "
@@ -362,7 +348,6 @@ class ForestFiles:
     @property
     @_of_same_run
     def oob_votes(self) -> pl.LazyFrame:
-        """One row per tree and out-of-bag row. Raises ConfigError without them (`has_votes`), and FormatError."""
         if not self.has_votes:
             raise ConfigError(
                 f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
@@ -371,19 +356,16 @@ class ForestFiles:
 
     @property
     def has_targets(self) -> bool:
-        """True if the training targets in the leaves are kept, from which quantiles are predicted."""
         return self.config.keep_targets
 
     @property
     @_of_same_run
     def has_validation(self) -> bool:
-        """True if the forest was trained with a validation set."""
         return not self.changed and (self.directory / VALIDATION_FILE).exists()
 
     @property
     @_of_same_run
     def validation(self) -> pl.DataFrame:
-        """Error on the validation set after each tree. Raises ConfigError without one, and FormatError."""
         if not self.has_validation:
             raise ConfigError(
                 f"the forest was trained without a validation set; evaluate it on one with {api('validate_forest')}"
@@ -394,13 +376,11 @@ class ForestFiles:
     @property
     @_of_same_run
     def is_tuned(self) -> bool:
-        """True if the forest is the winner of a comparison that `train(tune=...)` made."""
         return (self.directory / TUNING_FILE).exists()
 
     @property
     @_of_same_run
     def tuning(self) -> pl.DataFrame:
-        """The candidates of the comparison. Raises ConfigError without one (`is_tuned`), and FormatError."""
         if not self.is_tuned:
             raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
         path = self.directory / TUNING_FILE
@@ -422,7 +402,6 @@ class ForestFiles:
     @property
     @_of_same_run
     def boosting(self) -> pl.DataFrame:
-        """Weighted error and weight of each tree. Raises ConfigError unless boosted, and FormatError."""
         if not self.config.boosts:
             raise ConfigError(
                 f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
@@ -438,13 +417,11 @@ class ForestFiles:
     @cached_property
     @_of_same_run
     def ranks(self) -> Ranks | None:
-        """The ranks of the training values, if the trees split on ranks. Raises FormatError."""
         return read_ranks(self.directory, self.spec, self.identity) if self.config.ranks else None
 
     @property
     @_of_same_run
     def paths(self) -> list[Path]:
-        """All files of the forest."""
         small = [self.directory / FEATURES_FILE, self.directory / RUN_FILE]
         small += [self.directory / RANKS_FILE] if self.config.ranks else []
         small += [self.directory / BOOSTING_FILE] if self.config.boosts else []

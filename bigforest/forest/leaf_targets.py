@@ -99,12 +99,10 @@ class LeafTargets(NamedTuple):
 
 
 def values_path(directory: Path) -> Path:
-    """Return the file of the distinct targets."""
     return directory / FOLDER / _VALUES
 
 
 def leaf_targets_path(directory: Path, first_tree: int) -> Path:
-    """Return the file of the targets in the leaves of trees from this one on."""
     return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
 
@@ -129,13 +127,11 @@ class LeavesOfTree(NamedTuple):
     weight: NDArray[np.uint32]
 
     def rows(self, begin: int, end: int) -> LeavesOfTree:
-        """Return the leaves `begin` to before `end`."""
         start = self.start[begin : end + 1]
         targets = slice(int(start[0]), int(start[-1]))
         return LeavesOfTree(self.node[begin:end], start - start[0], self.code[targets], self.weight[targets])
 
     def followed_by(self, other: LeavesOfTree) -> LeavesOfTree:
-        """Return these leaves and the leaves that follow them."""
         start = np.append(self.start, self.start[-1] + other.start[1:])
         pairs = ((self.node, other.node), (self.code, other.code), (self.weight, other.weight))
         node, code, weight = (np.concatenate(pair) for pair in pairs)
@@ -168,7 +164,6 @@ def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
 
 
 def targets_files(directory: Path) -> list[Path]:
-    """Return all files of the targets."""
     return [*parts_in(directory, FOLDER), values_path(directory)]
 
 
@@ -234,7 +229,6 @@ def _renumber(path: Path, header: Header, offset: int, places: NDArray[np.uint32
 
 
 def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
-    """Read the distinct targets. Raises FormatError."""
     path = values_path(directory)
     table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)
     column = table["value"]

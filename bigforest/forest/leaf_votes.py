@@ -97,7 +97,6 @@ class LeafFile(NamedTuple):
         return leaf_chunk
 
     def ballots(self, spec: DataSpec, *, mapped: bool = False) -> Ballots:
-        """Read the votes of the leaves, or map them. Raises FormatError if they are damaged."""
         path = _ballots(self.path)
         first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec), mapped=mapped))
         sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
@@ -124,11 +123,9 @@ class LeafFile(NamedTuple):
 
     @property
     def paths(self) -> list[Path]:
-        """Both files."""
         return [_leaves(self.path), _ballots(self.path)]
 
     def remove(self) -> None:
-        """Remove both files."""
         for path in self.paths:
             path.unlink(missing_ok=True)
 
@@ -148,7 +145,6 @@ def leaf_chunk_rows(rows: int, classes: int) -> int:
 
 
 def leaves_path(directory: Path, first_tree: int) -> Path:
-    """Return the path of the files of a group of trees, without their endings."""
     return directory / FOLDER / f"part-{first_tree:07d}"
 
 
@@ -160,7 +156,6 @@ def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iter
 
 
 def write_ballots(path: Path, ballots: Ballots) -> None:
-    """Write the votes of the leaves of a group of trees."""
     types = {name: array.dtype.str for name, array in ballots._asdict().items()}
     write_arrays(_ballots(path), types, *ballots)
 
@@ -196,7 +191,6 @@ class LeafWriter:
     """Writes files of the leaves of out-of-bag rows, for consecutive trees, some at a time."""
 
     def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
-        """first: number of the first tree."""
         self._rows = store.rows
         self._classes = store.spec.target.answer_width
         self._wide = store.spec.wide_weights
@@ -208,7 +202,6 @@ class LeafWriter:
         self._ballots: list[Ballots] = []
 
     def add(self, left_out: list[LeftOut], trees: TreeArrays) -> None:
-        """Add trees that were grown together."""
         self.put(left_out, ballots_of_trees(trees, self._wide))
 
     def put(self, left_out_rows: list[LeftOut], ballots: Ballots) -> None:
@@ -222,7 +215,6 @@ class LeafWriter:
             self.write()
 
     def write(self) -> None:
-        """Write the trees added so far."""
         if not self._found:
             return
         path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))
@@ -260,7 +252,6 @@ def found_leaves(directory: Path, rows: int, classes: int, trees: range | None =
 
 
 def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
-    """Return the file; None if it is incomplete or of another table."""
     try:
         file = ArrayFile.of(_leaves(path), LEAF_TYPES)
     except FormatError:
@@ -278,7 +269,6 @@ def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
 
 
 def ballot_types(spec: DataSpec) -> dict[str, str]:
-    """Return the types of the arrays of Ballots."""
     whole = "<u8" if spec.wide_weights else "<u4"
     kind = "<f8" if spec.target.is_regression else whole
     return {"first": "<i8", "ballot": "<u4", "weight": whole, "mixed": kind}
@@ -336,7 +326,6 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: 
 
 
 def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> Iterator[pa.Table]:
-    """Yield the leaves of a tree, some rows at a time."""
     rows: list[NDArray[np.uint64]] = []
     leaves: list[NDArray[np.uint32]] = []
     place = tree - file.trees.start
@@ -356,7 +345,6 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> It
 
 
 def _renumber(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
-    """Yield the leaves in a file with tree numbers raised by `offset`."""
     for batch in row_batches(path):
         tree = batch.column("tree")
         if batch.num_rows and compute().max(tree).as_py() >= trees:

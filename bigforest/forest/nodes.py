@@ -25,7 +25,6 @@ Lists = TypeVar("Lists", Terms, LevelLists)
 
 
 def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
-    """Return the lists of the nodes from `begin` to before `end`."""
     first, last = lists.start[begin], lists.start[end]
     return _made(lists, lists.start[begin : end + 1] - first, [entries[first:last] for entries in lists[1:]])
 
@@ -174,7 +173,6 @@ def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int6
 
 
 def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
-    """Return whether the entries of each list ascend strictly."""
     inside = np.ones(max(entries.size - 1, 0), np.bool_)
     inside[start[(start > 0) & (start < entries.size)] - 1] = False  # neighbours of two nodes
     return bool((np.diff(entries.astype(np.int64))[inside] > 0).all())
@@ -239,7 +237,6 @@ class TreeArrays(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         lists = [field for field in (self.levels, self.terms) if field is not None]
         return sum(field.nbytes for fields in (self, *lists) for field in fields if isinstance(field, np.ndarray))
 
@@ -250,7 +247,6 @@ class TreeArrays(NamedTuple):
         return sum(starts, np.zeros(self.feature.size + 1, np.int64))
 
     def rows(self, begin: int, end: int) -> TreeArrays:
-        """Return the nodes from `begin` to before `end`."""
         return self.of_nodes(lambda array: array[begin:end], lambda lists: cut_lists(lists, begin, end))
 
     def of_nodes(self, array: Callable[[NDArray[Any]], NDArray[Any]], lists: Callable[[Any], Any]) -> TreeArrays:
@@ -294,7 +290,6 @@ def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
 
 
 def part_path(directory: Path, first_tree: int) -> Path:
-    """Return the file of trees that begins with `first_tree` in the forest `directory`; names sort like trees."""
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
@@ -402,7 +397,6 @@ def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.
 
 
 def _dictionary_column(places: pa.Array, names: Sequence[str]) -> Any:
-    """Return a dictionary column from positions in `names`."""
     return pa.DictionaryArray.from_arrays(places, arrow_array(names, pa.string()), safe=False)
 
 

@@ -141,7 +141,6 @@ def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
 
 
 def oob_rows_path(directory: Path, number: int) -> Path:
-    """Return the file of this number of the report of a forest."""
     return directory / "oob" / (f"rows-{number:07d}.parquet" if number else "rows.parquet")
 
 
@@ -164,7 +163,6 @@ def oob_rows_files(directory: Path) -> list[Path]:
 
 
 def _row_bounds(path: Path) -> tuple[int, int]:
-    """Return the lowest and the highest row number of a file. Raises FormatError."""
     with decoding(path):
         chunks = [chunk for group in row_groups(path) for chunk in group if chunk.name == "row"]
         bounds = [int.from_bytes(bound, "little") for chunk in chunks for bound in (chunk.low, chunk.high) if bound]
@@ -180,5 +178,4 @@ def oob_row_batches(directory: Path, names: list[str]) -> Iterator[Any]:
 
 
 def has_column(path: Path, name: str) -> bool:
-    """Return whether the rows of an out-of-bag report have the column. Raises FormatError."""
     return name in read_header(path, "oob-rows")[1].schema_arrow.names

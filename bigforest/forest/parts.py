@@ -111,7 +111,6 @@ def _numbers(array: Any) -> NDArray[Any]:
 
 
 def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
-    """Return the kind of each node, as its position in KINDS."""
     names = kind.dictionary.to_pylist()
     index = as_numpy(kind.indices)
     require(
@@ -137,7 +136,6 @@ def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any)
 
 
 def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
-    """Return counts of classes, or values and no counts."""
     if spec.target.is_regression:
         require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
         require(value.null_count == 0, "a node has no value")
@@ -210,7 +208,6 @@ def numbered_parts(folder: Path) -> list[Path]:
 
 
 def parts_in(directory: Path, folder: str | Path) -> list[Path]:
-    """Return `numbered_parts` of a folder of the forest in `directory`. Raises FormatError without any."""
     paths = numbered_parts(directory / folder)
     if not paths:
         raise damaged_forest(f"{directory} has no files {folder}/part-*.parquet")
@@ -218,7 +215,6 @@ def parts_in(directory: Path, folder: str | Path) -> list[Path]:
 
 
 def first_tree(path: Path) -> int:
-    """Return the first tree of a file of trees, from its name."""
     match = _PART.fullmatch(path.name)
     assert match is not None
     return int(match[1])
@@ -403,6 +399,5 @@ def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[tuple[int, T
 
 
 def check_nodes(span: Span, header: Header) -> None:
-    """Read and check the nodes of a span without keeping them. Raises FormatError."""
     for _ in read_span(span, header):
         pass

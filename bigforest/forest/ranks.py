@@ -46,11 +46,9 @@ class Ranks(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return self.value.nbytes + self.rank.nbytes
 
     def equal(self, other: Ranks) -> bool:
-        """Return whether these are ranks of the same table."""
         return self.rows == other.rows and all(map(np.array_equal, self[:3], other[:3]))
 
     def knots(self) -> Iterator[Knots]:
@@ -86,7 +84,6 @@ def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def write_ranks(directory: Path, knots: Iterable[Knots], header: Header) -> None:
-    """Write ranks.parquet of the forest in `directory`: values and ranks of every feature, in order."""
     tables = (
         arrow_table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, RANKS)
         for feature, (value, rank) in enumerate(knots)
@@ -122,7 +119,6 @@ def put_ranks(store: Store) -> Store:
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
-    """Read and check the ranks of the forest in `directory`. Raises FormatError."""
     path = directory / FILE
     table = read_table(path, KIND, RANKS, identity)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())

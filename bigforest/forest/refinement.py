@@ -36,7 +36,6 @@ LEAST_NUMBER = 2.0**-16
 
 
 def rounds_of(trees: TreeArrays) -> int:
-    """Return the number of trees of each sequence of a boosted stage."""
     return trees.roots.size // SEQUENCES
 
 
@@ -162,5 +161,4 @@ def _regression_header(header: Header) -> Header:
 
 
 def refinement_table(directory: Path, header: Header) -> pa.Table:
-    """Read the nodes of the boosted stage as they are in the file. Raises FormatError."""
     return read_table(directory / FILE, KIND, REFINEMENT, header.identity)

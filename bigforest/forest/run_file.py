@@ -41,7 +41,6 @@ class RunStamp:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Raises OSError."""
         self.directory = directory
         self._status = _status(directory / RUN_FILE)
         self.digest = _digest(directory / RUN_FILE)
@@ -155,7 +154,6 @@ class Origin:
     stop: Stop | None = None
 
     def entries(self) -> dict[str, Any]:
-        """Return the entry of run.parquet's metadata."""
         return {"origin": asdict(self)}
 
     @classmethod
@@ -198,7 +196,6 @@ class Choice:
 
     @staticmethod
     def may_be(value: object) -> bool:
-        """Return whether this is a valid amount."""
         raise NotImplementedError
 
     def entry(self) -> dict[str, Any] | None:
@@ -270,7 +267,6 @@ class Choices:
     rounds: Rounds = field(default_factory=Rounds)
 
     def entries(self) -> dict[str, Any]:
-        """Return the entries of run.parquet's metadata."""
         made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry(), "refine": self.rounds.entry()}
         return {name: entry for name, entry in made.items() if entry is not None}
 
@@ -312,14 +308,12 @@ def write_run(
 
 
 def read_origin(directory: Path) -> Origin | None:
-    """Read the origin of the forest in `directory`; None if it is not recorded. Raises FormatError if damaged."""
     origin: Origin | None
     [origin] = _read_entries(directory, {"origin": Origin.parse})
     return origin
 
 
 def read_choices(directory: Path) -> Choices:
-    """Read lambda, power and rounds of the forest in `directory`. Raises FormatError if damaged."""
     shrinkage, power, rounds = _read_entries(
         directory, {"shrinkage": Shrinkage.parse, "power": Power.parse, "refine": Rounds.parse}
     )

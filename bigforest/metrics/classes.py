@@ -74,7 +74,6 @@ class Metrics:
 
     @property
     def rows(self) -> int:
-        """Number of rows added."""
         return int(self._counts[0].sum())
 
     @property
@@ -100,7 +99,6 @@ class Metrics:
             scores.add(proba[:, code], truth == code, weight)
 
     def join(self, other: Metrics) -> None:
-        """Add the rows of `other`."""
         self._counts += other._counts
         if self._total is not None:
             self._weights += other._weights
@@ -212,7 +210,6 @@ class Scores:
         self._merge_many()
 
     def merge(self) -> None:
-        """Sort the scores added since the last call into the others."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         if not waiting:
             return

@@ -229,7 +229,6 @@ def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.
 
 
 def check_enough_rows(rows: int, coverage: float) -> None:
-    """Raise ConfigError if there are too few rows for a quantile."""
     if rows < fewest_rows(coverage):
         raise ConfigError(
             f"the forest has {counted(rows, 'row')} out of bag, too few for a coverage of {coverage}: this needs "
@@ -269,7 +268,6 @@ class ByCategory:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that Intervals or ClassSets add."""
         return self.calibrated[0].columns
 
     @property
@@ -343,7 +341,6 @@ class JackknifeIntervals:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
         return self.errors.nbytes + self.left.nbytes
 
     def bounds(self, values: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
@@ -373,7 +370,6 @@ def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], covera
 
 
 def check_trees(trees: int) -> None:
-    """Raise ConfigError if a forest has too many trees."""
     if trees > MOST_TREES:
         raise ConfigError(
             f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {trees}; drop {api('jackknife')}"

@@ -50,7 +50,6 @@ class ExactSum:
         self._total = 0  # in units of the smallest number above 0, 2**-1074
 
     def add(self, numbers: NDArray[np.float64]) -> None:
-        """Add finite numbers."""
         for start in range(0, numbers.size, _CELLS):
             fraction, exponent = np.frexp(numbers[start : start + _CELLS])
             whole = np.ldexp(fraction, 53).astype(np.int64)
@@ -63,12 +62,10 @@ class ExactSum:
                     self._total += amount << bits if bits >= 0 else amount >> -bits  # no bits are lost: they are zeros
 
     def join(self, other: ExactSum) -> None:
-        """Add the sum of `other`."""
         self._total += other._total
 
     @property
     def value(self) -> Fraction:
-        """The sum."""
         return Fraction(self._total, 2**1074)
 
 
@@ -108,7 +105,6 @@ class NumberSums:
                 self._deviance = None
 
     def join(self, other: NumberSums) -> None:
-        """Add the rows of `other`."""
         self.rows += other.rows
         self._weight.join(other._weight)
         for ours, theirs in zip(self._sums, other._sums, strict=True):

@@ -36,11 +36,9 @@ class OobAccumulator(NamedTuple):
     spread: NDArray[np.float64]
 
     def rows(self, start: int, stop: int) -> OobAccumulator:
-        """Return a view of the entries `start` to before `stop`."""
         return OobAccumulator._make(array[start:stop] for array in self)
 
     def put(self, other: OobAccumulator) -> None:
-        """Copy the votes of another accumulator of the same number of rows."""
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
 
 
@@ -57,7 +55,6 @@ class NumberLoss(NamedTuple):
     floor: float | None = None
 
     def of(self, truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the losses in this unit."""
         if self.floor is None:
             errors = (prediction - truth) * self.unit
             return errors * errors
@@ -73,14 +70,12 @@ class RangeTally(NamedTuple):
 
 
 def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
-    """Return an accumulator of rows without votes."""
     class_rows = rows if spec.target.classes else 0
     votes, voters = np.zeros((rows, spec.target.answer_width)), np.zeros(rows, np.uint32)
     return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
 
 
 def no_votes_by(lambdas: int, rows: int) -> OobAccumulator:
-    """Return an accumulator, by this many lambdas, of rows without votes."""
     return OobAccumulator(
         np.zeros((rows, lambdas)), np.zeros(rows, np.uint32), np.zeros(0, np.uint16), np.zeros((0, 2))
     )
@@ -127,7 +122,6 @@ def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
 
 
 def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
-    """Invert `write_tally`. Raise FormatError for a damaged file."""
     with downloads([path]) as [local]:
         arrays = read_arrays(local, _TALLY_TYPES)
     if [array.shape for array in arrays] != [array.shape for array in no_votes(rows, spec)]:

@@ -59,12 +59,10 @@ class ChoiceLosses(NamedTuple):
     weights: NDArray[np.int64]
 
     def plus(self, other: ChoiceLosses) -> ChoiceLosses:
-        """Return the losses of the rows of both."""
         return ChoiceLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
 def no_losses(tried: int) -> ChoiceLosses:
-    """Return the losses of no rows by this many lambdas or powers."""
     none = np.zeros((2, tried), np.int64)
     return ChoiceLosses(none, none.astype(object), none[:, 0])
 
@@ -189,12 +187,10 @@ def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def choose_shrinkage(tried: tuple[float, ...], losses: ChoiceLosses, store: Store, unit: float) -> Shrinkage:
-    """Return the lambda that the losses choose; 0 if no row is out of bag."""
     return _choice(Shrinkage, tried, losses, _LAMBDA_ERRORS, lambda whole, weight: _mean(whole, weight, store, unit))
 
 
 def choose_power(tried: tuple[float, ...], losses: ChoiceLosses, store: Store) -> Power:
-    """Return the power that the losses choose; 1 if no row is out of bag."""
     return _choice(Power, tried, losses, _POWER_ERRORS, lambda whole, weight: _mean(whole, weight, store, 1.0))
 
 
@@ -228,7 +224,6 @@ def _choose(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int
 
 
 def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
-    """Return the mean loss of rows of this weight from its whole number."""
     if not store.spec.target.is_regression:
         return whole / (_STEPS / store.spec.total_weight) / weight
     # By the weight first: the square of the unit might overflow.

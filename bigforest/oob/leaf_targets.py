@@ -73,7 +73,6 @@ def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resource
 
 
 def part_nodes(shape: Shape, config: TrainConfig) -> int:
-    """Return the most nodes of a part of the forest."""
     tree = max_nodes(shape.rows, config)
     return max(tree, min(config.trees * tree, _PART_NODES))
 
@@ -138,7 +137,6 @@ class _Room(NamedTuple):
 
 
 def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
-    """Return the different targets, ascending, in the units of the table."""
     values = room.made(store.rows, np.float64)
     for block in range(block_count(store.rows)):
         span = block_span(store.rows, block)
@@ -154,7 +152,6 @@ def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
 
 
 def _groups(values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Yield the values of each row group of their file."""
     for start in range(0, values.size, _GROUP):
         yield values[start : start + _GROUP]
 

@@ -100,7 +100,6 @@ def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[
 
 
 def runs_of(parts: Sequence[range]) -> list[list[range]]:
-    """Group consecutive parts."""
     runs: list[list[range]] = []
     for part in parts:
         if runs and runs[-1][-1].stop == part.start:
@@ -132,7 +131,6 @@ def write_leaf_files(
 
 
 def _chunks(sampler: Sampler, packed: PackedTrees, trees: range, workers: int) -> Iterator[LeafChunk]:
-    """Yield the leaves of all out-of-bag rows, some blocks at a time."""
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
         tasks = [(sampler, packed, trees, block) for block in blocks[first : first + workers]]
@@ -141,7 +139,6 @@ def _chunks(sampler: Sampler, packed: PackedTrees, trees: range, workers: int) -
 
 
 def _block_leaves(sampler: Sampler, packed: PackedTrees, trees: range, block: int) -> list[LeafChunk]:
-    """Find the leaves of the out-of-bag rows of a block."""
     store = sampler.store
     span = block_span(store.rows, block)
     bags = np.array([sampler.block(tree, block) for tree in trees])
@@ -220,7 +217,6 @@ class OobTrees:
     """
 
     def __init__(self, job: ForestJob, lambdas: int, parts: Sequence[range] | None = None) -> None:
-        """lambdas: number of lambdas by which leaves are shrunk; parts: see `known_leaves`."""
         self._job, self._lambdas, self._parts = job, lambdas, parts
         self._find_files()
         # Loaded together at least: the ballots of a file, or a missing part.
@@ -266,7 +262,6 @@ class OobTrees:
 
     @property
     def leaves_per_tree(self) -> float:
-        """Mean number of leaves of a tree."""
         return (self._nodes / sum(len(file.trees) for file in self.files) + 1) / 2
 
     def groups(self) -> list[list[LeafFile]]:

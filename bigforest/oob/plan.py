@@ -168,7 +168,6 @@ def choose_oob(
 
 
 def votes_bytes(classes: int) -> int:
-    """Return the bytes of the votes on a row, and for regression of the sums for the spread."""
     return 8 * classes + 6 + (16 if classes == 1 else 0)
 
 

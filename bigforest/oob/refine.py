@@ -123,12 +123,10 @@ def refining_kernels(traits: TableTraits) -> KernelKind:
 
 
 def sample_share(rows: int, features: int, outputs: int) -> float:
-    """Return the share of the rows that a stage uses, by the shape of the table."""
     return min(1.0, min(_MAX_ROWS, _MAX_SCORES // outputs, _MAX_CELLS // features) / rows)
 
 
 def refine_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """Return the estimate of growing and evaluating the stage, one or more sequences at once."""
     fixed, task = _needs(shape, config)
     memory, without = fixed + _at_once(shape, config, resources) * task, f"set {api('refine')} to off"
     return MemoryEstimate("refine", memory, fixed + task, without=without)
@@ -142,7 +140,6 @@ def refine_nanoseconds(shape: Shape, config: TrainConfig) -> float:
 
 
 def _outputs(shape: Shape) -> int:
-    """Return the number of scores of a row."""
     return shape.classes if shape.classes > 2 else 1
 
 
@@ -162,7 +159,6 @@ def _needs(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 
 def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
-    """Return the number of tasks of a process at once: as many as fit in its memory."""
     fixed, task = _needs(shape, config)
     fitting = resources.workers if resources.memory is None else (resources.memory - fixed) // task
     return max(1, min(resources.workers, SEQUENCES, fitting))
@@ -237,7 +233,6 @@ def _advance(progress: Stage, trees: int, _: int) -> None:
 
 
 def _not_held_out(store: Store, config: TrainConfig, sampled: SampledRows) -> SampledRows:
-    """Return the rows that are not held out for calibration."""
     if config.calibration is None or not sampled.rows.size:
         return sampled
     kept = ~held_out_rows(store, config, sampled.rows)
@@ -253,7 +248,6 @@ def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:
 
 
 def _first_rounds(grown: Sequence[TreeArrays], rounds: int) -> TreeArrays:
-    """Return the first rounds of all sequences."""
     return join_trees([trees.rows(0, int(trees.starts[rounds])) for trees in grown])
 
 

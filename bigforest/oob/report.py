@@ -268,7 +268,6 @@ def write_report_rows(
 
 
 def join_reports(first: Any, second: Any) -> Any:
-    """Return the sums over the rows of two reports."""
     joined = deepcopy(first)
     joined.join(second)
     return joined
@@ -337,7 +336,6 @@ class NumberReport:
         return arrow_array(truth), arrow_array(mean, mask=~used), [arrow_array(spread, mask=accumulator.voters < 2)]
 
     def join(self, other: NumberReport) -> None:
-        """Add the rows of another report."""
         self._sums.join(other._sums)
 
     def tables(
@@ -435,7 +433,6 @@ def _pairs_of(
 
 
 def _add_pairs(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Add up counts of `_pairs_of`."""
     joined = np.concatenate(pairs, axis=1)
     pair_codes, places = np.unique(joined[0], return_inverse=True)
     sums = np.zeros((3, pair_codes.size), np.int64)

@@ -96,7 +96,6 @@ class TallyInputs(NamedTuple):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk of a file of leaves."""
         return leaf_chunk_rows(self.store.rows, self.store.spec.target.answer_width)
 
 
@@ -140,7 +139,6 @@ class _LambdaPiece(NamedTuple):
 
     @classmethod
     def of(cls, store: Store, votes: OobAccumulator, start: int, stop: int) -> _LambdaPiece:
-        """Return the piece of rows `start` to before `stop`, with these votes."""
         if store.spec.target.classes:
             return cls(votes, store.labels(start, stop))
         truth = np.zeros(stop - start, np.uint16)
@@ -197,7 +195,6 @@ def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> 
 
 
 def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
-    """Task: add up the votes on rows `begin` to before `end`."""
     accumulator = no_votes(end - begin, work.store.spec)
     changes = _tally(work, begin, end, accumulator, advance)
     losses = None
@@ -269,7 +266,6 @@ def _add_up(
 def _add_piece(
     work: TallyInputs, group: Sequence[_LeafBallots], rows: tuple[int, int], piece: _LambdaPiece | _TallyPiece
 ) -> None:
-    """Add the votes of some files on the rows of a piece."""
     (start, stop), step = rows, work.chunk_rows
     for ballots in group:
         file = ballots.file
@@ -282,7 +278,6 @@ def _add_piece(
 
 
 def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
-    """Return the leaves of the first `trees` trees of a file in a chunk."""
     ends = np.cumsum(chunk.counts, dtype=np.int64)[:trees]
     return RoutedRows(chunk.rows, chunk.leaves, ends, ballots.first, ballots.ballot)
 
@@ -332,5 +327,4 @@ def _converted(
 
 
 def _mismatch(file: LeafFile) -> FormatError:
-    """Return the error of leaves and ballots that do not match."""
     return FormatError(f"{file.path}: leaves and ballots do not match; remove both and resume the run")

@@ -73,7 +73,6 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """Return the estimate of `weigh_parts`, one task at a time."""
     task, nodes = _bytes(shape, config)
     smallest = BASE_BYTES + task + min(nodes, FITTING_BYTES)
     whole = BASE_BYTES + task + nodes
@@ -135,7 +134,6 @@ def _weigh_part(
 
 
 def _ballots(nodes: slice, described: _Described, sums: NDArray[np.int64], store: Store) -> Ballots:
-    """Return the ballots of some nodes of a part."""
     width, numbers = store.spec.target.answer_width, store.spec.target.is_regression
     roots = described.starts[(described.starts >= nodes.start) & (described.starts < nodes.stop)] - nodes.start
     counts = sums[nodes, : 0 if numbers else width].astype(np.uint64)

@@ -222,7 +222,6 @@ def _key(seed: int) -> np.uint64:
 def _row_draws(
     batch: pa.RecordBatch, key: np.uint64
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return place, number and draw of each row."""
     from bigforest.kernels.common.rng import draw_rows
 
     places = as_numpy(batch.column("place"))
@@ -281,7 +280,6 @@ def _thin(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
 
 
 def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
-    """Return a mask of the lowest `count` draws."""
     if draw.size <= count:
         return np.ones(draw.size, np.bool_)
     return draw <= np.partition(draw, count - 1)[count - 1]

@@ -33,12 +33,10 @@ _WIDTHS: dict[type[pl.DataType], int] = {
 
 
 def prediction_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
-    """Return the shape of a table of these columns, for estimates of memory."""
     return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, spec.target.answer_width)
 
 
 def _width(dtype: Any) -> int:
-    """Return the bytes of a value in memory."""
     if isinstance(dtype, pl.Struct):
         return sum(_width(field.dtype) for field in dtype.fields)
     if isinstance(dtype, pl.Array):
@@ -47,7 +45,6 @@ def _width(dtype: Any) -> int:
 
 
 def check_proba(spec: DataSpec, proba: bool) -> None:
-    """Raise ConfigError if probabilities are requested for a regression forest."""
     check_flag(proba, "proba")
     if proba and spec.target.is_regression:
         raise ConfigError(

@@ -59,7 +59,6 @@ _FEWEST_ROWS = 4_096
 
 
 def is_prediction(path: Path) -> bool:
-    """Return whether `path` is a file that `write_predictions` wrote."""
     return _is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
 
 
@@ -271,7 +270,6 @@ def _is_text_prediction(path: Path) -> bool:
 
 
 def _count_written(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
-    """Yield the tables, and advance `progress` by the rows of each once it is written."""
     for table in tables:
         yield table
         progress.advance(table.num_rows)

@@ -960,7 +960,6 @@ def _with_changed(files: ForestFiles, changed: _Changed) -> Forest:
 
 
 def _unpacked(content: dict[str, bytes], changed: _Changed) -> Forest:
-    """Write the files of a forest to a temporary folder of its own, and open it. Raises FormatError."""
     home = TemporaryFolder(None)
     try:
         for name, data in content.items():

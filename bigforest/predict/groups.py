@@ -81,7 +81,6 @@ def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: in
 
 
 def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
-    """Return the bytes of the largest group."""
     return max(int(sizes[group.start : group.stop].sum()) for group in groups)
 
 
@@ -145,12 +144,10 @@ class Trees(NamedTuple):
     lambdas: tuple[float, ...] = ()
 
     def sizes(self) -> NDArray[np.int64]:
-        """Return the bytes that each entry takes while it is loaded, int64 [entries]."""
         width = self.header.spec.target.answer_width
         return loaded_tree_bytes(self.nodes, self.impure_leaves, self.entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
-        """Return the numbers of the trees of some entries."""
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
 
     def spans(self, entries: range) -> list[Span]:

@@ -69,7 +69,6 @@ def predict(
 
 
 def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
-    """Return the leaf of each row in each tree: see `Forest.apply`."""
     workers = resources_of(threads, None, None).workers
     predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
     used = predictor.packed.used
@@ -83,7 +82,6 @@ def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | N
 
 
 def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:
-    """Convert a table to the array that exported models read: see `Forest.to_matrix`."""
     features = loader.files.spec.features
     reader, places = replace(loader.reader(), ranks=None), np.arange(len(features))
     rows = _all_rows(loader, reader, table_of_list(data), places)

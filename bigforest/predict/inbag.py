@@ -34,21 +34,17 @@ class BagInputs(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.spec.rows
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the classes of the rows from `start` to before `stop`."""
         return self.target[start:stop]
 
     def groups_of(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the groups of the rows from `start` to before `stop`."""
         assert self.groups is not None
         return self.groups[start:stop]
 
     @property
     def shape(self) -> Shape:
-        """Shape of the table, from which the memory of draws is estimated."""
         return Shape(self.rows, (), 0, self.spec.target.answer_width)
 
 

@@ -97,7 +97,6 @@ def expression(
 
 
 def _has_more(rule: VoteRule) -> bool:
-    """Return whether a prediction has more than one column."""
     return bool(rule.quantiles) or rule.conformal is not None
 
 
@@ -119,7 +118,6 @@ def predict_lazy(
     proba: bool,
     resources: Resources,
 ) -> pl.LazyFrame:
-    """Return a query that predicts a lazy frame. The trees are loaded now."""
     check_polars_threads()
     schema = frame.collect_schema()
     check_schema(schema, loader.files.spec)

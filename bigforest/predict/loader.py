@@ -59,7 +59,6 @@ class TreeLoader:
         self._last: Predictor | None = None  # of a plain rule, which the next call will probably use again
 
     def check(self) -> None:
-        """Read and check all nodes now. Raises FormatError."""
         self._whole()
         self._stage_trees()
 
@@ -107,7 +106,6 @@ class TreeLoader:
 
     @cached_property
     def reading(self) -> Reading:
-        """How a table to predict is read."""
         return reading_of(self.files.spec, labelled=False)
 
     def with_features(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
@@ -230,7 +228,6 @@ class TreeLoader:
         return features_at_hand(self.files.spec, refined=self.files.is_refined)
 
     def _whole(self) -> PackedTrees:
-        """Return all trees, read once by the first thread that asks for them. Raises FormatError."""
         with self._lock:
             if self._packed is None:
                 with self.files.same_run():
@@ -268,7 +265,6 @@ class TreeLoader:
             return self._means
 
     def _survey(self, workers: int) -> Trees:
-        """Return the places and sizes of all trees, found once."""
         with self._lock:
             if self._surveyed is None:
                 with self.files.same_run():

@@ -107,7 +107,6 @@ class RowsNamed(NamedTuple):
 
 
 def default_batch(columns: int, limits: Limits) -> int:
-    """Return the rows read at a time without a memory limit, for a table with this many columns."""
     return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
 
 

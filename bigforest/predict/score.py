@@ -142,7 +142,6 @@ class Score:
         )
 
     def empty(self) -> Score:
-        """Return the Score before any batch."""
         return Score(self._spec, self._impurity, self._weights, self.active, self.unscored)
 
     @property
@@ -187,7 +186,6 @@ class Score:
         self.active, self.unscored = False, why
 
     def result(self, rows: int) -> FilePrediction:
-        """Return the scores of the whole table."""
         sums, weighted = self._sums, self._weights is not None
         if not self.active or not sums.rows:
             none = f"no row has a {self._spec.target.name!r} to compare with"
@@ -207,7 +205,6 @@ def _facts(metrics: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
 
 
 def score(spec: DataSpec, answer: Any, y: Any) -> float:
-    """Return the score of the predictions `answer`: see `Forest.score`."""
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()

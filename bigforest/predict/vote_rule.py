@@ -73,12 +73,10 @@ class VoteRule:
 
     @property
     def quantile_names(self) -> list[str]:
-        """The columns of the quantiles: q0.1 and so on."""
         return [f"q{share!r}" for share in self.quantiles]
 
     @property
     def conformal_names(self) -> list[str]:
-        """The columns of intervals or sets, if there are any."""
         return [] if self.conformal is None else list(self.conformal.columns)
 
     @property
@@ -88,7 +86,6 @@ class VoteRule:
 
     @property
     def category_is_text(self) -> bool:
-        """True if that column was text in training."""
         return isinstance(self.conformal, ByCategory) and kind_of(self.conformal.dtype).family == "text"
 
     @property
@@ -134,7 +131,6 @@ class VoteRule:
         return _first(np.cumsum(equal, axis=1) >= chosen[:, None])
 
     def _draws(self, numbers: NDArray[np.uint64] | None) -> NDArray[np.float64]:
-        """Return a random number in [0, 1) for each row."""
         from bigforest.kernels.common.rng import PURPOSE_STOCHASTIC, PURPOSE_TIE, draw_rows, stream_key
 
         assert numbers is not None
@@ -154,7 +150,6 @@ def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.fl
 
 
 def _first(true: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the column of the first True of each row."""
     return true.argmax(axis=1)
 
 
@@ -294,7 +289,6 @@ def tree_numbers(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
 
 
 def _inner_share(value: Any, name: str) -> float:
-    """Return a number above 0 and below 1. Raises ConfigError."""
     try:
         share = float(value)
     except (TypeError, ValueError):

@@ -94,17 +94,14 @@ def page(title: str, sections: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def text(words: str) -> str:
-    """Return a paragraph."""
     return f"<p>{escape(words)}</p>"
 
 
 def heading(words: str) -> str:
-    """Return a heading within a section."""
     return f"<h3>{escape(words)}</h3>"
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return names and values, a row each."""
     rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{_shown(value)}</td></tr>' for name, value in pairs)
     return f'<div class="wide"><table>{rows}</table></div>'
 
@@ -121,7 +118,6 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def code(words: str) -> str:
-    """Return text as it is typed."""
     return f"<pre><code>{escape(words)}</code></pre>"
 
 
@@ -147,7 +143,6 @@ def inline_svg(svg: str, label: str) -> str:
 
 
 def known_number(value: float | None, digits: int = 4) -> str:
-    """Return a number as people read it."""
     return "unknown" if value is None or value != value else number_text(value, digits)
 
 

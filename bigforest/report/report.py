@@ -42,7 +42,6 @@ _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
 
 
 def card(forest: Forest) -> list[str]:
-    """Return the model card: table, target, features, trees, options."""
     spec, config, origin = forest.spec, forest.config, forest.origin
     grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
     if origin is not None and origin.merged:
@@ -199,13 +198,11 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
 
 
 def _looked_at(forest: Forest, source: Source) -> list[str]:
-    """Return the most important features that are columns of the table."""
     ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
     return [name for name in ranked if name in source.schema and not source.schema[name].is_nested()][:_FEATURES]
 
 
 def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Return slices by a column: their names, and the rows in them."""
     column = column.fill_nan(None) if column.dtype.is_float() else column
     missing = column.is_null().to_numpy()
     parts = [("missing", missing)] if missing.any() else []
@@ -249,7 +246,6 @@ _BIASED = (
 
 
 def quality(plot: Pictures) -> list[str]:
-    """Return the error out of bag with its standard error, metrics, curves."""
     forest = plot.forest
     if not forest.has_oob:
         pieces = [
@@ -278,7 +274,6 @@ def quality(plot: Pictures) -> list[str]:
 
 
 def _rejection(plot: Pictures) -> list[str]:
-    """Return the error if the least sure rows have no prediction."""
     note = (
         "Effect of reject_above on these rows: the share of rows that are predicted, and the error "
         "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."

@@ -129,7 +129,6 @@ def _count_rows(
     resources: Resources,
     listener: Listener,
 ) -> NDArray[np.int64]:
-    """Count the rows of each class that reach each node, int64 [nodes, classes]."""
     from bigforest.kernels.predict.accumulate import add_up
 
     spec = forest.spec

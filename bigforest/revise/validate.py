@@ -106,7 +106,6 @@ def _is_curve(path: Path) -> bool:
 def write_validation(
     directory: Path, source: Source, choices: Choices, resources: Resources, listener: Listener
 ) -> None:
-    """Evaluate the trees in a directory by the rule of their configuration, and write the curve to their folder."""
     forest = Forest(ForestFiles.of_run(directory, choices))
     table = measure(forest, source, None, None, resources, listener)
     write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.files.header)
