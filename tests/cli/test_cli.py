@@ -157,43 +157,6 @@ def test_train__options_become_values(run: Run, calls: list[inspect.BoundArgumen
     )
 
 
-def test_train__options_of_families_become_values(run: Run, calls: list[inspect.BoundArguments]) -> None:
-    run(
-        *("train", "x.parquet", "--out", "f", "--family", "sparse-oblique", "--projections", "p^0.5", "--ranks"),
-        *("--projection-kind", "sporf", "--density", "0.2", "--mean-difference", "all"),
-        *("--mean-difference-scope", "node", "--normalize", "zscore"),
-    )
-    run(
-        "train",
-        "x.parquet",
-        "--out",
-        "f",
-        "--family",
-        "rotation",
-        "--axes",
-        "3",
-        "--no-orthogonal",
-        "--projections",
-        "4",
-    )
-    run("train", "x.parquet", "--out", "f", "--family", "tree", "--feature-fraction", "0.5")
-    configs = [options_of(call) for call in calls]
-    assert configs == [
-        {
-            "family": "sparse-oblique",
-            "projections": "p^0.5",
-            "ranks": True,
-            "projection_kind": "sporf",
-            "density": 0.2,
-            "mean_difference": "all",
-            "mean_difference_scope": "node",
-            "normalize": "zscore",
-        },
-        {"family": "rotation", "axes": 3, "orthogonal": False, "projections": 4},
-        {"family": "tree", "feature_fraction": 0.5},
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "value"), [("sqrt", "sqrt"), ("all", "all"), ("3", 3), ("0.25", 0.25), ("none", "none")]
 )

@@ -65,60 +65,6 @@ def test_defaults__are_those_of_the_function(command: Any, function: Any) -> Non
     }
 
 
-def test_images__options_become_values(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = called(monkeypatch, "images_to_features")
-    run(
-        *("images", "x", "--out", "f", "--features", "neighbours", "--size", "20x20", "--crop", "--ink", "9"),
-        *("--invert", "--threshold", "99", "--stride", "full", "--labels", "l", "--column", "c", "--target", "t"),
-        *("--names", "--on-corrupt", "refuse", "--scratch", "/tmp", "--overwrite"),
-    )
-    [given] = calls
-    del given["listener"]
-    assert given == {
-        "source": "x",
-        "out": "f",
-        "features": "neighbours",
-        "size": "20x20",
-        "crop": True,
-        "ink": 9,
-        "invert": True,
-        "threshold": 99,
-        "stride": "full",
-        "labels": "l",
-        "column": "c",
-        "target": "t",
-        "names": True,
-        "on_corrupt": "refuse",
-        "scratch": "/tmp",
-        "overwrite": True,
-    }
-
-
-def test_simulate__options_become_values(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = called(monkeypatch, "simulate")
-    run(
-        *("simulate", "trunk", "--rows", "9", "--dims", "3", "--rotate", "--scale", "--affine", "--outliers", "4"),
-        *("--noise", "0.2", "--truth", "--sample", "5", "--seed", "6", "--out", "f", "--overwrite"),
-    )
-    [given] = calls
-    del given["listener"]
-    assert given == {
-        "kind": "trunk",
-        "rows": 9,
-        "dims": 3,
-        "rotate": True,
-        "scale": True,
-        "affine": True,
-        "outliers": 4,
-        "noise": 0.2,
-        "truth": True,
-        "sample": 5,
-        "seed": 6,
-        "out": "f",
-        "overwrite": True,
-    }
-
-
 def test_images__then_train_then_predict(run: Run, folder: Path) -> None:
     run("images", DIGITS, "--out", "digits.parquet", "--size", "20x20", "--crop", "--threshold", "128")
     assert (run.code, run.err) == (0, "")

@@ -105,7 +105,7 @@ def store_and_config(options: dict[str, Any], folder: Path) -> tuple[Any, TrainC
     return store, config.for_task(store.spec.target.task).with_defaults()
 
 
-@pytest.mark.parametrize("cut", cases([CUTS[4], CUTS[1], CUTS[3], CUTS[0], CUTS[2]], quick=2))
+@pytest.mark.parametrize("cut", cases([CUTS[4], CUTS[1], CUTS[3], CUTS[0], CUTS[2]], quick=1))
 @pytest.mark.parametrize("case", FORESTS)
 def test_passes__give_the_files_of_growing_in_memory(case: str, cut: dict[str, Any], tmp_path: Path) -> None:
     """The leaves of rows out of bag are among them."""

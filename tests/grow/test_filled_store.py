@@ -33,7 +33,7 @@ from tests.grow.test_oblique_numbers import without_classes
 from tests.grow.test_passes import WHOLE, parts, ways
 from tests.naive.fill import fill
 from tests.strategies import Data, mixed_tables, rotation_configs, sparse_configs, subspace_configs
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 ONE = Resources(threads=1)
 FAMILIES: list[dict[str, Any]] = [
@@ -163,7 +163,7 @@ def filled_table(frame: pl.DataFrame, forest: bigforest.Forest) -> pl.DataFrame:
     return frame.with_columns(pl.col(name).cast(pl.Float64).fill_nan(None).fill_null(fills[name]) for name in fills)
 
 
-@pytest.mark.parametrize("options", FAMILIES)
+@pytest.mark.parametrize("options", cases([FAMILIES[1], FAMILIES[2], FAMILIES[4], FAMILIES[0], FAMILIES[3]], quick=3))
 def test_forest__predicts_reports_and_explains_as_for_the_filled_table(options: dict[str, Any], tmp_path: Path) -> None:
     frame, said = table(), list[Any]()
     options = {"target": "class", "trees": 5, "seed": 3, "shrink": "off", **options}
@@ -199,7 +199,7 @@ def test_forest__predicts_reports_and_explains_as_for_the_filled_table(options: 
         assert own[0].equals(own[1])
 
 
-@pytest.mark.parametrize("options", FAMILIES)
+@pytest.mark.parametrize("options", cases(FAMILIES[1:4], quick=2))
 def test_predict__fills_values_that_no_training_row_lacks(options: dict[str, Any]) -> None:
     """By the mean of the first rows as float32, whatever the type of the new column and how many rows come at once."""
     frame = table(5_000)
@@ -235,7 +235,7 @@ def test_predict__fills_where_no_node_projects(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [*FAMILIES[:3], {**FAMILIES[0], "max_bins": 50}])
+@pytest.mark.parametrize("options", cases([FAMILIES[1], {**FAMILIES[0], "max_bins": 50}, FAMILIES[2]], quick=2))
 def test_train__any_kind_of_run_gives_the_same_rows(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import ways
 from tests.naive.level_values import level_values
 from tests.strategies import Data, mixed_tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 
 @given(
@@ -141,7 +141,7 @@ def numbered(frame: pl.DataFrame, forest: bigforest.Forest) -> pl.DataFrame:
     return frame.with_columns(columns)
 
 
-@pytest.mark.parametrize("options", [*FAMILIES, {"family": "sparse-oblique", "task": "regression"}])
+@pytest.mark.parametrize("options", cases([{**FAMILIES[0], "task": "regression"}, *FAMILIES[1:]], quick=3))
 def test_forest__predicts_reports_and_explains_as_for_the_table_of_numbers(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -193,7 +193,9 @@ def test_predict__treats_levels_that_did_not_occur_as_asked() -> None:
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [*FAMILIES[:3], {**FAMILIES[0], "max_bins": 50, "task": "regression"}])
+@pytest.mark.parametrize(
+    "options", cases([{**FAMILIES[0], "max_bins": 50, "task": "regression"}, FAMILIES[2], FAMILIES[1]], quick=2)
+)
 def test_train__any_kind_of_run_gives_the_same_rows(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

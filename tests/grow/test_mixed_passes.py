@@ -88,7 +88,7 @@ def options_of(target: str, weighted: bool) -> dict[str, Any]:
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize(
-    ("target", "weighted"), cases([("number", True), ("kind", True), ("number", False), ("two", False)], quick=2)
+    ("target", "weighted"), cases([("number", True), ("kind", True), ("number", False), ("two", False)], quick=1)
 )
 def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool) -> None:
     options = options_of(target, weighted)
