@@ -72,11 +72,10 @@ def command(
 ) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
     """Make a command of a function that returns facts, which `draw` prints for people.
 
-    The options of each group, `run` included, replace the function's parameter of that name. A command that reads
-    tables also has --separator. The parameter receives a dictionary of the options that were given; the API chooses the
-    others. With `progress`, `run` includes a
-    listener, which shows the progress, and the client of a cluster; the facts get the seconds of the work and the
-    statistics of the workers.
+    The options of each group, `run` included, replace the function's parameter of that name, which receives a
+    dictionary of the options that were given; the API chooses the others. A command that reads tables also has
+    --separator. With `progress`, `run` includes a listener, which shows the progress, and the client of a cluster; the
+    facts include the seconds of the work and the statistics of the workers.
     """
     groups["run"] = run
 

@@ -71,7 +71,7 @@ def prune(
 ) -> Facts:
     """Prune the trees of a forest on a tuning set.
 
-    A subtree is replaced by a leaf if the leaf is correct on more of these rows.
+    A subtree is replaced by a leaf if the leaf is correct on more rows of DATA.
 
     DATA has the target. Use rows that the forest was not trained on.
 

@@ -14,7 +14,7 @@ from .show import Facts, count, duration, lines, percent
 
 # By the names of `bigforest.simulate`, with its defaults; the order is that of --help.
 SIMULATE = {
-    "dims": option(int, "P", "Columns, named x0 and so on. Default of shapes: 2, others are noise."),
+    "dims": option(int, "P", "Number of columns x0, x1, ... Default for shapes: 2; all others are noise."),
     "rotate": flag("Rotate all rows by one random rotation.", "--rotate"),
     "scale": flag("Multiply every column by a random factor from 0 to 10.", "--scale"),
     "affine": flag("Rotate, then scale.", "--affine"),

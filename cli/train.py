@@ -37,7 +37,7 @@ TRAIN = {
     "tune": option(
         str,
         "N|TIME",
-        "First compare N configurations, or all in a time such as 10m, and keep the best; see compare.",
+        "First compare N configurations, or as many as fit in a time such as 10m, and keep the best; see compare.",
         panel=RUN,
         read=count_or_word,
     ),

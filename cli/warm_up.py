@@ -23,7 +23,7 @@ def warm_up(
         typer.Option(
             metavar="KINDS",
             help="Kinds of forests, separated by commas: classification, regression, families other than axis and "
-            "tree, and more, which a wrong kind lists; or all.",
+            "tree, and others; or all. An unknown kind prints the list.",
         ),
     ] = "classification",
     *,

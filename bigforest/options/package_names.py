@@ -47,8 +47,8 @@ SPLITS_ON = {
     "tree": "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)",
     "rotation": "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)",
     "sparse-oblique": "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)",
-    "subspace-cap": "the best of several points between the two class means farthest apart, in a random subspace; no bootstrap (Ho 1995)",
-    "subspace-perceptron": "a perceptron trained to separate the classes near one of these means from those near the other, likewise (Ho 1995)",
+    "subspace-cap": "the best of several points between the two farthest class means of a random subspace; no bootstrap (Ho 1995)",
+    "subspace-perceptron": "a perceptron that separates the classes near one of these two means from the others; no bootstrap (Ho 1995)",
 }
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 # The task of each impurity.

@@ -56,7 +56,7 @@ class TrainOptions:
         further=families,
         help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
         more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items())
-        + " All but axis and tree put numbers in place of categories and missing values.",
+        + " All but axis and tree replace categories and missing values by numbers.",
     )
     mtry: FeatureRule | int | float | None = option(
         None,
@@ -72,11 +72,10 @@ class TrainOptions:
         help="Number of features drawn per node: a rule, a count, or a fraction of all.",
         more=(
             '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a fraction: 1 '
-            "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt. It is "
-            "four times as many or half, at most all, if these have a clearly lower out-of-bag error in small forests, "
-            "also for the time they take. With boosting it is always sqrt. The default for regression is half, with "
-            "`min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower out-of-bag error in small forests on "
-            "at least 20 rows."
+            "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt, or four "
+            "times as many or half if small forests have a clearly lower out-of-bag error with them. With boosting it "
+            "is always sqrt. The default for regression is half, with `min_leaf` 2, or all, with `min_leaf` 1, if "
+            "small forests have a lower out-of-bag error with all."
         ),
     )
     feature_fraction: float | None = option(
@@ -112,7 +111,7 @@ class TrainOptions:
         panel=TREES,
         min=2,
         help="Minimum number of bag rows in a node that is split.",
-        more="With weights, the part above 2 is in units of the mean row weight.",
+        more="With weights, all but the first two count as rows of mean weight.",
     )
     min_leaf: int | None = option(
         None,
@@ -121,7 +120,7 @@ class TrainOptions:
         max=2**62,
         unset="1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all",
         help="Minimum number of bag rows in a leaf.",
-        more="With weights, the part above 1 is in units of the mean row weight.",
+        more="With weights, all but the first count as rows of mean weight.",
     )
     max_leaf_nodes: int | None = option(
         None,
@@ -186,7 +185,7 @@ class TrainOptions:
         "auto",
         panel=TREES,
         metavar="auto|off|LAMBDA",
-        help="Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows.",
+        help="Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or by LAMBDA, in rows.",
         more=(
             "Hierarchical shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + "
             'lambda). "auto" selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared '
@@ -201,13 +200,13 @@ class TrainOptions:
         panel=TREES,
         within="[0.25, 16]",
         metavar="auto|off|POWER",
-        help="Raise class probabilities to a power, scaled to sum to 1: by out-of-bag log loss (auto), or to POWER.",
+        help="Raise class probabilities to a power, and scale them: by out-of-bag log loss (auto), or to POWER.",
         more=(
             "Means over trees are often too cautious: the predicted class is right more often than its probability "
             'says. "auto" selects the power from 1 to 9 that has the lowest out-of-bag log loss. It uses 1 unless the '
             "loss decreases by more than two standard errors of the difference, or without out-of-bag rows. POWER is a "
-            "whole number of quarters. Predicted classes do not change, nor do a class without votes and the answers "
-            "of single trees. With `sampling` arc-x4 and adaboost only a given power is used."
+            "multiple of 0.25. Predicted classes, probabilities of 0 and the answers of single trees do not change. "
+            "With `sampling` arc-x4 and adaboost only a given power is used."
         ),
     )
     refine: Literal["auto", "off"] | int = option(
@@ -217,15 +216,15 @@ class TrainOptions:
         max=MAX_ROUNDS,
         metavar="auto|off|ROUNDS",
         help=(
-            "Correct the forest by small boosted trees fitted to its out-of-bag errors, if these decrease (auto), or "
-            "in any case by ROUNDS trees."
+            "Correct the forest by small boosted trees fitted to its out-of-bag errors: if this lowers the errors "
+            "(auto), or always, by ROUNDS trees."
         ),
         more=(
             "The stage begins with the out-of-bag prediction of each row, on the scale of a link: the number itself, "
             "its logarithm (impurity poisson), log odds or log probabilities. Six sequences of trees, each on two "
             'thirds of the rows, are boosted (Friedman 2001), and their mean is added to the forest. "auto" selects '
-            "the number of rounds, and all or half of the mean, by the rows that a sequence does not use, and keeps "
-            "the stage if their loss clearly decreases; it keeps none for tables of fewer than 600 rows, without "
+            "the number of rounds, and all or half of the mean, by the loss of rows that a sequence does not use. It "
+            "keeps the stage if this loss clearly decreases, and none for tables of fewer than 600 rows, without "
             "out-of-bag rows, with `sampling` arc-x4 and adaboost, with a single class, or with more than 256. "
             "Quantiles, proximities and votes remain those of the forest without the stage."
         ),
@@ -254,7 +253,7 @@ class TrainOptions:
         panel=BAGS,
         within="(0, 5]",
         help="Size of a bag as a fraction of the rows.",
-        more="Above 1 a bag has more draws than the table has rows, and fewer rows are out of it: 22% with 1.5.",
+        more="Above 1 a bag has more draws than the table has rows, and leaves out fewer rows: 22% with 1.5.",
     )
     replace: bool = option(True, panel=BAGS, help="Draw a bag with replacement.")
     calibration: float | None = option(
@@ -317,7 +316,7 @@ class TrainOptions:
         encodes=True,
         panel=COLUMNS,
         unset="by the target",
-        help="Type of task. Default: classification for text, booleans and few numbered integers, else regression.",
+        help="Type of task. Default: classification for text, booleans and integers like class codes, else regression.",
     )
     categories: tuple[str, ...] = option(
         (),
@@ -349,13 +348,13 @@ class TrainOptions:
         max=MAX_LEVEL,
         metavar="INT|INT,INT",
         text="one such number for each feature, separated by commas",
-        unset="5 or more, by how much the levels of a category differ",
+        unset="5, more if the levels of a category differ little",
         help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
         more=(
             "The largest levels of a node are always split separately: as many as the number of its rows has binary "
-            "digits, 10 for 1,000. The default is half the ratio of the variance of the target within the levels of a "
-            "category to that between them, at least 5 and at most 1,000. A forest keeps it for each feature. Where "
-            "trees split on projections, levels of fewer rows in the table have one number together."
+            "digits, 10 for 1,000. The default is half the ratio of two variances of the target, within the levels of "
+            "a category and between them, at least 5 and at most 1,000. Each category has its own. Where trees split on "
+            "projections, all levels of fewer rows in the table have the same number."
         ),
     )
     keep_targets: bool = option(

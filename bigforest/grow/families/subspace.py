@@ -637,12 +637,12 @@ class SubspaceFamily(ProjectionFamily):
 FAMILIES = (
     SubspaceFamily(
         "subspace-cap",
-        "the best of several points between the two class means farthest apart, in a random subspace; no bootstrap",
+        "the best of several points between the two farthest class means of a random subspace; no bootstrap",
         learns=False,
     ),
     SubspaceFamily(
         "subspace-perceptron",
-        "a perceptron trained to separate the classes near one of these means from those near the other, likewise",
+        "a perceptron that separates the classes near one of these two means from the others; no bootstrap",
         learns=True,
     ),
 )
