@@ -9,11 +9,11 @@
 6. The manifest is written, and the store is renamed to its final name (store/writer.py).
 
     column     values               dictionary            codes
-    height     1.5  null  0.5  1.5  [NaN, 0.5, 1.5]       2 0 1 2     0: missing, only where values are
+    height     1.5  null  0.5  1.5  [NaN, 0.5, 1.5]       2 0 1 2     0 = missing, if any is
     colour     red  blue  blue red  [blue, red]           1 0 0 1
 
-Row numbers have 32 bits only within a slice, a run or a column in memory, which have fewer than 2**32 rows; counts of
-rows and positions in files have 64 bits, codes 32: more distinct values are an error. Oracle: tests/naive/encode.py.
+Counts of rows and positions in files have 64 bits. Row numbers have 32 bits within a slice, a run or a column in
+memory, none of which has 2**32 rows. So have codes: more distinct values are an error. Oracle: tests/naive/encode.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A numeric column that fits in memory:
 2. presort: replace the keys by their ranks, which also finds the distinct keys (values.py);
 3. write the distinct values as the dictionary, and the ranks as codes.
 
-    values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0: missing, only where values are
+    values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0 = missing, if any is
     codes         2     0     1    2
 
 A column that does not fit is cut into *runs* of rows that do. Each run is presorted by itself, and its ranks and
@@ -25,7 +25,7 @@ distinct levels a few times.
 
     cells   late  null  early  late
     levels  early  late                 distinct texts, in the order of their UTF-8 bytes (whole numbers: by value)
-    codes     2     0     1     2       0: missing, only where values are
+    codes     2     0     1     2       0 = missing, if any is
 """
 
 from __future__ import annotations

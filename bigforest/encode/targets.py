@@ -8,10 +8,10 @@ power of two, the smallest for which |q| < 2**52 and
 
     |q| * (weight of a bag at most) < 2**61,
 
-so that sums over any node fit 62 bits. The weight is the number of rows, where they have weights at most 2**31. The
-value is off by less than a step, which for half the range r and weight W is at most 2 * r * max(2**-52, W * 2**-61):
-for a million rows 2**-40 of r. Multiples of the step, such as most whole numbers, are exact. If some values are not,
-the store also has the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
+so that sums over any node fit 62 bits. The weight W of a bag is at most the number of rows, or 2**31 if rows have
+weights. A value is off by less than a step, at most 2 * r * max(2**-52, W * 2**-61), with r half the range: 2**-40 of r
+for a million rows. Multiples of the step, such as most whole numbers, are exact. If some values are not multiples, the
+store also has the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bigforest.source import Source
 
 # More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
 MAX_FLOAT_CLASSES = 100
-# And in one of dates or times. A target of fewer floats that are whole numbers may be meant as classes.
+# Likewise for dates and times. Floats with fewer distinct values, all whole, may be meant as classes.
 MAX_ODD_CLASSES = 100
 # Whole numbers are classes if they are at most this many, as the letters of an alphabet, ...
 MOST_NUMBERED = 30
@@ -90,7 +90,7 @@ class TargetTask(NamedTuple):
 def find_task(source: Source, target: Leaf, requested: Task | None, possible: Task | None = None) -> TargetTask:
     """Return the task: `requested`, or else by the type and, of whole numbers, the values of the target.
 
-    possible  the only task that the other options are for, which whole numbers then have; None for both.
+    possible  the only task that the other options allow, and the task of whole numbers then; None if both are allowed.
 
     Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be either, and are
     read: see `_task_of_integers`. Raises DataError for dates and times with many values.
@@ -190,9 +190,8 @@ def find_classes(
 ) -> FoundClasses:
     """Return the classes of a target, which comes slice by slice unless its values are known. Raises DataError.
 
-    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where requested, floats of
-    few values are classes.
-    Holds a slice and the distinct values, which are refused when they become too many.
+    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, if requested, floats of few
+    values are classes. Holds a slice and the distinct values, which are refused when they become too many.
     """
     check_classes(name, dtype)
     kept, distinct_labels = (0, None) if distinct is None else (distinct.kept, distinct.values)
@@ -239,7 +238,7 @@ def present_values(series: pl.Series) -> pl.Series:
     if series.dtype == pl.Enum or (
         isinstance(series.dtype, pl.Categorical) and not series.dtype.categories.is_global()
     ):
-        return series.cast(pl.String)  # predictions have this type, and so its categories
+        return series.cast(pl.String)  # predictions have this type, with its categories
     return level_text(series) if is_text_type(series.dtype) else physical(series)
 
 

@@ -9,8 +9,8 @@ them, runs the tasks of lost workers again, retries those that fail, and lets id
                          ...               ─┘         ├────►     finish parts 4 to 6
                          calls of worker n ─── merge ─┘          ...
 
-Each list of parts is pickled part by part. Merging tasks take up to _FAN_IN lists, until no more are left; each
-finishing task takes all of these, and unpickles only its own parts of them.
+Each list of parts is pickled part by part. Merging tasks take up to _FAN_IN lists each, until at most _FAN_IN lists
+remain. Each finishing task receives all of these, and unpickles only its own parts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bigforest.storage.atomic import TemporaryFolder
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-# Default of Cluster: asking takes milliseconds of client and scheduler.
+# Seconds for which the workers are taken to be the same: asking takes milliseconds of client and scheduler.
 _FRESH = 15.0
 # Seconds for workers to appear.
 _APPEARING = 60.0

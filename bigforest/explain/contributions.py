@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # The section of exact contributions.
 SHAP = "shap"
-# Numbers in a file, and rows: files are cut by the forest alone, so that a run can be resumed with another budget.
+# Most numbers and rows of a file. Files are cut by the forest alone, so that a run can be resumed with another budget.
 _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
 # Most seconds on one thread for a file.
@@ -84,7 +84,7 @@ def check_exact(stock: TreeStock) -> None:
 
 
 def _sums(job: ExplainJob) -> int:
-    """Return the number of sums that a task holds: one of the forest, one of a boosted stage."""
+    """Return how many arrays of sums a task holds at once: three where a boosted stage is added to the forest."""
     return 1 if job.stage is None else 3
 
 
@@ -95,8 +95,8 @@ def _file_shape(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
 
 
 def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
-    """Write `contributions` or `shap`: a row per row and class with its number, the class, `base`, a column c_<feature>
-    each, and `prediction`.
+    """Write `contributions` or `shap`. For each row of the table and class: row, class, base, c_<feature> of each
+    feature, and prediction.
 
     base        the prediction without features: the mean over the trees of the value of the root.
     prediction  the prediction: the sum of base and all contributions.
@@ -166,7 +166,10 @@ def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contri
 def _prediction_contributions(
     sweep: Sweep, rules: ContributionRules, summed: Callable[..., Contributions]
 ) -> Contributions:
-    """Return contributions from sums over some trees, each with the values of its nodes of as many classes."""
+    """Return the contributions to predictions, of the forest and its boosted stage.
+
+    summed  returns the sums over some trees, given with the values of their nodes, and the number of classes of these
+    """
     forest_means = Contributions._make(
         part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes))
     )
@@ -292,7 +295,7 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
-    """Return the numbers of the rows requested, ascending; else of a sample. Raises ConfigError and DataError."""
+    """Return the numbers of the requested rows, or of a sample, ascending. Raises ConfigError and DataError."""
     if not rows:
         raise DataError("the table has no rows; there is nothing to explain")
     if not job.options.rows:

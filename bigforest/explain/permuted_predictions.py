@@ -36,7 +36,7 @@ from bigforest.planning.sizes import row_ranges
 # Orders of each feature. Small tables have several, because their mean is less noisy: orders * rows is up to this
 # number.
 _MOST_ORDERS, _ORDERED_ROWS = 5, 50_000
-# Numbers that a task holds, and its rows if all of them would fit: tables of many rows have this many tasks.
+# Most numbers that a task holds. If all rows fit, the rows are divided into _TASKS tasks of at least _LEAST_ROWS.
 _CELLS, _LEAST_ROWS, _TASKS = 1 << 23, 2048, 64
 # Bytes of a row of the table while its bag, and an order, are drawn.
 _ROW_BYTES = 24

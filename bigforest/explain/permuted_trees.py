@@ -188,8 +188,8 @@ def _shuffle_groups(
 def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray[np.float64] | None) -> list[Any]:
     """Return the LeafLosses that the kernels add up, one after the other; the last has the weights of the rows.
 
-    The Poisson deviance of a row is 2 (p - y log(p)) without terms that do not depend on p. This is a number of the
-    leaf, less y times another number of the leaf: two losses on a row of the only class.
+    The Poisson deviance of a row is 2 p - 2 y log(p), without terms that do not depend on p. With all rows in one class
+    two losses add up to it: 2 p, and -2 log(p) with the weight y.
     """
     from bigforest.kernels.explain.permute import LeafLosses
 

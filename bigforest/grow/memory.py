@@ -43,9 +43,9 @@ _DRAWN = 1.0 - math.exp(-1.0)
 # A part has trees for about this many rows, so that its table stays small compared with the codes. Names of files
 # depend on it.
 _PART_ROWS = 1_000_000
-# At least this many parts if there are as many trees, so that cores stay busy to the end and a crash loses little.
-# Fewer parts if their trees would be of fewer rows than _MIN_PART: writing a part and reading it back takes some
-# milliseconds, as much as growing trees for half as many rows.
+# At least this many parts if there are as many trees, so that cores stay busy to the end and a crash loses little. Down
+# to _MIN_PARTS if the trees of a part would have fewer than _MIN_PART rows in all: writing a part and reading it back
+# takes some milliseconds, as long as growing trees of half that many rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART = 1 << 16
@@ -71,16 +71,16 @@ _LOOKED_UP = 20
 # Bytes of a node that rows out of bag are routed through. Nodes are mapped from a file: if they took more than the
 # budget, each block of rows would read them from the disk again.
 _ROUTED = 25
-# Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
+# Bytes of a level that a node in the upper part of a tree lists, where levels are numbers, not bits.
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
 _KEPT_COUNT = 8
-# The histograms of one node get at most this fraction of the room for counts, and so do its collected rows. While a
-# node is scored, each count takes _SCORED bytes, and each collected row PassMemory.scored.
+# The histograms of a node take at most 1 / _NODES of the room for counts, and so do its collected rows. While a node is
+# scored, each count takes _SCORED bytes, and each collected row PassMemory.scored.
 _NODES = 8
 _SCORED = 48
-# Further bytes of a count of a category, which may take all the room, while its levels are put in order, and of lists
-# of levels for each count that there is room for.
+# Further bytes for each count that there is room for, if features are categories: while the levels of a category, whose
+# counts may take all the room, are put in order; and for lists of levels.
 _ORDERED = 96
 _LISTS = 16
 # Nodes split by passes are estimated as _TOP * rows of the bag / rows of the largest node that is grown in memory.
@@ -281,7 +281,7 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     written = takes.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row takes no more: it
+    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. Collected rows take no more: each
     # is in one task, and copied once while blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
@@ -298,8 +298,8 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > share // 2 or _listed_bytes(shape, config, rows) > _LISTS * room:
         return None
-    # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
-    # counted while perceptrons are trained.
+    # Thresholds are looked up, and perceptrons trained, while nothing is counted. The values of a dictionary leave half
+    # of the share for the blocks.
     training = max(share - takes.block - written, 0)
     return MemoryLimits(
         int(rows * _repeats(shape, config)),

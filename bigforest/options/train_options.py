@@ -353,8 +353,8 @@ class TrainOptions:
         more=(
             "The largest levels of a node are always split separately: as many as the number of its rows has binary "
             "digits, 10 for 1,000. The default is half the ratio of two variances of the target, within the levels of "
-            "a category and between them, at least 5 and at most 1,000. Each category has its own. Where trees split on "
-            "projections, all levels of fewer rows in the table have the same number."
+            "a category and between them, at least 5 and at most 1,000. Each category has its own. Where trees split "
+            "on projections, all levels of fewer rows in the table have the same number."
         ),
     )
     keep_targets: bool = option(

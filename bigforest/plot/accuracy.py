@@ -3,7 +3,7 @@
 error             by number of trees
 rounds            loss by number of rounds of the boosted stage
 confusion         rows by true and predicted class
-rejection         error of the rows that are predicted where the least sure ones are not
+rejection         error of the rows that are predicted, when the least certain ones are rejected
 reliability, ROC, precision-recall  of the probability of a class against the rest
 """
 
@@ -48,8 +48,8 @@ _POINTS = 500
 def error_table(forest: Forest) -> pl.DataFrame:
     """Return columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
 
-    standard_error  of a share of wrong rows: binomial. Of a mean loss of numbers: as large a part of it as that of all
-                    trees, grown with fewer rows. Null where rows have weights, which the report does not keep.
+    standard_error  binomial for classes. For regression, the error times the relative standard deviation of the losses
+                    with all trees, over the root of the rows. Null with weights, which the report does not keep.
     """
     curve, rows = forest.oob.curve, pl.col("rows")
     error = pl.col(curve.columns[1])
@@ -195,7 +195,7 @@ def confusion_chart(forest: Forest) -> Any:
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 # Points of the curve that are drawn.
 _REJECTION_POINTS = 500
-# Share of the rows before which the curve may leave the picture.
+# The curve may leave the picture before this share of the rows.
 _FIRST = 0.05
 # Texts this near each other touch: shares of the width and of the height.
 _NEAR = (0.08, 0.05)
@@ -222,8 +222,7 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
     """Return columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each
     risk.
 
-    Risks of which too few rows are out of bag to say anything are left out; without a row that is predicted confidence
-    and error are null.
+    Risks for which too few rows are out of bag are left out. If no row is predicted, confidence and error are null.
     """
     curve = forest.rules.calibration.reject_curve()
     lines = []

@@ -35,7 +35,7 @@ SHRUNK_BYTES = 16
 
 # Memory of reading per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
 LOADING_BYTES = 32 << 20
-# Copies of a node in it.
+# Copies of a node in that memory.
 _COPIES = 6
 
 # Nanoseconds to load a node on one thread, and for each of its counts.
@@ -52,7 +52,7 @@ def loaded_tree_bytes(
     """Return the bytes that trees of this many nodes, impure leaves, and terms or levels take while they are loaded.
 
     classes  of the target; 1 where it is a number.
-    lambdas  by how many the leaves are shrunk: all of them have values then.
+    lambdas  number of lambdas by which the leaves are shrunk; if there are any, all leaves have values.
     """
     if lambdas:
         return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
@@ -93,8 +93,8 @@ def choose_groups(
     sizes      int64 [entries], bytes of each.
     room       most bytes together, which hold the largest entry and a step of rows.
     rows       of the table; classes: of its target.
-    row_bytes  kept for each row that is brought, unless all entries are one group; these rows are a multiple of `step`.
-    row_ns     time to bring a row before a group.
+    row_bytes  bytes of a row while it waits for the next group; rows that wait together are a multiple of `step`.
+    row_ns     nanoseconds to read a row for a group.
     """
     total, largest = int(sizes.sum()), int(sizes.max())
     if total <= room:
@@ -231,11 +231,11 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
         for begin, end in pairwise(dict.fromkeys([0, *piece.starts.tolist()])):
             if piece.depth[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
-            sizes[-1] += _stretch(piece, begin, end)
+            sizes[-1] += _count_sizes(piece, begin, end)
     return _SurveyedPart(np.array(sizes).T, used, projects)
 
 
-def _stretch(piece: TreeArrays, begin: int, end: int) -> tuple[int, int, int]:
+def _count_sizes(piece: TreeArrays, begin: int, end: int) -> tuple[int, int, int]:
     """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
     impure = int(np.count_nonzero(mixed_leaves(piece.feature[begin:end], piece.counts[begin:end])))
     lists = [entries.start for entries in (piece.terms, piece.levels) if entries is not None]

@@ -15,8 +15,8 @@ Rows that are held out to calibrate intervals, sets and rejection are in no bag:
 Whether a row is held out follows from its number, with groups from the number of its group, and from the share alone:
 forests of any seed, and the trial trees before them, hold out the same rows.
 
-With boosting (boosting.py) a bag depends on the trees before: the caller passes the weights of the rows to the sampler,
-tree by tree (`Sampler.weigh`).
+With boosting (boosting.py) a bag depends on the trees before: the caller passes the weights of the rows to
+`Sampler.draw_boosted`, tree by tree.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ class Sampler:
         return counts
 
     def _block_bag(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
-        """Return how often each of the rows of a block that are not held out (`others`) is in the bag of a tree."""
+        """Return how often each row of a block that is not held out (mask `others`) is in the bag of a tree."""
         if not self._by_class:
-            return drawn_rows(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
+            return _draw_counts(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
         span = block_span(self.store.rows, block)
         target = self.store.labels(span.start, span.stop)[others]
         counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
@@ -250,7 +250,7 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
     return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
 
 
-def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
+def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
     """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
     counts = np.zeros(size, dtype=np.uint16)
     key = _key(config, tree, 2 + block)
@@ -266,7 +266,7 @@ def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
     sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
     draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
     pairs = enumerate(zip(sizes, draws, strict=True))
-    return np.concatenate([drawn_rows(size, tree, block, config, draws) for block, (size, draws) in pairs])
+    return np.concatenate([_draw_counts(size, tree, block, config, draws) for block, (size, draws) in pairs])
 
 
 def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:

@@ -124,8 +124,8 @@ def train_forest(
 def _begin(run: Run, out: Path, resources: Resources, *, overwrite: bool) -> RunFolder:
     """Begin the folder of a run.
 
-    The table is checked first where the trees of an unfinished run would be discarded, and where `out` exists: an
-    unusable table is then the error.
+    Before the trees of an unfinished run are discarded, and before the error that `out` exists, the table is checked,
+    so that an unusable table is the error.
     """
     if overwrite and is_unfinished(out):
         check_table(run, resources)

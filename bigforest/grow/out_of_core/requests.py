@@ -152,8 +152,8 @@ def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
 
 
 # Counts as they are sent to another process: their type, the narrowest type that holds them, their number and, as
-# compressed bytes, the lowest byte of all narrow counts, then the next byte of all, and so on. Most counts of one of
-# many workers are small.
+# compressed bytes, the lowest byte of all narrow counts, then the next byte of all, and so on. Where workers are many,
+# most counts of each are small.
 PackedCounts = tuple[str, str, int, bytes]
 
 
