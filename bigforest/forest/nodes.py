@@ -293,21 +293,14 @@ def part_path(directory: Path, first_tree: int) -> Path:
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
-def write_part(
-    directory: Path,
-    first_tree: int,
-    pieces: Iterable[TreeArrays],
-    header: Header,
-    group_nodes: int | None = None,
-    group_entries: int | None = None,
-) -> Path:
+def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one file of the forest `directory`, and return its path.
 
     The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
     replaces it.
     """
-    groups = map(join_trees, _cut_row_groups(pieces, group_nodes or GROUP_NODES, group_entries or GROUP_ENTRIES))
+    groups = map(join_trees, _cut_row_groups(pieces, GROUP_NODES, GROUP_ENTRIES))
     tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, groups))
     path = part_path(directory, first_tree)
     write_tables(nodes_schema(header.spec), tables, path, "trees", header)

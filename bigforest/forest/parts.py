@@ -251,19 +251,19 @@ def check_part(path: Path, trees: range, header: Header) -> Span:
     return Span(path, trees, 0, file.metadata.num_rows)
 
 
-def piece_rows(classes: int, entries: float = 0.0, piece_bytes: int | None = None) -> int:
-    """Return the nodes decoded at a time: as many as fit `piece_bytes`, by default PIECE_BYTES, so that offsets into
-    their counts fit in 31 bits too.
+def piece_rows(classes: int, entries: float = 0.0) -> int:
+    """Return the nodes decoded at a time: as many as fit PIECE_BYTES, so that offsets into their counts fit in 31 bits
+    too.
 
     entries  terms and levels of a node, on average
     """
-    return max(1, int((piece_bytes or PIECE_BYTES) / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
+    return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
 
 
-def read_span(span: Span, header: Header, piece_bytes: int | None = None) -> Iterator[TreeArrays]:
+def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """Yield the nodes of a span, checked, some at a time.
 
-    The file is checked first, and all its bytes where the span starts with it. Memory: a few times `piece_bytes`.
+    The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES.
     Raises FormatError for a part that is damaged or has other trees, once this is reached; what came before is sound,
     but may be a part of a tree.
     """
@@ -277,7 +277,7 @@ def read_span(span: Span, header: Header, piece_bytes: int | None = None) -> Ite
     rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
     done = 0
     classes, rows = len(header.spec.target.classes), slice(span.start, span.stop)
-    for batch in _batches_in(file, span.path, classes, None, rows, piece_bytes):
+    for batch in _batches_in(file, span.path, classes, None, rows):
         if done == 0:
             first = batch.column("tree")[0].as_py()
             if first != span.trees.start:
@@ -316,7 +316,6 @@ def _batches_in(
     classes: int,
     columns: list[str] | None,
     requested: slice,
-    piece_bytes: int | None = None,
 ) -> Iterator[Any]:
     with decoding(path):
         begin = 0
@@ -324,7 +323,7 @@ def _batches_in(
             rows = file.metadata.row_group(number).num_rows
             end = begin + rows
             if begin < requested.stop and end > requested.start:
-                size = piece_rows(classes, _entries_per_node(chunks, rows), piece_bytes)
+                size = piece_rows(classes, _entries_per_node(chunks, rows))
                 for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
                     first, last = max(requested.start - begin, 0), min(requested.stop - begin, batch.num_rows)
                     begin += batch.num_rows

@@ -22,23 +22,6 @@ __all__ = ["folder", "run"]  # fixtures
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "data" / "mnist-images-idx3-ubyte.gz"
 
 
-class Reached(Exception):
-    """Raised by a replaced function, once it has noted how it was called."""
-
-
-def called(monkeypatch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]:
-    """Calls of a function of bigforest, which do nothing else."""
-    seen: list[dict[str, Any]] = []
-    signature = inspect.signature(getattr(bigforest, name))
-
-    def note(*args: Any, **options: Any) -> None:
-        seen.append(signature.bind(*args, **options).arguments)
-        raise Reached
-
-    monkeypatch.setattr(bigforest, name, note)
-    return seen
-
-
 @pytest.mark.parametrize(
     ("total", "text"),
     [

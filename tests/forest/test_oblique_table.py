@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.errors import FormatError
+from bigforest.forest import nodes as forest_nodes
 from bigforest.forest.files import Header
 from bigforest.forest.format import NODES
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
@@ -43,16 +44,19 @@ def trees(count: int = 5, splits: int = 7) -> list[TreeArrays]:
     return [*grown, random_tree(random, 4, 3, splits, [0.5])]  # one without oblique nodes
 
 
-@pytest.mark.parametrize(("piece", "terms"), [(1 << 20, 1 << 20), (1, 1), (500, 10), (500, 3)])
-def test_write_part__oblique_nodes_read_back_the_same(piece: int, terms: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("terms", [1 << 20, 1, 10])
+def test_write_part__oblique_nodes_read_back_the_same(
+    terms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forest_nodes, "GROUP_ENTRIES", terms)
     written = Header(SPEC, TrainConfig(trees=5, bootstrap=False), Levels.none(SPEC))
     for first, grown in ((0, trees()[:2]), (2, trees()[2:])):
-        write_part(tmp_path, first, grown, written, group_entries=terms)
+        write_part(tmp_path, first, grown, written)
     header, spans = check_parts(tmp_path)
     for span, own in zip(spans, (trees()[:2], trees()[2:]), strict=True):
         groups = pq.ParquetFile(span.path).num_row_groups
         assert (groups == 1) == (terms == 1 << 20)
-        found = join_trees(list(read_span(span, header, piece)))
+        found = join_trees(list(read_span(span, header)))
         wanted = join_trees(own)
         np.testing.assert_array_equal(found.feature, wanted.feature)
         assert found.terms is not None and wanted.terms is not None
@@ -62,8 +66,9 @@ def test_write_part__oblique_nodes_read_back_the_same(piece: int, terms: int, tm
 
 @given(st.data())
 def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -> None:
-    sizes = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        for name in ("GROUP_NODES", "GROUP_ENTRIES"):
+            patch.setattr(forest_nodes, name, data.draw(st.integers(1, 9)))
         home, config = Path(folder), TrainConfig(trees=5, bootstrap=False)
         cuts = data.draw(st.lists(st.integers(0, 15), max_size=4).map(sorted))
         pieces = [tree.rows(*pair) for tree in trees() for pair in pairwise([0, *cuts, tree.feature.size])]
@@ -72,7 +77,7 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
         for way in range(3):
             (home / str(way)).mkdir()
         found = [
-            write_part(home / str(way), 0, way_, Header(SPEC, config, Levels.none(SPEC)), *sizes).read_bytes()
+            write_part(home / str(way), 0, way_, Header(SPEC, config, Levels.none(SPEC))).read_bytes()
             for way, way_ in enumerate(ways)
         ]
         assert found[0] == found[1] == found[2]
