@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.explain.explain import SECTIONS
+from bigforest.explain.importance import error_over_trees, tree_shares
 from bigforest.predict.inbag import bags_of
 from tests.explain.made import Case, mixed_case, oblique_case, trees_of
 from tests.naive.explain import oob_decrease, permuted_change
@@ -370,3 +371,16 @@ def test_explain__refuses_numbers_whose_squares_are_not_finite(value: float) -> 
     other = frame.with_columns(y=pl.when(pl.int_range(60) == 3).then(value).otherwise("y"))
     with pytest.raises(DataError, match="a value of 'y' is infinite, or of a size above 1e"):
         forest.explain(other, parts="permutation", new_rows=True)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_error_over_trees__of_numbers_of_any_size(size: float) -> None:
+    values = np.array([[1.0, 0.0, -2.0], [2.0, 0.0, 5.0], [6.0, 0.0, 1.0]])
+    usual = values.std(axis=0, ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose(error_over_trees(values * size), usual * size, rtol=1e-12)
+
+
+def test_tree_shares__of_decreases_that_are_rounded_below_0() -> None:
+    decrease = np.array([[1.0, 3.0, -1e-17], [0.0, 0.0, -5.0], [1e-310, 0.0, 3e-310]])
+    wanted = [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.25, 0.0, 0.75]]
+    np.testing.assert_allclose(tree_shares(decrease), wanted, rtol=1e-9)

@@ -10,13 +10,12 @@ from bigforest.forest.ballots import (
     Ballots,
     LeafShrinking,
     ballots_of,
-    ballots_of_trees,
     join_ballots,
     shrunk_leaves,
 )
 from bigforest.forest.nodes import TreeArrays
-from bigforest.kernels.common.layout import LEAF, NO_BALLOT
-from tests.forest.test_shrinkage import AMOUNTS, check_formula, leaves, trees
+from bigforest.kernels.common.layout import NO_BALLOT
+from tests.forest.test_shrinkage import AMOUNTS, check_formula, trees
 
 
 def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
@@ -37,35 +36,6 @@ def test_shrunk_leaves__are_those_of_the_nodes_to_the_last_bit(
     rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
     np.testing.assert_array_equal(shrunk.value, np.concatenate(rows))
     check_formula(shrunk.value, grown, amounts)
-
-
-@given(trees(), st.booleans(), st.integers(1, 30))
-def test_ballots__are_what_each_leaf_casts(grown: list[TreeArrays], wide: bool, size: int) -> None:
-    """Of grown trees and of pieces of nodes alike."""
-    width = max(1, grown[0].counts.shape[1])
-    joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
-    assert joined.weight.dtype == (np.uint64 if wide else np.uint32)
-    feature = np.concatenate([tree.feature for tree in grown])
-    np.testing.assert_array_equal(joined.ballot != NO_BALLOT, feature == LEAF)
-    held = iter(joined.weight.tolist())
-    for tree, begin in zip(grown, joined.first.tolist(), strict=False):
-        for leaf in leaves(tree):
-            ballot = int(joined.ballot[begin + leaf])
-            assert next(held) == tree.weight[leaf]
-            if tree.value is not None:
-                assert joined.mixed[ballot - 1, 0] == tree.value[leaf]
-            elif ballot < width:
-                assert np.flatnonzero(tree.counts[leaf]).tolist() == [ballot]
-            else:
-                np.testing.assert_array_equal(joined.mixed[ballot - width], tree.counts[leaf])
-    pieces = []
-    for tree in grown:
-        most = tree.feature.size
-        pieces += [tree.rows(begin, min(begin + size, most)) for begin in range(0, most, size)]
-    if not wide:
-        of_pieces = join_ballots([ballots_of_trees(piece, wide=False) for piece in pieces], width)
-        for one, other in zip(of_pieces, joined, strict=True):
-            np.testing.assert_array_equal(one, other)
 
 
 @given(trees(), st.data())

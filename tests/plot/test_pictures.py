@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +17,6 @@ import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.plot.accuracy import (
     RISKS,
-    _spaced_labels,
     area_of,
     confusion_table,
     error_table,
@@ -333,39 +331,6 @@ def test_dependence__shows_some_of_many_levels() -> None:
     assert "f, 16 of 100 levels" in str(dependence_chart(found, regression=False, steps={}).to_dict())
 
 
-def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
-    rows = [
-        {"feature": feature, "value": value, "level": None, "prediction": value * (place + 1), "class": f"c{place}"}
-        for feature in "ab"
-        for place in (range(8) if feature == "a" else range(7, -1, -1))
-        for value in (0.0, 0.1)
-    ]
-    chart = dependence_chart(
-        pl.DataFrame(rows, schema_overrides={"level": pl.String}), regression=False, steps={}
-    ).to_dict()
-    for part in chart["concat"]:
-        assert {point["class"] for point in part["data"]["values"]} == {f"c{place}" for place in range(2, 8)}
-
-
-def test_dependence__says_of_which_class() -> None:
-    rows = {"feature": ["a", "a"], "value": [0.0, 1.0], "level": [None, None], "prediction": [0.1, 0.2]}
-    table = pl.DataFrame(rows, schema_overrides={"level": pl.String})
-    titles = [
-        dependence_chart(table.with_columns(pl.lit("yes").alias("class")), regression=False, steps={}).title.text,
-        dependence_chart(table, regression=True, steps={}).title.text,
-    ]
-    assert titles == ["Partial dependence for class yes", "Partial dependence"]
-
-
-def test_rejection__names_of_limits_do_not_touch() -> None:
-    limits = pl.DataFrame(
-        {"reject_above": [0.01, 0.02, 0.1, 0.3], "predicted": [0.5, 0.51, 0.9, 1.0], "error": [0.0, 0.001, 0.1, 0.9]}
-    )
-    on_the_axis = pl.DataFrame({"reject_above": [0.01], "predicted": [0.01], "error": [0.0]})
-    assert _spaced_labels(on_the_axis, top=0.2).to_list() == [""]
-    assert _spaced_labels(limits, top=0.2).to_list() == ["0.01", "", "0.1", ""]  # the last is outside of the picture
-
-
 def test_swarm__is_grey_where_there_is_no_level(grown: Any) -> None:
     layers = grown[0].plot.swarm(grown[1]).to_dict()["layer"][1:]
     grey, coloured = (layer["data"]["values"] for layer in layers)
@@ -437,15 +402,6 @@ def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
         assert not (tmp_path / "o").exists()
     with pytest.raises(ConfigError, match="row must be"):
         forest.plot.waterfall(grown[1], row=10**6)
-
-
-def test_missing_extra__is_told() -> None:
-    code = (
-        "import sys; sys.modules['altair'] = None\nfrom bigforest.plot.draw import altair\n"
-        "try:\n    altair()\nexcept Exception as error:\n    print(error)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'bigforest[plot]'" in run.stdout
 
 
 @pytest.mark.parametrize("draw", [bf.plot_forest, bf.report_forest])

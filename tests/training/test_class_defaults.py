@@ -16,6 +16,7 @@ from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.training import choose
 from bigforest.training.choose import choose_options
+from bigforest.training.trial_trees import Errors
 from tests.thorough import cases
 from tests.training.choices import check_choice
 
@@ -158,3 +159,24 @@ def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(sparse(19, 6), tmp_path / "store", target="y", task="classification")
     found = choose_options(store, CLASSES, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("sqrt", 1)
+
+
+def errors(per_tree: float, shared: float, split: float) -> Errors:
+    """Of two rows that four trees left out, each with an error: in half of the trees plus, in the others minus."""
+    steps = shared + per_tree * np.array([1.0, 1.0, -1.0, -1.0])
+    return Errors(np.full((2, 1), steps.sum()), np.full(2, (steps**2).sum()), np.full(2, 4.0), split)
+
+
+def test_lead__a_longer_time_takes_trees_away() -> None:
+    usual, larger = choose.rules_for(CLASSES, 40)
+    plain, other = errors(1.0, 0.6, 300.0), errors(1.0, 0.5, 150.0)
+    # 24 features in half as many rows as 6 features take twice the time, so 50 trees are compared with 100.
+    per_tree = 4 / 3  # of deviations of 1 and -1, twice each
+    mean, error = choose._lead(usual, plain, larger, other, 40, None, timed=True)
+    assert mean == pytest.approx(0.6**2 - 0.5**2 - per_tree / 50 + per_tree / 100)
+    assert error == pytest.approx(0.0)
+    untimed = choose._lead(usual, plain, larger, other, 40, None, timed=False)[0]
+    assert untimed == pytest.approx(0.6**2 - 0.5**2)
+    # A rule whose trees are no slower is not better by their number.
+    quick = errors(1.0, 0.5, 10.0)
+    assert choose._lead(usual, plain, larger, quick, 40, None, timed=True)[0] == pytest.approx(0.6**2 - 0.5**2)
