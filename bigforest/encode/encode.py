@@ -54,8 +54,6 @@ from bigforest.store.format import STORE
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, PartWriter, StoreWriter, write_range
 
-DEFAULTS = TrainConfig()
-
 
 def encode(
     source: Source, roles: ColumnRoles, path: Path, *, config: TrainConfig, resources: Resources, listener: Listener

@@ -35,7 +35,17 @@ from bigforest.errors import DataError, api, counted
 from bigforest.events import Listener, Notice
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import Source
-from bigforest.store.format import TARGET_TYPES, block_count, block_span
+from bigforest.store.format import (
+    GROUP_TYPE,
+    GROUPS,
+    NUMBERS,
+    TARGET_TYPES,
+    VALUE_TYPE,
+    WEIGHT,
+    WEIGHT_TYPES,
+    block_count,
+    block_span,
+)
 from bigforest.store.store import Store
 from bigforest.store.writer import StoreWriter
 
@@ -85,7 +95,7 @@ def encode_target(
         if isinstance(target, FoundNumbers):
             numbers, present = present_numbers(series)
             codes = number_codes(numbers, target.spec)
-            writer.add_numbers(numbers)
+            writer.add(NUMBERS, numbers, VALUE_TYPE)
             exact = exact and bool((target.spec.values(codes) == numbers).all())
         else:
             codes, present = class_codes(series, target)
@@ -142,7 +152,7 @@ def encode_row_weights(
         balanced,
         weights,
         job.plan.rows,
-        writer.add_weights,
+        lambda weights: writer.add(WEIGHT, weights, WEIGHT_TYPES[weights.dtype == np.uint64]),
         regression=spec.is_regression,
         divisor=balanced_divisor(counts) if balanced and config.weight is None else 0.0,
     )
@@ -196,7 +206,7 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
     for series in job.column(name):
         codes = places_among(group_names(series), distinct).to_numpy()
         rows += np.bincount(codes, minlength=len(distinct))
-        writer.add_groups(codes)
+        writer.add(GROUPS, codes, GROUP_TYPE)
     return GroupSpec(name, str(dtype), len(distinct), int(rows.max()))
 
 

@@ -124,7 +124,8 @@ class Source:
 
     def has_values(self, name: str) -> bool:
         """Return True if some cell of a column has a value, neither null nor NaN. Raises DataError."""
-        return any(_has_values(batch.to_series()) for batch in self.batches([name], _BATCH_ROWS))
+        cells = (batch.to_series() for batch in self.batches([name], _BATCH_ROWS))
+        return any(len((batch.fill_nan(None) if batch.dtype.is_float() else batch).drop_nulls()) for batch in cells)
 
     def exceeds(self, name: str, most: int) -> bool:
         """Return True if an integer, or the one behind a decimal, is of a size above `most`. Raises DataError."""
@@ -176,7 +177,8 @@ class Source:
                 naming_faults(lambda fault, path=path: _unreadable(f"{path}", fault)),  # type: ignore[misc]
                 _open(path, stamp) as file,
             ):
-                ends = _group_ends(file, begin)
+                groups_rows = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
+                ends = list(accumulate(groups_rows, initial=begin))  # the first row of each row group, and the end
                 groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
                 at = ends[groups[0]] if groups else ends[-1]
                 batches = file.iter_batches(rows, row_groups=groups, columns=list(names), use_threads=False)
@@ -234,12 +236,6 @@ def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
             stamp.check_open(content.fileno())
         with pq.ParquetFile(content, pre_buffer=False, buffer_size=PAGE_BYTES) as file:
             yield file
-
-
-def _group_ends(file: Any, begin: int) -> list[int]:
-    """Return the first row of each row group of a file that begins with row `begin`, and the end of the last."""
-    sizes = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
-    return list(accumulate(sizes, initial=begin))
 
 
 def _open_again(
@@ -343,10 +339,6 @@ def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where:
 def _check_columns(name: str, schema: Mapping[str, pl.DataType]) -> None:
     if not schema:
         raise DataError(f"{name}: the table has no columns; check that it is the right one")
-
-
-def _has_values(series: pl.Series) -> bool:
-    return series.null_count() < len(series) and not (series.dtype.is_float() and bool(series.is_nan().all()))
 
 
 def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:

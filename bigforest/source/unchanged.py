@@ -54,7 +54,8 @@ class FileStamp(NamedTuple):
 
     def check_open(self, descriptor: int) -> None:
         """Raise DataError if an open file is not the one of the stamp."""
-        self._check(FileStamp._from(self.path, os.fstat(descriptor)), renamed=True)
+        if not self.is_of(FileStamp._from(self.path, os.fstat(descriptor)), renamed=True):
+            raise _changed(self.path, "changed")
 
     def check(self, *, renamed: bool) -> None:
         """Raise DataError if the file of this name has changed.
@@ -65,14 +66,14 @@ class FileStamp(NamedTuple):
             now = FileStamp.of(self.path)
         except FileNotFoundError:
             raise _changed(self.path, "was removed") from None
-        self._check(now, renamed=renamed)
+        if not self.is_of(now, renamed=renamed):
+            raise _changed(self.path, "changed")
 
-    def _check(self, now: FileStamp, *, renamed: bool) -> None:
+    def is_of(self, now: FileStamp, *, renamed: bool) -> bool:
+        """Return True if a file with the stamp `now` is the same; see `check`."""
         same = (self.size, self.written_ns) == (now.size, now.written_ns)
         same &= self.place is None or self.place == now.place
-        same &= renamed or self.status_ns is None or self.status_ns == now.status_ns
-        if not same:
-            raise _changed(self.path, "changed")
+        return same and (renamed or self.status_ns is None or self.status_ns == now.status_ns)
 
 
 def _changed(path: Path, change: str) -> DataError:

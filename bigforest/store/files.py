@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, WeightSpec
 from bigforest.errors import FormatError, damaged_store
+from bigforest.source.unchanged import FileStamp
 from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import ObjectCache, local_copies
 from bigforest.store.format import (
@@ -60,7 +61,7 @@ class StoreFiles:
         self.copy = LocalCopy(path, manifest) if isinstance(path, ObjectPath) else None
         self.folder = path if self.copy is None else self.copy.folder
         names = manifest.sizes() if self.copy is None else ()
-        self._stamps = {path / name: _stamp(path / name) for name in names}
+        self._stamps = [FileStamp.of(path / name) for name in names]
 
     def map(self, name: str, dtype: np.dtype[Any], *shape: int, private: bool = False) -> NDArray[Any]:
         """Return a file as a plain read-only array, the one type that kernels are compiled for. Absent files are empty.
@@ -79,13 +80,13 @@ class StoreFiles:
 
     def check_unchanged(self) -> None:
         """See Store.check_unchanged."""
-        for file, stamp in self._stamps.items():
-            current = _stamp(file)
-            if current != stamp:
-                short = current is not None and stamp is not None and current.size < stamp.size
+        for stamp in self._stamps:
+            current = FileStamp.of(stamp.path) if stamp.path.exists() else None
+            if current is None or not stamp.is_of(current, renamed=True):
+                short = current is not None and current.size < stamp.size
                 raise FormatError(
-                    f"{file} was {'cut short' if short else 'changed'} while it was read: keep others from writing "
-                    "there, and encode the table again"
+                    f"{stamp.path} was {'cut short' if short else 'changed'} while it was read: keep others from "
+                    "writing there, and encode the table again"
                 )
 
     def _mapped(
@@ -96,24 +97,6 @@ class StoreFiles:
             return np.memmap(path, dtype, "c" if private else "r", shape=shape)
         except ValueError as error:  # it has been cut short since its size was checked
             raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
-
-
-class _Stamp(NamedTuple):
-    """Properties of a file; at least one changes when it is written to, cut short or replaced."""
-
-    size: int
-    time_ns: int
-    device: int
-    number: int
-
-
-def _stamp(file: Path) -> _Stamp | None:
-    """Return the stamp of a file; None if there is no file."""
-    try:
-        status = file.stat()
-    except FileNotFoundError:
-        return None
-    return _Stamp(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
 
 def _check_sizes(path: Path, manifest: Manifest) -> None:

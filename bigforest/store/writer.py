@@ -37,8 +37,6 @@ from bigforest.store.format import (
     CHECKSUMS,
     CODE_TYPES,
     CODES,
-    GROUP_TYPE,
-    GROUPS,
     HIGH,
     LEVELS,
     LOW,
@@ -49,8 +47,6 @@ from bigforest.store.format import (
     TARGET,
     TARGET_TYPES,
     VALUE_TYPE,
-    WEIGHT,
-    WEIGHT_TYPES,
     Manifest,
 )
 from bigforest.store.levels import LEVELS as LEVEL_SCHEMA
@@ -373,18 +369,9 @@ class StoreWriter:
             self._numbered = True
             self._files.append(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
-    def add_numbers(self, numbers: NDArray[np.float64]) -> None:
-        """Append the regression targets of the next rows, needed if their whole numbers are not exact."""
-        self._files.append(NUMBERS, np.ascontiguousarray(numbers, dtype=VALUE_TYPE))
-
-    def add_groups(self, groups: NDArray[Any]) -> None:
-        """Append the group codes of the next rows."""
-        self._files.append(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
-
-    def add_weights(self, weights: NDArray[Any]) -> None:
-        """Append the weights of the next rows; wide weights are uint64."""
-        kind = WEIGHT_TYPES[weights.dtype == np.uint64]
-        self._files.append(WEIGHT, np.ascontiguousarray(weights, dtype=kind))
+    def add(self, name: str, cells: NDArray[Any], kind: np.dtype[Any]) -> None:
+        """Append the cells of the next rows to the file of their groups, weights, or inexact targets."""
+        self._files.append(name, np.ascontiguousarray(cells, dtype=kind))
 
     def target(self) -> Path:
         """Return the file of the targets of all rows added."""

@@ -279,7 +279,10 @@ def _carry_out(
         find_files(validate)  # raises DataError if there are none
     plan = _make_or_open_store(folder, data, resources, timer)
     store = plan.store
-    validation = _open_validation(validate, store, folder.temporary)
+    # It is read like a table to predict for, because the dataspec says which columns are text.
+    validation = None if validate is None else open_rows(validate, store.spec, scratch=folder.temporary)
+    if validation is not None:
+        check_validation(validation, store.spec)
     config = choose_options(store, plan.config, resources, timer)
     data = separated(plan.run.location, separator_of(plan.run.data))
     folder.save(run=Run(data, store.spec.target.name, plan.run.exclude, config, store.fingerprint))
@@ -331,18 +334,6 @@ def _opened_store(folder: RunFolder, fingerprint: str | None, *, verify: bool) -
     except FormatError as error:
         raise FormatError(f"{error}: remove the folder {folder.store} and resume, which makes it again") from error
     return store
-
-
-def _open_validation(validate: Any, store: Store, temporary: Path) -> Source | None:
-    """Open the validation table and check its labels, before trees are grown.
-
-    It is read like a table to predict for, because the dataspec says which columns are text.
-    """
-    if validate is None:
-        return None
-    source = open_rows(validate, store.spec, scratch=temporary)
-    check_validation(source, store.spec)
-    return source
 
 
 def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, timer: StageTimer) -> PackedTrees | None:
