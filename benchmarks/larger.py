@@ -85,7 +85,7 @@ def table_of(folder: Path, rows: int) -> Path:
 
 def compile_kernels(options: argparse.Namespace) -> None:
     """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
-    from bigforest.grow.needed_kernels import compile_for
+    from bigforest.grow.forest import compile_for
     from bigforest.options.train_config import TrainConfig
     from bigforest.planning.memory import TableTraits
 

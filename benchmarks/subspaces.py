@@ -27,8 +27,7 @@ from runs import HERE, machine
 from tables import markdown, save
 
 import bigforest
-from bigforest.grow.forest import grow_tree
-from bigforest.grow.needed_kernels import compile_for
+from bigforest.grow.forest import compile_for, grow_tree
 from bigforest.options.train_config import TrainConfig
 
 STEPS = 50

@@ -40,7 +40,7 @@ from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.explain.explain import SECTIONS, explain_forest
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.needed_kernels import compile_for
+from bigforest.grow.forest import compile_for
 from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of
 from bigforest.kernels.compiler.levels import levels_of_host
 from bigforest.options.train_config import TrainConfig

@@ -21,7 +21,8 @@ from bigforest.execution.connect import cluster_of
 from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import known_families
-from bigforest.grow.needed_kernels import compile_for, kernels_of
+from bigforest.grow.forest import compile_for
+from bigforest.grow.needed_kernels import kernels_of
 from bigforest.options.train_options import BY_IMPURITY
 from bigforest.options.values import names_of
 from bigforest.planning.memory import TableTraits

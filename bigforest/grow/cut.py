@@ -60,12 +60,6 @@ def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
     return cut_nodes(trees, number, inner, number[root + trees.right])
 
 
-def compile_cut(rules: CutRules) -> None:
-    """Compile the kernel on a tree of one node."""
-    node = np.zeros(1, np.uint32)
-    cut_trees(np.array([0, 1]), node, np.zeros(1), rules, node.copy(), np.zeros(1, np.bool_), np.zeros(1, np.int64))
-
-
 def heap_size(nodes: int, rules: CutRules) -> int:
     """Return the entries of the heap that `cut_trees` needs for a tree of this many nodes."""
     return min(rules.leaves, nodes // 2 + 1)

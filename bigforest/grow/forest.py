@@ -41,7 +41,7 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.memory_model import fitting
-from bigforest.grow.needed_kernels import compile_for, kernels_of
+from bigforest.grow.needed_kernels import compile_passes, kernel_options, kernels_of, small_forest
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes, TableView
@@ -54,7 +54,7 @@ from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import keep_freed
+from bigforest.planning.memory import TableTraits, keep_freed
 from bigforest.predict.packed_trees import PackedTrees, pack
 from bigforest.sampling.bags import Sampler, check_bag, max_weight
 from bigforest.storage.atomic import TemporaryFolder
@@ -69,6 +69,8 @@ _MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 _MAX_ROUNDS = 1_000
 # Bytes of nodes that are kept, so that the first prediction of a forest need not read them.
 _KEPT_BYTES = 1 << 30
+# What `compile_for` has compiled in this process.
+_compiled: set[tuple[Any, ...]] = set()
 
 
 class ForestJob(NamedTuple):
@@ -284,6 +286,24 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
         return _grow(shared_of(store, config), range(tree, tree + 1)).trees
     finally:
         forget_shared(store, config)
+
+
+def compile_for(extras: TableTraits, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
+    """Compile the kernels that a forest needs, or load them from the cache, by growing a small tree, unless this
+    process has done so.
+
+    passes  whether it grows by passes; scratch: for a few kilobytes
+    """
+    traits = bool(extras.non_plain_features), extras.regression, extras.many
+    kind = (passes, *traits, *kernel_options(config).items())
+    if kind in _compiled:
+        return
+    with small_forest(extras, config, scratch) as (store, small_config):
+        if passes:
+            compile_passes(store, small_config)
+        else:
+            grow_tree(store, small_config, 0)
+    _compiled.add(kind)
 
 
 def _grow(shared: SharedInputs, trees: range) -> GrownTrees:

@@ -1,7 +1,9 @@
-"""Kernels that a forest needs, and their compilation. Kernels of passes are compiled by growing a small tree."""
+"""Kernels that a forest needs. They are compiled by growing a small tree (forest.py `compile_for`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,23 +17,18 @@ from bigforest.encode.values import compile_presort
 from bigforest.execution.compile_stage import KernelKind
 from bigforest.execution.executor import Executor
 from bigforest.grow.criteria import criterion_of
-from bigforest.grow.cut import compile_cut, cut_rules
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes
-from bigforest.grow.trees import tree_arrays
 from bigforest.kernels.common.transpose import row_items, transpose
-from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import Rules
-from bigforest.kernels.tree.compile import Needs, compile_kernels
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import TableTraits
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import is_remote
 from bigforest.store.format import CODE_TYPES
-from bigforest.store.store import Dictionaries, Store
+from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
 # The options that decide which kernels are needed, besides those in the variants of the family.
@@ -45,8 +42,6 @@ _MIXED = (36, 8.0)
 _PASSES = (100, 20.0)
 # For random splits, in place of those of the family.
 _RANDOM = (90, 10.0)
-# What `compile_for` has compiled in this process.
-_compiled: set[tuple[Any, ...]] = set()
 
 
 def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> KernelKind:
@@ -70,65 +65,38 @@ def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> Kernel
     return KernelKind("-".join(words), "for this kind of table", sum(functions), sum(seconds))
 
 
-def compile_for(extras: TableTraits, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
-    """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
-    rules = cut_rules(config)
-    traits = bool(extras.non_plain_features), extras.regression, extras.many
-    kind = (passes, *traits, rules is None, *_kernel_options(config).items())
-    if kind in _compiled:
-        return
-    if passes:
-        compile_passes(extras, config, scratch)
-    else:
-        compile_whole(extras, config)
-    if rules is not None:
-        compile_cut(rules)
-    _compiled.add(kind)
-
-
-def _kernel_options(config: TrainConfig) -> dict[str, Any]:
+def kernel_options(config: TrainConfig) -> dict[str, Any]:
+    """Return the options that decide which kernels are needed."""
     names = dict.fromkeys([*_KERNEL_OPTIONS, *chain.from_iterable(family_of(config).variants)])
     return {name: getattr(config, name) for name in names}
 
 
-def compile_whole(extras: TableTraits, config: TrainConfig) -> None:
-    """Compile, or load from the cache, all kernels of growing whole trees in memory."""
-    criterion = criterion_of(config)
-    needs = Needs(
-        family_of(config).splits,
-        mixed=bool(extras.non_plain_features),
-        regression=extras.regression,
-        many=extras.many,
-        random=config.splitter == "random",
-        impurity=criterion.number,
-        table=criterion.table,
-        zero=criterion.zero(TargetSpec("y", "Int64", (), "regression")),
-    )
-    nodes, splits = compile_kernels(needs)
-    pool = splits if isinstance(splits, DirectionExtras) else None
-    subsets = splits if isinstance(splits, Subsets) else None
-    values = read_only(np.arange(2.0))
-    tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
-
-
-def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | None) -> None:
-    """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
+@contextmanager
+def small_forest(extras: TableTraits, config: TrainConfig, scratch: Path | None) -> Iterator[tuple[Store, TrainConfig]]:
+    """Yield a small store with these traits, in a temporary folder in `scratch`, and the options of one tree that needs
+    the same kernels as `config`."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
-        config = TrainConfig.of(trees=1, **_kernel_options(config))
-        config = config.for_task(store.spec.target.task)
-        number, family = criterion_of(config).number, family_of(config)
-        rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        (folder / "rows").mkdir()
-        executor = Executor(1)
-        if family.uses_values:
-            compile_presort()  # ways of ranking that a small table does not use
-        for kind in CODE_TYPES.values():  # the small table has codes of one byte only
-            codes = read_only(np.zeros((1, 1), kind))
-            transpose(codes, row_items(1), 0, 1, codes.copy())
-        limits = _LIMITS._replace(cells=2 * max(len(store.spec.target.classes), 2))
-        table = family.passed_table(store, config, rules, limits, folder, executor)
-        grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)
+        options = {**kernel_options(config), "trees": 1}
+        yield store, TrainConfig.of(**options).for_task(store.spec.target.task)
+
+
+def compile_passes(store: Store, config: TrainConfig) -> None:
+    """Compile, or load from the cache, all kernels of growing by passes: grow a tree on a store of `small_forest`."""
+    folder, family = store.path.parent, family_of(config)
+    rules = Rules(
+        len(store.spec.features), criterion_of(config).number, max_depth=-1, min_split=2, min_leaf=1, redraw=True
+    )
+    (folder / "rows").mkdir()
+    executor = Executor(1)
+    if family.uses_values:
+        compile_presort()  # ways of ranking that a small table does not use
+    for kind in CODE_TYPES.values():  # the small table has codes of one byte only
+        codes = read_only(np.zeros((1, 1), kind))
+        transpose(codes, row_items(1), 0, 1, codes.copy())
+    limits = _LIMITS._replace(cells=2 * max(len(store.spec.target.classes), 2))
+    table = family.passed_table(store, config, rules, limits, folder, executor)
+    grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)
 
 
 def _small_store(path: Path, extras: TableTraits) -> Store:

@@ -24,9 +24,9 @@ from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.leaf_votes import LeftOut
 from bigforest.forest.nodes import TreeArrays, answers_of
-from bigforest.grow.forest import forget_shared, grow_trees
+from bigforest.grow.forest import compile_for, forget_shared, grow_trees
 from bigforest.grow.memory_model import cut_bytes, extra_bytes, tree_bytes
-from bigforest.grow.needed_kernels import compile_for, kernels_of
+from bigforest.grow.needed_kernels import kernels_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import error_unit

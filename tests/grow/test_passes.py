@@ -26,8 +26,8 @@ from bigforest.events import silent
 from bigforest.execution.process_cache import BufferPool
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
+from bigforest.grow import forest
 from bigforest.grow import forest as growing
-from bigforest.grow import needed_kernels
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
@@ -190,7 +190,7 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.node_steps
 from bigforest.options.train_config import TrainConfig
-from bigforest.grow.needed_kernels import compile_for
+from bigforest.grow.forest import compile_for
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.store.store import Store
@@ -236,9 +236,9 @@ def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task:
 def test_compile_for__once_in_a_process(tmp_path: Path) -> None:
     config = TrainConfig.of(trees=1)
     classes, numbers = config.for_task("classification"), config.for_task("regression")
-    with patch.object(needed_kernels, "_compiled", set()), patch.object(needed_kernels, "compile_passes") as compiled:
+    with patch.object(forest, "_compiled", set()), patch.object(forest, "compile_passes") as compiled:
         for extras, own in ((PLAIN, classes), (PLAIN, classes), (NUMBERS, numbers)):
-            needed_kernels.compile_for(extras, own, True, tmp_path)
+            forest.compile_for(extras, own, True, tmp_path)
     assert compiled.call_count == 2
 
 

@@ -508,8 +508,7 @@ from pathlib import Path
 import polars as pl
 import bigforest
 from bigforest.options.train_config import TrainConfig
-from bigforest.grow.needed_kernels import compile_for
-from bigforest.grow.forest import grow_tree
+from bigforest.grow.forest import compile_for, grow_tree
 from bigforest.kernels.tree.grow import grow_while_room
 from bigforest.kernels.tree.finalize import finalize_nodes
 

@@ -55,7 +55,7 @@ import sys
 from pathlib import Path
 import bigforest
 from bigforest.options.train_config import TrainConfig
-from bigforest.grow.needed_kernels import compile_for
+from bigforest.grow.forest import compile_for
 
 folder, options = Path(sys.argv[2]), json.loads(sys.argv[3])
 store = bigforest.encode_store(sys.argv[1], folder / "small.store")

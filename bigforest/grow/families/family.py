@@ -21,8 +21,6 @@ from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.row_cache import RowCache, row_cache_of
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.common.layout import RowMajorCodes
-from bigforest.kernels.oblique.search import Oblique
-from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.tree.builder import Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
@@ -56,7 +54,6 @@ class Family(ABC):
     oracle       naive functions that its trees are compared with
     compiling    approximate number of functions compiled for it, and processor seconds for that
     variants     values of its options for which further kernels are compiled
-    splits       record of directions, for kernels that split on projections; None for features, or columns like them
     uses_values  passes read values, written to scratch first, not codes
     """
 
@@ -68,7 +65,6 @@ class Family(ABC):
     oracle: str
     compiling: tuple[int, float]
     variants: tuple[dict[str, Any], ...] = ()
-    splits: type[Oblique | Subspace] | None = None
     uses_values = True
 
     @abstractmethod

@@ -462,7 +462,6 @@ class SparseObliqueFamily(ProjectionFamily):
         {"mean_difference": "all", "mean_difference_scope": "node"},
         {"projection_kind": "gaussian"},
     )
-    splits = Oblique
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
         terms = features * (config.density or _SHARE[config.projection_kind](features))

@@ -552,7 +552,6 @@ class SubspaceFamily(ProjectionFamily):
     oracle = "tests/naive/subspace.py"
     compiling = (80, 10.0)
     variants = ({"subspace_per": "node"},)
-    splits = Subspace
     tasks = ("classification",)
 
     def __init__(self, name: str, splits_on: str, *, learns: bool) -> None:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.order_projections import ProjectionScratch, make_projection_scratch
 from bigforest.kernels.columns.project import (
     MOST_TERMS,
@@ -28,13 +27,11 @@ from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
 from bigforest.kernels.common.partition import partition_projections
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.oblique.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
+from bigforest.kernels.oblique.directions import Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
-    NO_PAIRS,
     Means,
     choose_pairs,
     is_offered,
-    make_means,
     offer_means,
     sum_steps,
 )
@@ -101,16 +98,6 @@ def make_oblique(
     """Make an Oblique for nodes of up to `rows` rows."""
     cache = make_value_cache(codes, means.value.shape[0], rows, regression)
     return Oblique(sparse, means, values, cache, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
-
-
-def smallest(codes: Codes, rows: int, classes: int, regression: bool) -> Oblique:
-    """Make an Oblique to compile with, for a table whose features have a single value."""
-    features = codes.place.shape[0]
-    low = np.zeros(features)
-    low.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-    values = CodeValues(np.arange(features + 1), low, np.ones(features, np.bool_), no_decoded_columns(features))
-    means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), classes, rows)
-    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows, regression)
 
 
 @inlined

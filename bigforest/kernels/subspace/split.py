@@ -21,14 +21,11 @@ from bigforest.kernels.common.rng import COLUMNS, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.bit_sums import WORD, add_bits
 from bigforest.kernels.subspace.columns import (
-    Subspace,
-    SubspaceColumns,
     distance,
     farthest_classes,
     find_class_means,
     group_by_class,
     has_bits,
-    make_subspace,
     weigh_row,
     weigh_rows,
 )
@@ -276,15 +273,6 @@ def cut_perceptron(subspace, node, min_leaf, first, second):
     low, high = range_of(subspace.value, np.uint64(node.items.size))
     count_left(subspace, node.items, cut)
     return cut, low < high and tells_apart(subspace.left, node.total, node.weight, min_leaf)
-
-
-def smallest_subspace(features: int, rows: int, classes: int) -> Subspace:
-    """Return a Subspace to compile with, for a table of `features` features."""
-    numbers = np.zeros(features)
-    space = SubspaceColumns(
-        np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 4
-    )
-    return make_subspace(space, features, 2, 1, classes, rows)
 
 
 @inlined
