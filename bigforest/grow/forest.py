@@ -402,7 +402,7 @@ def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
         criterion = criterion_of(config)
         zero = criterion.zero(store.spec.target)
         target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(store.target, zero)
-        family = family_of(config).shared(store, config, copies)
+        family = family_of(config).shared(store, config)
         rules = rules_of(store, config)
         view = code_view(store.codes, copies.by_row)
         features, header = Features.of(store, config), Header(store.spec, config, store.levels())

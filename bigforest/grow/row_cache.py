@@ -1,5 +1,5 @@
-"""Copies of a table that growing in memory reads in addition to the codes by columns: codes by rows
-(kernels/columns/row_major.py), and values (kernels/columns/decoded.py). Made once in each process.
+"""Codes of a table by rows (kernels/columns/row_major.py), which growing in memory reads in addition to those by
+columns. Made once in each process.
 """
 
 from __future__ import annotations
@@ -11,12 +11,6 @@ import numpy as np
 from bigforest.errors import damaged_store
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.grow.filled_store import ordered_store
-from bigforest.kernels.columns.decoded import (
-    DecodedColumns,
-    empty_decoded_columns,
-    fill_decoded_columns,
-    no_decoded_columns,
-)
 from bigforest.kernels.columns.row_major import empty_rows, fill_rows
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.store.store import Store
@@ -26,41 +20,37 @@ _COPY_ROWS = 8_192
 
 
 class RowCache(NamedTuple):
-    """Copies of a table, and their store, whose codes are in the order of the values."""
+    """The codes of a store by rows, and the store."""
 
     by_row: RowMajorCodes
-    wide: DecodedColumns
     store: Store
 
 
 _copies: ProcessCache[RowCache] = ProcessCache(2)
 
 
-def row_cache_of(store: Store, *, wide: bool) -> RowCache:
-    """Return the codes of the store by rows and, with `wide`, the values, with codes in the order of the values.
+def row_cache_of(store: Store, *, ordered: bool) -> RowCache:
+    """Return the codes of the store by rows; ordered: of the store with codes in the order of the values.
 
     The copies stay in memory until `forget_row_cache`. The first thread makes them while others wait: that takes less
     than a tenth of growing one tree.
     """
-    return _copies.get((store, wide), lambda: _copy(ordered_store(store) if wide else store, wide=wide))
+    return _copies.get((store, ordered), lambda: _copy(ordered_store(store) if ordered else store))
 
 
 def forget_row_cache(store: Store) -> None:
     """Free the copies."""
-    for wide in (False, True):
-        _copies.forget((store, wide))
+    for ordered in (False, True):
+        _copies.forget((store, ordered))
 
 
-def _copy(store: Store, *, wide: bool) -> RowCache:
-    by_row, values = empty_rows(store.codes), store.dictionaries[:2]
-    decoded = empty_decoded_columns(store.codes, *values) if wide else no_decoded_columns(len(store.spec.features))
+def _copy(store: Store) -> RowCache:
+    by_row = empty_rows(store.codes)
     for start in range(0, store.rows, _COPY_ROWS):
         stop = min(start + _COPY_ROWS, store.rows)
         fill_rows(store.codes, by_row, start, stop)
         _check(store, by_row, start, stop)
-        if wide:
-            fill_decoded_columns(store.codes, *values, decoded, start, stop)
-    return RowCache(by_row, decoded, store)
+    return RowCache(by_row, store)
 
 
 def _check(store: Store, by_row: RowMajorCodes, start: int, stop: int) -> None:

@@ -10,18 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.families.projection import code_columns
-from bigforest.grow.families.sparse_oblique import values_of
-from bigforest.kernels.columns.decoded import empty_decoded_columns, fill_decoded_columns, no_decoded_columns
-from bigforest.kernels.columns.row_major import by_rows
-from bigforest.kernels.common.transpose import row_items
-from bigforest.kernels.oblique.directions import PLACED, Sparse
-from bigforest.kernels.oblique.mean_difference import NO_PAIRS, make_means
-from bigforest.kernels.oblique.search import make_oblique
-from bigforest.kernels.scan.impurity import GINI, entropy_table
-from bigforest.kernels.scan.target import ClassTarget
-from bigforest.kernels.tree.builder import Roots, Rules
-from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
 from tests.grown import check_large_tree, check_tree
 from tests.kernels.test_exact_large import Column, Draw, bits, clumped, floats, skewed, table, ties, words
@@ -116,31 +104,3 @@ def test_grow_tree__capped_codes() -> None:
 def test_grow_tree__hundreds_of_features(classes: int) -> None:
     data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)
     check_oblique(data, TrainConfig(family="sparse-oblique", max_depth=6))
-
-
-@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("classes", [2, 3])
-def test_grow__oblique_values_kept_and_looked_up(classes: int) -> None:
-    data = table(6000, classes, 5, [floats, words, clumped])
-    columns = [*data.values.T, *data.values.astype(np.float32).T]
-    codes, (offsets, low, _) = code_columns(columns, len(columns), 6000)
-    items = row_items(6000) | data.target.astype(np.uint64) << np.uint64(16) | np.uint64(1)
-    sparse = Sparse(PLACED, np.uint64(5), np.uint64(12), np.uint64(0), np.ones(len(columns)))
-    rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-    kept = empty_decoded_columns(codes, offsets, low)
-    assert len(kept.f32) > len(data.values.T)
-    assert len(kept.f64) > 0
-    for start in range(0, 6000, 2500):
-        fill_decoded_columns(codes, offsets, low, kept, start, min(start + 2500, 6000))
-    grown = []
-    for wide in (no_decoded_columns(len(columns)), kept):
-        means = make_means(NO_PAIRS, False, np.zeros(0, np.uint32), np.zeros(len(columns)), classes, 6000)
-        family = make_oblique(sparse, means, codes, values_of(offsets, low, wide), 6000, regression=False)
-        target = ClassTarget(classes, entropy_table())
-        root = Roots.single(items.size, np.uint64(classes))
-        nodes, pool = grow(codes, by_rows(codes), items.copy(), target, root, rules, family)
-        oblique = nodes.feature == -2
-        used = int(pool.used[0])
-        grown.append([*nodes, pool.size, pool.threshold[oblique], pool.feature[:used], pool.weight[:used]])
-    assert oblique.sum() > 100
-    assert all(np.array_equal(one, other) for one, other in zip(*grown, strict=True))

@@ -370,7 +370,7 @@ def test_row_cache__refuses_a_damaged_code_in_every_call(copy: Path) -> None:
     try:
         for _ in range(3):
             with pytest.raises(FormatError, match="a code is out of range"):
-                row_cache_of(changed, wide=False)
+                row_cache_of(changed, ordered=False)
     finally:
         forget_row_cache(changed)
 

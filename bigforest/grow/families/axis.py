@@ -34,7 +34,6 @@ from bigforest.grow.out_of_core.node_search import FeatureSearch, SplitScorer
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_thresholds, read_ends, read_subtree
-from bigforest.grow.row_cache import RowCache
 from bigforest.grow.trees import Ends, TreeRows, drawn_of_trees, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.code_cache import FAR_PART, FAR_ROW, far_bytes
 from bigforest.kernels.columns.row_major import by_rows
@@ -242,7 +241,7 @@ class AxisFamily(Family):
             scored=64 if shape.extras.regression else 48,
         )
 
-    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> CodeDictionary | None:
+    def shared(self, store: Store, config: TrainConfig) -> CodeDictionary | None:
         """Return the values for random splits; None for best splits."""
         return dictionary_of(store) if config.splitter == "random" else None
 

@@ -99,12 +99,12 @@ class Family(ABC):
         """Return the memory for growing by passes."""
 
     def row_cache(self, store: Store) -> RowCache:
-        """Return the copies of the table that growing in memory reads in addition to codes by columns."""
-        return row_cache_of(store, wide=False)
+        """Return the codes by rows that growing in memory reads in addition to codes by columns."""
+        return row_cache_of(store, ordered=False)
 
     @abstractmethod
-    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> Any:
-        """Make the data that all trees growing in memory share, once in a process; copies: of `row_cache`."""
+    def shared(self, store: Store, config: TrainConfig) -> Any:
+        """Make the data that all trees growing in memory share, once in a process."""
 
     @abstractmethod
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:

@@ -43,7 +43,6 @@ from bigforest.grow.out_of_core.probes import Direction, Spans, terms_of
 from bigforest.grow.out_of_core.table import TableView, block_ranges
 from bigforest.grow.out_of_core.upper_tree import UpperTree, read_subtree
 from bigforest.grow.trees import Ends, tree_arrays
-from bigforest.kernels.columns.decoded import is_float32
 from bigforest.kernels.common.layout import OBLIQUE, Codes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
@@ -197,6 +196,14 @@ def _width_of(values: NDArray[np.float64], least: float, most: float) -> int:
     if values.size <= _BYTE and 0.0 <= least <= most < _BYTE and not np.signbit(values).any() and are_whole(values):
         return 1
     return 4 if is_float32(values) else 8
+
+
+def is_float32(values: NDArray[np.float64]) -> bool:
+    """Return whether float32 represents all values, float64 [values], exactly. Reads chunks, as the array may be
+    mapped."""
+    chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+    with np.errstate(over="ignore"):
+        return all((chunk.astype(np.float32) == chunk).all() for chunk in chunks)
 
 
 def code_columns(

@@ -57,7 +57,6 @@ from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, featu
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
-from bigforest.grow.row_cache import RowCache
 from bigforest.grow.trees import TreeRows, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
@@ -519,7 +518,7 @@ class RotationFamily(ProjectionFamily):
             sweeps=3,  # a deviation needs the mean first
         )
 
-    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> NDArray[np.float64]:
+    def shared(self, store: Store, config: TrainConfig) -> NDArray[np.float64]:
         """Return the scale of the features, see `tree_axes`."""
         return feature_scale(store, "zscore")
 

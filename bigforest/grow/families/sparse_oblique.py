@@ -53,7 +53,6 @@ from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree
 from bigforest.grow.row_cache import RowCache, row_cache_of
 from bigforest.grow.trees import TreeRows
-from bigforest.kernels.columns.decoded import WIDE_CODE, DecodedColumns, no_decoded_columns
 from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -157,9 +156,7 @@ class SparseObliqueTrees(NamedTuple):
         return oblique
 
 
-def sparse_trees(
-    store: Store, config: TrainConfig, wide: DecodedColumns, most: int | None = None
-) -> SparseObliqueTrees:
+def sparse_trees(store: Store, config: TrainConfig, most: int | None = None) -> SparseObliqueTrees:
     """Return the data that all trees share. Raise ConfigError if the random matrices would not fit in memory.
 
     most  codes of a feature that may be counted at once, for growing by passes, which does not need the steps of all
@@ -167,7 +164,7 @@ def sparse_trees(
     """
     features = len(store.spec.features)
     offsets, low, _ = store.dictionaries
-    values = values_of(offsets, low, wide)
+    values = values_of(offsets, low)
     pairing = _PAIRINGS[config.mean_difference]
     ends = [store.ends(feature) for feature in range(features)]
     steps = [step_of(*span_ends, whole) for span_ends, whole in zip(ends, values.whole.tolist(), strict=True)]
@@ -222,11 +219,11 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
     return Sparse(drawing, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
 
-def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
-    """Return the values of all codes and rows for the kernels."""
+def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> CodeValues:
+    """Return the values of all codes for the kernels."""
     columns = [low[start:end] for start, end in pairwise(offsets)]
     whole = [are_whole(values, MOST_WHOLE) for values in columns]
-    return CodeValues(offsets, low, np.array(whole), wide)
+    return CodeValues(offsets, low, np.array(whole))
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
@@ -399,7 +396,7 @@ class SparseObliqueTable(ProjectionTable):
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes, room.arrays)
-        values = values_of(offsets, low, no_decoded_columns(len(columns)))
+        values = values_of(offsets, low)
         dictionaries = [low[start:end] for start, end in pairwise(offsets.tolist())]
         step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())
         means = self.draws.means(step, subtree.target.number, items.size)
@@ -473,7 +470,7 @@ class SparseObliqueFamily(ProjectionFamily):
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
         tree = self.grown_terms(shape, config, splits)
         tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
-        shared = shape.rows * (shape.row_bytes + MEASURED) + 8 * shape.rows * shape.widths.count(WIDE_CODE)
+        shared = shape.rows * (shape.row_bytes + MEASURED)
         if shape.extras.filled:
             shared += code_bytes(shape) + 8 * shape.codes
         if config.mean_difference != "none":
@@ -507,17 +504,16 @@ class SparseObliqueFamily(ProjectionFamily):
         )
 
     def row_cache(self, store: Store) -> RowCache:
-        return row_cache_of(store, wide=True)
+        return row_cache_of(store, ordered=True)
 
-    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SparseObliqueTrees:
-        return sparse_trees(store, config, copies.wide)
+    def shared(self, store: Store, config: TrainConfig) -> SparseObliqueTrees:
+        return sparse_trees(store, config)
 
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> SparseObliqueTable:
         spans = decoded.spans
-        wide = no_decoded_columns(spans.low.size)
-        draws = sparse_trees(store, sampler.config, wide, context.limits.values).draws
+        draws = sparse_trees(store, sampler.config, context.limits.values).draws
         decoded = decoded._replace(steps=Steps(spans.low, draws.span, np.zeros(spans.low.size)))
         return SparseObliqueTable(store, sampler, context, decoded, draws)
 

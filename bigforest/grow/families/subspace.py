@@ -50,7 +50,6 @@ from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
 from bigforest.grow.row_cache import RowCache
 from bigforest.grow.trees import TreeRows
-from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
@@ -610,9 +609,9 @@ class SubspaceFamily(ProjectionFamily):
 
     def row_cache(self, store: Store) -> RowCache:
         # Trees have copies of their own.
-        return RowCache(NO_ROWS, no_decoded_columns(0), store)
+        return RowCache(NO_ROWS, store)
 
-    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
+    def shared(self, store: Store, config: TrainConfig) -> SubspaceTrees:
         features, epochs = len(store.spec.features), self.epochs(config)
         columns = columns_of(store, config, epochs)
         space = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None

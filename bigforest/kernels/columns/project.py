@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.decoded import DecodedColumns
 from bigforest.kernels.columns.gather import on_codes
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined
@@ -26,13 +25,11 @@ class CodeValues(NamedTuple):
     offsets  int64 [features + 1]
     low      float64
     whole    bool [features], whether all values of the feature are whole numbers of at most MOST_WHOLE in size
-    wide     the values of rows, where these are not looked up
     """
 
     offsets: NDArray[np.int64]
     low: NDArray[np.float64]
     whole: NDArray[np.bool_]
-    wide: DecodedColumns
 
 
 # Sums of up to this many whole numbers of at most this size are exact in float64, and their differences too.
@@ -57,15 +54,8 @@ def add_values(column, weight, items, out):
 @inlined
 def add_term(codes, by_row, values, feature, weight, items, out):
     """Add weight * (value of `feature` in the row of items[i]) to out[i]; feature uint64, out float64 [>= n]."""
-    wide = values.wide
-    value_bytes, column = wide.place[feature, 0], np.uint64(wide.place[feature, 1])
-    if value_bytes == np.uint32(4):
-        add_values(wide.f32[column], weight, items, out)
-    elif value_bytes == np.uint32(8):
-        add_values(wide.f64[column], weight, items, out)
-    else:
-        low = values.low[values.offsets[feature] :]
-        on_codes(codes, by_row, feature, items, add_column, (low, weight, items, out))
+    low = values.low[values.offsets[feature] :]
+    on_codes(codes, by_row, feature, items, add_column, (low, weight, items, out))
 
 
 @inlined

@@ -57,37 +57,24 @@ def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
     n = end - begin
     if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache, begin, end):
         rows = items[begin:end]
-        copy_wide(values.wide, rows, cache.value)
         if value is not None:
             gather_column(value, rows, code_cache.copied)
         for pair in range(np.uint64(cache.mean.shape[0])):
             gather_column(means.value[pair], rows, cache.mean[pair])
         copy_codes(by_row, rows, code_cache, ZERO)
-        look_up_narrow(code_cache, values, n, cache.value)
+        look_up_all(code_cache, values, n, cache.value)
         code_cache.span[ZERO, ZERO] = begin
         code_cache.span[ZERO, ONE] = end
     return is_cached(code_cache, begin, end)
 
 
 @inlined
-def copy_wide(wide, items, value):
-    """Set value[f, i] to the value of feature f in the row of items[i], for the features in `wide`."""
+def look_up_all(code_cache, values, n, value):
+    """Set value[f, i] to the value of code i of feature f in the copy, i < n."""
     for feature in range(np.uint64(value.shape[0])):
-        column = np.uint64(wide.place[feature, 1])
-        if wide.place[feature, 0] == np.uint32(4):
-            gather_column(wide.f32[column], items, value[feature])
-        elif wide.place[feature, 0] == np.uint32(8):
-            gather_column(wide.f64[column], items, value[feature])
-
-
-@inlined
-def look_up_narrow(code_cache, values, n, value):
-    """Set value[f, i] to the value of code i of feature f in the copy, i < n, for the features not in `wide`."""
-    for feature in range(np.uint64(value.shape[0])):
-        if values.wide.place[feature, 0] == np.uint32(0):
-            low = values.low[values.offsets[feature] :]
-            codes = code_cache.u8, code_cache.u16, code_cache.u32
-            on_column(codes, code_cache.codes.place, feature, look_up_values, (low, n, value[feature]))
+        low = values.low[values.offsets[feature] :]
+        codes = code_cache.u8, code_cache.u16, code_cache.u32
+        on_column(codes, code_cache.codes.place, feature, look_up_values, (low, n, value[feature]))
 
 
 @inlined
