@@ -130,9 +130,9 @@ def test_principal_component__is_that_of_linear_algebra(classes: int) -> None:
 
 
 @kernel
-def ordered(places, low, high, node, least, levels, table, sums, key):  # type: ignore[no-untyped-def]
+def ordered(places, low, high, node, least, levels, sums, dictionary, key):  # type: ignore[no-untyped-def]
     """What is compiled into kernels only, as a kernel."""
-    return order_levels(places, low, high, node, least, levels, table, sums, key)
+    return order_levels(places, low, high, node, least, levels, sums, dictionary, key)
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.categories.ordering import form_groups, lightest_ungrouped, sort_groups
+from bigforest.kernels.categories.ordering import by_mean, form_groups, lightest_ungrouped, sort_groups
 from bigforest.kernels.categories.principal import find_principal
 from bigforest.kernels.common.node_scan import ONE, SHIFT16, TWO, ZERO, ZERO_I64
 from bigforest.kernels.compiler.jit import inlined, kernel
@@ -51,7 +51,7 @@ def order_counted(counts, total, numbers, least, levels, ranks):
     groups = form_groups(slots, lightest_ungrouped(slots, weight, least, levels), levels)
     if classes > TWO:
         find_principal(groups, _take_cells(counts, classes, levels), total, weight, levels)
-    sort_groups(groups, levels)
+    sort_groups(groups, by_mean, levels)
     for rank in range(groups):
         levels.rank[np.uint64(levels.order[rank])] = np.uint32(rank)
     for slot in range(slots):

@@ -21,19 +21,14 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.categories.level_counts import CLOSE, take_slots
 from bigforest.kernels.categories.principal import find_component
-from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, ZERO_I64
+from bigforest.kernels.common.node_scan import ONE, TWO, ZERO, ZERO_I64
 from bigforest.kernels.common.rng import level_number
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_means
 
-# Up to this many levels an insertion sort is faster than a radix sort, for which means must also be divided.
+# Up to this many groups an insertion sort is faster than a heap.
 _FEW = np.uint64(48)
-_DIGIT_BITS = np.uint64(8)
-_DIGIT = np.uint64(0xFF)
-_DIGITS = 256
 _BITS = np.uint64(64)
-_SHIFT30 = np.uint64(30)
-_SIGN = np.uint64(1 << 63)
 
 
 class LevelOrder(NamedTuple):
@@ -49,12 +44,9 @@ class LevelOrder(NamedTuple):
     first      uint32 [most], the lowest level of each group
     weight     int64 [most + 1], of the rows in each group; the last is scratch
     sum        int64 [most + 1], sum of the averaged quantity over these rows; the last is scratch
-    whole      uint64 [most], mean of each group rounded down, plus 2**63; used for many groups
-    fraction   uint64 [most], the rest of the mean, in units of 2**-62: different means differ by more. In a random
-               order the random numbers
+    number     uint64 [most], random number of each group, in a random order
     order      uint32 [most], groups in their order
-    rank       uint32 [most], rank of each group in that order; scratch while sorting
-    digits     uint32 [256], scratch while sorting
+    rank       uint32 [most], rank of each group in that order
     direction  int64 [classes], for more than two classes: the coefficient of each in a level's mean
     product    int64 [classes], scratch
     cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
@@ -69,11 +61,9 @@ class LevelOrder(NamedTuple):
     first: NDArray[np.uint32]
     weight: NDArray[np.int64]
     sum: NDArray[np.int64]
-    whole: NDArray[np.uint64]
-    fraction: NDArray[np.uint64]
+    number: NDArray[np.uint64]
     order: NDArray[np.uint32]
     rank: NDArray[np.uint32]
-    digits: NDArray[np.uint32]
     direction: NDArray[np.int64]
     product: NDArray[np.int64]
     cell: NDArray[np.uint64]
@@ -95,10 +85,8 @@ def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
         np.empty(most + 1, np.int64),
         np.empty(most + 1, np.int64),
         np.empty(most, np.uint64),
-        np.empty(most, np.uint64),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
-        np.empty(_DIGITS, np.uint32),
         np.empty(classes, np.int64),
         np.empty(classes, np.int64),
         np.empty(shared, np.uint64),
@@ -108,7 +96,7 @@ def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
 
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
     """Return bytes of `make_levels`."""
-    return (12 if classes > 1 else 20) * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
+    return (12 if classes > 1 else 20) * codes + 44 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
 
 
 @inlined
@@ -173,88 +161,51 @@ def form_groups(slots, least, levels):
 
 
 @inlined
-def find_level_means(groups, levels):
-    """Set levels.whole and levels.fraction to the means of the groups; weights are below 2**31."""
-    for slot in range(groups):
-        weight = levels.weight[slot]
-        whole = levels.sum[slot] // weight
-        rest = np.uint64(levels.sum[slot] - whole * weight) << SHIFT32
-        levels.whole[slot] = np.uint64(whole) ^ _SIGN
-        upper = rest // np.uint64(weight)
-        lower = ((rest % np.uint64(weight)) << _SHIFT30) // np.uint64(weight)
-        levels.fraction[slot] = (upper << _SHIFT30) | lower
-
-
-@inlined
-def comes_before(levels, group, other):
+def by_mean(levels, group, other):
     """Return whether a group comes before another: by mean, then by code."""
     sign = compare_means(levels.sum[group], levels.weight[group], levels.sum[other], levels.weight[other])
     return sign < 0 or (sign == 0 and levels.first[group] < levels.first[other])
 
 
-@helper
-def sort_by_number(numbers, order, spare, digits):
-    """Sort slots or groups stably by their numbers (unsigned): many of them by a radix sort."""
-    size = np.uint64(order.size)
-    if size <= _FEW:
-        for i in range(size):
-            group = order[i]
-            number = numbers[np.uint64(group)]
-            j = i
-            while j > ZERO and numbers[np.uint64(order[j - ONE])] > number:
-                order[j] = order[j - ONE]
-                j -= ONE
-            order[j] = group
-        return
-    first = np.uint64(numbers[np.uint64(order[ZERO])])
-    varying = ZERO
-    for i in range(size):
-        varying |= first ^ np.uint64(numbers[np.uint64(order[i])])
-    shift = ZERO
-    while shift < _BITS and (varying >> shift) != ZERO:
-        if (varying >> shift) & _DIGIT:
-            for d in range(np.uint64(_DIGITS)):
-                digits[d] = np.uint32(0)
-            for i in range(size):
-                digits[(np.uint64(numbers[np.uint64(order[i])]) >> shift) & _DIGIT] += np.uint32(1)
-            at = np.uint32(0)
-            for d in range(np.uint64(_DIGITS)):
-                count = digits[d]
-                digits[d] = at
-                at += count
-            for i in range(size):
-                digit = (np.uint64(numbers[np.uint64(order[i])]) >> shift) & _DIGIT
-                spare[np.uint64(digits[digit])] = order[i]
-                digits[digit] += np.uint32(1)
-            for i in range(size):
-                order[i] = spare[i]
-        shift += _DIGIT_BITS
-
-
 @inlined
-def sort_groups(groups, levels):
-    """Set levels.order to the groups, sorted by mean, then by code."""
+def by_number(levels, group, other):
+    """Return whether a group comes before another in a random order: by random number, then by code."""
+    number, other_number = levels.number[group], levels.number[other]
+    return number < other_number or (number == other_number and levels.first[group] < levels.first[other])
+
+
+@helper
+def sort_groups(groups, before, levels):
+    """Set levels.order to the groups in their order; before(levels, group, other): by_mean or by_number."""
     order = levels.order
     if groups <= _FEW:
         for i in range(groups):
             j = i
-            while j > ZERO and comes_before(levels, i, np.uint64(order[j - ONE])):
+            while j > ZERO and before(levels, i, np.uint64(order[j - ONE])):
                 order[j] = order[j - ONE]
                 j -= ONE
             order[j] = np.uint32(i)
         return
-    find_level_means(groups, levels)
-    start_order(groups, levels)
-    sort_by_number(levels.fraction, order[:groups], levels.rank, levels.digits)
-    sort_by_number(levels.whole, order[:groups], levels.rank, levels.digits)
-
-
-@inlined
-def start_order(groups, levels):
-    """Set levels.order to the groups, sorted by code."""
     for i in range(groups):
-        levels.order[i] = np.uint32(i)
-    sort_by_number(levels.first, levels.order[:groups], levels.rank, levels.digits)
+        order[i] = np.uint32(i)
+    start, last = groups // TWO, groups
+    while last > ONE:
+        if start > ZERO:  # build the heap
+            start -= ONE
+        else:  # move the last group to the end
+            last -= ONE
+            order[ZERO], order[last] = order[last], order[ZERO]
+        at, group = start, order[start]
+        child = TWO * at + ONE
+        while child < last:
+            if child + ONE < last and before(levels, np.uint64(order[child]), np.uint64(order[child + ONE])):
+                child += ONE
+            if not before(levels, np.uint64(group), np.uint64(order[child])):
+                break
+            order[at] = order[child]
+            at = child
+            child = TWO * at + ONE
+        order[at] = group
 
 
 @helper
@@ -277,12 +228,11 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
             for slot in range(slots):
                 levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
             find_component(codes, groups, node, levels)
-        sort_groups(groups, levels)
+        sort_groups(groups, by_mean, levels)
     else:
         for group in range(groups):
-            levels.fraction[group] = level_number(state, levels.first[group])
-        start_order(groups, levels)
-        sort_by_number(levels.fraction, levels.order[:groups], levels.rank, levels.digits)
+            levels.number[group] = level_number(state, levels.first[group])
+        sort_groups(groups, by_number, levels)
     return groups, slots
 
 

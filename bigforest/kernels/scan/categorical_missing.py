@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_groups, order_levels, sort_by_number
+from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_groups, order_levels
 from bigforest.kernels.columns.gather import codes_or_gather
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO, ZERO_I64
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.common.rng import split_state
+from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.scan.regression import offer_one
 from bigforest.kernels.scan.target import sum_left
@@ -151,22 +152,18 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
 
 @inlined
 def list_levels(begin, end, slots, levels, subsets):
-    """Append the levels whose groups have the ranks from `begin` to before `end` to subsets.level; return their number.
-
-    levels.order and levels.rank are overwritten.
-    """
-    size = ZERO
+    """Append the levels whose groups have the ranks from `begin` to before `end` to subsets.level; return their
+    number."""
+    used = subsets.used[0]
+    at = used
     for slot in range(slots):
         rank = np.uint64(levels.rank[np.uint64(levels.group[slot])])
-        levels.order[size] = np.uint32(slot)
-        size += np.uint64(begin <= rank) & np.uint64(rank < end)
-    order = levels.order[:size]
-    sort_by_number(levels.code, order, levels.rank, levels.digits)
-    used = subsets.used[0]
-    for i in range(size):
-        subsets.level[used + i] = levels.code[np.uint64(order[i])]
-    subsets.used[0] = used + size
-    return np.uint32(size)
+        if begin <= rank < end:
+            subsets.level[at] = levels.code[slot]
+            at += ONE
+    sort_bucket(subsets.level, used, at)
+    subsets.used[0] = at
+    return np.uint32(at - used)
 
 
 @inlined
