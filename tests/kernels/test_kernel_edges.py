@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.llvm.multi_class_edges import LANES, bound_buckets, score_edges, stride_for
+from bigforest.kernels.llvm.multi_class_edges import LANES, score_edges, stride_for
+from bigforest.kernels.scan.many_classes import bound_many
 
 SIZES = [1, 2, LANES - 1, LANES, LANES + 1, 3 * LANES, 77]
 # What a float may be off by, in parts of the exact number.
@@ -25,8 +26,8 @@ def _scores(*arguments):
 
 
 @kernel
-def _bounds(*arguments):
-    bound_buckets(*arguments)
+def _bound(*arguments):
+    return bound_many(*arguments)
 
 
 class Histogram(NamedTuple):
@@ -93,20 +94,15 @@ def test_score_edges__exact(histogram: Histogram, min_leaf: int) -> None:
 
 
 @given(_histograms(), st.integers(0, 2**32 - 1))
-def test_bound_buckets__no_split_inside_is_above_it(histogram: Histogram, seed: int) -> None:
-    _run(histogram, 1)
-    total, bound = histogram.total, np.full(histogram.stride, np.nan)
-    sizes: tuple[Any, ...] = (np.uint64(histogram.stride), np.uint64(histogram.counts.shape[1]))
-    weight = int(total.sum())
-    whole = float(Fraction(sum(here**2 for here in total.tolist()), weight))
-    _bounds(histogram.hist, *sizes, total, weight, whole, bound)
+def test_bound_many__no_split_inside_is_above_it(histogram: Histogram, seed: int) -> None:
+    total = histogram.total
     rng = np.random.default_rng(seed)
     edges = np.concatenate([np.zeros((total.size, 1), np.int64), histogram.counts.cumsum(axis=1)], axis=1)
-    for bucket, (before, after) in enumerate(pairwise(edges.T)):
+    for before, after in pairwise(edges.T):
         inside = after - before
         if inside.sum() <= 1:
-            assert bound[bucket] == -1.0
             continue
+        bound = Fraction(_bound(before, after, total, int(total.sum())))
         for moved in (rng.integers(0, inside, endpoint=True), inside * rng.integers(0, 1, inside.size, endpoint=True)):
             score = histogram.score(before + moved)
-            assert score is None or score <= Fraction(float(bound[bucket])) * (1 + EXACT)
+            assert score is None or score <= bound * (1 + EXACT)

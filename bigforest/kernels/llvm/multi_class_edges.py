@@ -1,10 +1,9 @@
-"""Scores of the splits between the buckets of a histogram of many classes, and bounds of the splits inside, sixteen
-buckets at a time.
+"""Scores of the splits between the buckets of a histogram of many classes, sixteen buckets at a time.
 
 A histogram has a row per class and one for all classes, `stride` = stride_for(buckets) apart. A row begins with a zero,
 followed by the weight of the first bucket. So once the rows are summed up, entry b is the weight before bucket b.
 
-The plain-Python bodies below are the oracle of the compiled versions.
+The plain-Python body below is the oracle of the compiled version.
 """
 
 from __future__ import annotations
@@ -89,57 +88,3 @@ def _indices(builder: Any, base: Any, row: Any, stride: Any) -> tuple[Any, Any]:
     """Return the indices, in a row of the histogram, of the counts before and after the buckets from `base` on."""
     before = builder.add(base, builder.mul(row, stride))
     return before, builder.add(before, ir.Constant(before.type, 1))
-
-
-def bound_buckets(hist, stride, buckets, total, weight, whole, bound):
-    """Set bound[b] to an upper bound of the scores of splits inside bucket b, or -1 if there are none.
-
-    hist, total, weight  as after `score_edges`
-    whole                sum of squares over weight of the node, float64
-    bound                float64 [>= stride]
-
-    The decrease is sum_k d_k**2 / (w w_l w_r) with d_k = w l_k - t_k w_l. Inside the bucket l_k and w_l grow together:
-    if all of class k is on the left, w_l has grown by at least its weight w_k; if none, by at most inside - w_k. So d_k
-    is between w l_k - t_k (w_l + inside - w_k) and w (l_k + w_k) - t_k (w_l + w_k); w_l w_r is concave, least at an
-    end.
-    """
-    w = float(weight)
-    rows = hist[: (total.size + 1) * int(stride)].reshape(total.size + 1, int(stride)).astype(np.float64)
-    start, end = rows[-1, :-1], rows[-1, 1:]
-    before, after = rows[:-1, :-1], rows[:-1, 1:]
-    least = w * before - total[:, None] * (end - (after - before))
-    most = w * after - total[:, None] * (start + (after - before))
-    first, last = np.maximum(start, 1.0), np.minimum(end, w - 1.0)
-    room = w * np.minimum(first * (w - first), last * (w - last))
-    several = end - start > 1.0
-    spread = np.maximum(least**2, most**2).sum(axis=0)
-    bound[: int(stride) - 1] = np.where(several, whole + spread / np.where(several, room, 1.0), -1.0)
-
-
-@emits(bound_buckets, weight=types.float64, whole=types.float64)
-def _emit_bound_buckets(lanes: Lanes, stride: Any, buckets: Any, weight: Any, whole: Any) -> None:
-    builder, classes = lanes.builder, lanes.size("total")
-    weight, whole = lanes.splat(weight), lanes.splat(whole)
-    unit = ir.Constant(DOUBLES, [1.0] * LANES)
-    spread = cgutils.alloca_once(builder, DOUBLES)
-    with lanes.blocks(buckets) as base:
-        indices = _indices(builder, base, classes, stride)
-        start, end = (lanes.real(lanes.load("hist", index), DOUBLES) for index in indices)
-        builder.store(ir.Constant(DOUBLES, [0.0] * LANES), spread)
-        with cgutils.for_range(builder, classes) as loop:
-            indices = _indices(builder, base, loop.index, stride)
-            before, after = (lanes.real(lanes.load("hist", index), DOUBLES) for index in indices)
-            whole_class = lanes.real(lanes.spread("total", loop.index), DOUBLES)
-            inside = builder.fsub(after, before)
-            least = builder.fsub(builder.fmul(weight, before), builder.fmul(whole_class, builder.fsub(end, inside)))
-            most = builder.fsub(builder.fmul(weight, after), builder.fmul(whole_class, builder.fadd(start, inside)))
-            square = lanes.larger(builder.fmul(least, least), builder.fmul(most, most))
-            builder.store(builder.fadd(builder.load(spread), square), spread)
-        rest = builder.fsub(weight, unit)
-        first = lanes.larger(start, unit)
-        last = builder.select(builder.fcmp_ordered("<", end, rest), end, rest)
-        one_end, other = (builder.fmul(side, builder.fsub(weight, side)) for side in (first, last))
-        room = builder.fmul(weight, builder.select(builder.fcmp_ordered("<", one_end, other), one_end, other))
-        score = builder.fadd(whole, builder.fdiv(builder.load(spread), room))
-        several = builder.fcmp_ordered(">", builder.fsub(end, start), unit)
-        lanes.store(lanes.masked(score, several), "bound", base)

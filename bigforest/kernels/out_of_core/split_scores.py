@@ -1,8 +1,8 @@
 """Float scores of many splits, and bounds of the splits inside buckets, from their counts: a filter for
 grow/out_of_core/node_search.py, which compares exactly what passes.
 
-The formulas are those of the scans in memory (kernels/scan/). Two are not shared, because weights may be beyond 2**31
-here: the score of two classes, whose products would overflow, and the bounds in vectors of uint32.
+The formulas are those of the scans in memory (kernels/scan/). That of two classes is not shared, because its products
+would overflow for weights beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.scan.impurity import GINI, side_score
-from bigforest.kernels.scan.many_classes import score_many
+from bigforest.kernels.scan.many_classes import bound_many, score_many
 from bigforest.kernels.scan.regression import bound_sums, score_sums
 
 
@@ -30,25 +30,6 @@ def _gini(one, total):
         sq_l += left * left
         sq_r += right * right
     return score_many(sq_l, w_l, sq_r, w_r) if w_l > 0.0 and w_r > 0.0 else -np.inf
-
-
-@inlined
-def _many_bound(before, counts, total, weight):
-    """Bound a bucket for more than two classes: see multi_class_edges.bound_buckets."""
-    start = width = squares = 0.0
-    for k in range(np.uint64(total.size)):
-        start += np.float64(before[k])
-        width += np.float64(counts[k])
-        squares += np.float64(total[k]) * np.float64(total[k])
-    spread = 0.0
-    for k in range(np.uint64(total.size)):
-        of_class, passed, here = np.float64(total[k]), np.float64(before[k]), np.float64(counts[k])
-        least = weight * passed - of_class * (start + width - here)
-        most = weight * (passed + here) - of_class * (start + here)
-        spread += max(least * least, most * most)
-    first, last = max(start, 1.0), min(start + width, weight - 1.0)
-    room = weight * min(first * (weight - first), last * (weight - last))
-    return squares / weight + spread / room if room > 0.0 else np.inf
 
 
 @inlined
@@ -128,7 +109,9 @@ def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     for b in range(np.uint64(before.shape[0])):
         passed, here = before[b, : total.size], counts[b, : total.size]
         if impurity == GINI and total.size > 2:
-            bounds[b] = _many_bound(passed, here, total, weight)
+            for k in range(np.uint64(total.size)):
+                scratch[k] = passed[k] + here[k]
+            bounds[b] = bound_many(passed, scratch, total, weight)
         elif impurity == GINI:
             bounds[b] = _two_bound(passed, here, total, scratch)
         else:

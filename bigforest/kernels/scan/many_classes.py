@@ -33,7 +33,7 @@ from bigforest.kernels.common.node_scan import (
 )
 from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.llvm.multi_class_edges import bound_buckets, score_edges, stride_for
+from bigforest.kernels.llvm.multi_class_edges import score_edges, stride_for
 from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Up to this many rows are sorted, unless they have few codes.
@@ -180,6 +180,32 @@ def sums_before(b, stride, node, many):
 
 
 @inlined
+def bound_many(before, after, total, weight):
+    """Return an upper bound of the scores of the splits inside a bucket, float64.
+
+    before, after  [classes], class weights before the bucket and up to its end
+
+    The score is sum_k t_k**2 / w + sum_k d_k**2 / (w w_l w_r) with d_k = w l_k - t_k w_l. Inside the bucket l_k and w_l
+    grow together: if all of class k is on the left, w_l has grown by at least its weight w_k; if none, by at most
+    inside - w_k. So d_k is between w l_k - t_k (w_l + inside - w_k) and w (l_k + w_k) - t_k (w_l + w_k); w_l w_r is
+    concave, least at an end.
+    """
+    start, end, squares, spread, w = 0.0, 0.0, 0.0, 0.0, np.float64(weight)
+    for k in range(np.uint64(total.size)):
+        start += np.float64(before[k])
+        end += np.float64(after[k])
+        squares += np.float64(total[k]) * np.float64(total[k])
+    for k in range(np.uint64(total.size)):
+        of_class, passed, up_to = np.float64(total[k]), np.float64(before[k]), np.float64(after[k])
+        least = w * passed - of_class * (end - (up_to - passed))
+        most = w * up_to - of_class * (start + (up_to - passed))
+        spread += max(least * least, most * most)
+    first, last = max(start, 1.0), min(end, w - 1.0)
+    room = w * min(first * (w - first), last * (w - last))
+    return squares / w + spread / room if room > 0.0 else np.inf
+
+
+@inlined
 def walk_bucket_many(b, begin, end, stride, node, min_leaf, feature, best, work, many):
     """Offer every boundary inside bucket b, see open_buckets."""
     w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
@@ -227,8 +253,11 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
                 code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
                 offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, weight - w_l, best)
     if shift > np.uint32(0):
-        whole = np.float64(node.sq) / np.float64(weight)
-        bound_buckets(hist, stride, buckets, node.total, weight, whole, work.bound)
+        end, all_classes = stride * classes, hist[stride * classes :]
+        for b in range(buckets):
+            work.bound[b] = -1.0
+            if all_classes[b + ONE] - all_classes[b] > np.uint32(1):
+                work.bound[b] = bound_many(hist[b:end:stride], hist[b + ONE : end : stride], node.total, weight)
         arguments = (stride, node, min_leaf, feature, best, work, many)
         open_buckets(walk_bucket_many, arguments, low, shift, buckets, node.items, feature, best, work, projected)
 
