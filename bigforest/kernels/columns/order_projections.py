@@ -1,8 +1,7 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
-Values are put into buckets of equal width over their range, so that most buckets hold one value after one pass. Larger
-buckets are ordered in the same way over their smaller range. Where that does not separate the values (each a fraction
-of the next), heapsort orders them, so no data is slow.
+Values are put into buckets of equal width over their range, so that most buckets hold one value. Heapsort orders larger
+buckets, so no data is slow, and insertion sort the rest.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from bigforest.kernels.compiler.jit import helper, inlined
 
 # Fewest buckets of a stretch.
 _FEWEST_BUCKETS = 128
-# Passes that may leave most of a stretch in one bucket before heapsort orders it.
-_POOR = 4
 # Up to this many rows insertion sort is fastest.
 _FEW = np.uint64(12)
 
@@ -33,7 +30,6 @@ class ProjectionScratch(NamedTuple):
     spare_row, spare_ordered  of the same shapes, scratch
     positions    uint32 [SORT_BUCKETS + 1], where the next row of a bucket goes; ScanScratch.positions is in use
                  meanwhile
-    stretch      uint64 [rows / 12 + 2, 3], stretches still to be ordered: begin, end, poor passes so far
     cut          float64 [1], largest projection that goes left in the best split, if this splits on a projection
     """
 
@@ -43,7 +39,6 @@ class ProjectionScratch(NamedTuple):
     spare_row: NDArray[np.uint32]
     spare_ordered: NDArray[np.float64]
     positions: NDArray[np.uint32]
-    stretch: NDArray[np.uint64]
     cut: NDArray[np.float64]
 
 
@@ -56,7 +51,6 @@ def make_projection_scratch(rows: int) -> ProjectionScratch:
         np.empty(rows + 1, np.uint32),
         np.empty(rows + 1),
         np.empty(SORT_BUCKETS + 1, np.uint32),
-        np.empty((rows // int(_FEW) + 2, 3), np.uint64),
         np.empty(1),
     )
 
@@ -76,23 +70,8 @@ def bucket_of(value, low, slope, last):
 
 
 @inlined
-def put_in_place(projected, begin, end):
-    """Sort a stretch by insertion, from the spare arrays into the others; most rows are in order already."""
-    row, ordered = projected.row, projected.ordered
-    for i in range(begin, end):
-        value = projected.spare_ordered[i]
-        j = i
-        while j > begin and ordered[j - ONE] > value:
-            ordered[j] = ordered[j - ONE]
-            row[j] = row[j - ONE]
-            j -= ONE
-        ordered[j] = value
-        row[j] = projected.spare_row[i]
-
-
-@inlined
 def insert_in_order(projected, begin, end):
-    """Sort a stretch of a few rows by insertion."""
+    """Sort a stretch by insertion: few rows, or rows that are almost in order."""
     row, ordered = projected.row, projected.ordered
     for i in range(begin + ONE, end):
         value = ordered[i]
@@ -108,7 +87,7 @@ def insert_in_order(projected, begin, end):
 
 @inlined
 def spread_projections(projected, begin, end, low, high, buckets):
-    """Write a stretch by bucket to the spare arrays; positions[b] becomes bucket b's end, counted from `begin`."""
+    """Put a stretch in the order of its buckets; positions[b] becomes bucket b's end, counted from `begin`."""
     row, ordered, positions = projected.row, projected.ordered, projected.positions
     slope = slope_for(low, high, buckets)
     last = np.float64(buckets - ONE)
@@ -124,6 +103,9 @@ def spread_projections(projected, begin, end, low, high, buckets):
         positions[b] += np.uint32(1)
         projected.spare_ordered[at] = ordered[i]
         projected.spare_row[at] = row[i]
+    for i in range(begin, end):
+        ordered[i] = projected.spare_ordered[i]
+        row[i] = projected.spare_row[i]
 
 
 @helper
@@ -156,43 +138,22 @@ def order_by_heap(projected, begin, end):
 @helper
 def order_stretch(projected, begin, end):
     """Sort projected.ordered[begin:end], and projected.row along with it. About 10 ns per row."""
-    stretch, ordered = projected.stretch, projected.ordered
-    stretch[ZERO, ZERO] = begin
-    stretch[ZERO, ONE] = end
-    stretch[ZERO, TWO] = ZERO
-    waiting = ONE
-    while waiting > ZERO:
-        waiting -= ONE
-        begin, end, poor = stretch[waiting, ZERO], stretch[waiting, ONE], stretch[waiting, TWO]
-        size = end - begin
-        low = ordered[begin]
-        high = low
-        for i in range(begin, end):
-            low = min(low, ordered[i])
-            high = max(high, ordered[i])
-        if low == high:
-            continue
-        if poor == np.uint64(_POOR):
-            order_by_heap(projected, begin, end)
-            continue
-        buckets = np.uint64(_FEWEST_BUCKETS)
-        while buckets < size and buckets < np.uint64(SORT_BUCKETS):
-            buckets *= TWO
-        spread_projections(projected, begin, end, low, high, buckets)
-        first = begin
-        for b in range(buckets):
-            after = begin + np.uint64(projected.positions[b])
-            if after - first <= _FEW:
-                put_in_place(projected, first, after)
-            else:
-                for i in range(first, after):
-                    ordered[i] = projected.spare_ordered[i]
-                    projected.row[i] = projected.spare_row[i]
-                stretch[waiting, ZERO] = first
-                stretch[waiting, ONE] = after
-                stretch[waiting, TWO] = poor + np.uint64((after - first) * TWO > size)
-                waiting += ONE
-            first = after
+    size, low = end - begin, projected.ordered[begin]
+    high = low
+    for i in range(begin, end):
+        low = min(low, projected.ordered[i])
+        high = max(high, projected.ordered[i])
+    buckets = np.uint64(_FEWEST_BUCKETS)
+    while buckets < size and buckets < np.uint64(SORT_BUCKETS):
+        buckets *= TWO
+    spread_projections(projected, begin, end, low, high, buckets)
+    first = begin
+    for b in range(buckets):
+        after = begin + np.uint64(projected.positions[b])
+        if after - first > _FEW:
+            order_by_heap(projected, first, after)
+        first = after
+    insert_in_order(projected, begin, end)
 
 
 @inlined

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, TWO, ZERO
 from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, mix
-from bigforest.kernels.common.sort import insertion_sort, sort_many
+from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import inlined, kernel
 
 # Rules for nonzero cells and their weights.
@@ -95,10 +95,7 @@ def draw_cells(sparse, key, cells):
             random = mix(state)
             column = ((random >> SHIFT32) * sparse.columns) >> SHIFT32
             cells[index] = column * features + (((random & BITS32) * features) >> SHIFT32)
-        if count <= np.uint64(32):
-            insertion_sort(cells, count)
-        else:
-            sort_many(cells, ZERO, count)
+        sort_bucket(cells, ZERO, count)
         drawn = ONE
         for index in range(ONE, count):
             if cells[index] != cells[drawn - ONE]:

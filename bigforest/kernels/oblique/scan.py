@@ -5,8 +5,6 @@
    of codes scores the edges of buckets and opens the buckets that may have a better split inside. The projections of an
    opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. So wherever a split
    may be the best, two rows share a code only if their projections are equal to the last bit.
-3. A node of two classes that is small enough to compare all pairs of rows takes very narrow buckets, which mostly have
-   one row each. If two rows share a bucket, the node is ordered as in 1.
 
 Projections that are whole numbers serve as codes. For regression sort keys have the index of a row in the node instead
 of its class and multiplicity. Oracle: tests/naive/split.py on the projections.
@@ -19,22 +17,17 @@ import numpy as np
 from bigforest.kernels.columns.order_projections import bucket_of, keep_cut, order_bucket, slope_for
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64, buckets_for
 from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, score_pairs_two
-from bigforest.kernels.llvm.selection import select_scores
 from bigforest.kernels.scan.impurity import walk_scores
 from bigforest.kernels.scan.many_classes import MANY_BUCKETS, scan_buckets_many, walk_all_many
 from bigforest.kernels.scan.regression import BUCKETS_FOR_SUMS, scan_buckets_sums, walk_sums
-from bigforest.kernels.scan.two_class import HEAVY_BUCKETS, is_light, offer_two, scan_heavy, walk_two
+from bigforest.kernels.scan.two_class import HEAVY_BUCKETS, scan_heavy, walk_two
 
 # Whole projections in a range below this serve as codes.
 MOST_CODES = 2.0**32
-# Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS.
+# Up to this many rows ordering beats the histogram; measured.
 _ORDERED_TWO = 256
 _ORDERED = 1024
 _ORDERED_SUMS = 256
-# As many buckets as bucket_of can number.
-_NARROW = 1 << 31
-_HALF, _LOW_HALF = np.uint32(16), np.uint32(0xFFFF)
 
 
 @inlined
@@ -101,59 +94,10 @@ def scan_projected_two(low, high, node, min_leaf, number, best, work, projected,
         shift, buckets = codes_of_buckets(low, high, n, HEAVY_BUCKETS, work, projected)
         scan_heavy(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, two, projected)
         cut_at_edge(shift, n, number, best, work, projected)
-    elif (
-        n > np.uint64(PAIRS)
-        or not is_light(node)
-        or not by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, two)
-    ):
+    else:
         order_all(projected, node.items, work)
         walk_two(ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, number, best, work.keys)
         keep_cut(projected, ZERO, n, ZERO, number, best)
-
-
-@inlined
-def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected, two):
-    """Scan as `scan_projection`, by pairs of up to PAIRS rows. If two rows share a bucket, return False without a
-    change."""
-    n, left, score = np.uint64(node.items.size), two.left[ZERO], two.score[ZERO]
-    slope = slope_for(low, high, _NARROW)
-    last = np.float64(_NARROW - 1)
-    for i in range(n):
-        work.codes[i] = bucket_of(projected.value[i], low, slope, last)
-    ones, weight = node.total[ONE], node.weight
-    highest = score_pairs_two(work.codes, two.add, n, np.uint32(0), ones, weight, min_leaf, left, score)
-    if shares_codes(n, weight, two.add, left):
-        return False
-    if highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.bar[0]:
-        hits = select_scores(score, n, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
-        for k in range(hits):
-            i = np.uint64(work.selected[k])
-            ones_l = np.int64(left[i] >> _HALF)
-            offer_two(ones, weight, min_leaf, number, np.int64(work.codes[i]), ones_l, weight_of_pair(left[i]), best)
-    if best.split[FEATURE] == number:
-        cut_after_code(n, best, work, projected)
-    return True
-
-
-@inlined
-def shares_codes(n, weight, add, left):
-    """Return whether two of the rows that were scored by pairs have the same code; weight: sum over all rows.
-
-    The sum over all rows of (weight of the row) * (weight of the rows with codes up to its code) counts every pair of
-    rows once, and twice if the two have the same code.
-    """
-    pairs, expected = ZERO_I64, weight * weight
-    for i in range(n):
-        row_weight = weight_of_pair(add[i])
-        pairs += row_weight * weight_of_pair(left[i])
-        expected += row_weight * row_weight
-    return pairs + pairs != expected
-
-
-@inlined
-def weight_of_pair(packed):
-    """Return the weights of both classes in one int64: class 0 + (class 1 << 16)."""
-    return np.int64((packed >> _HALF) + (packed & _LOW_HALF))
 
 
 @inlined
