@@ -7,7 +7,7 @@
 Missing values (null or NaN) have no key; their rows are recorded apart (`MissingRows`). `DictionaryWriter` takes the
 distinct offsets in ascending order, some at a time, and writes their values as those of the codes.
 
-`presort` replaces the keys of a column in memory by their ranks, without a comparison sort:
+`presort` replaces the keys of a column in memory by their ranks:
 
     keys     [rows] unsigned integers in the order of the values    7  3  7  9
     ranks    [rows] the same array afterwards                       1  0  1  2
@@ -15,7 +15,8 @@ distinct offsets in ascending order, some at a time, and writes their values as 
 
 1. Few rows: numpy sorts them, without kernels to compile.
 2. Columns whose offsets span few bits: count every possible offset, number those that occur, look up each key.
-3. Other columns: spread rows over buckets of neighbouring offsets that fit the second-level cache; sort each bucket.
+3. Other columns: spread rows over buckets of neighbouring offsets that fit the second-level cache; sort each bucket by
+   digits. numpy sorts a bucket that does not fit, because many rows have almost the same offset.
 
 Oracle: numpy.unique with return_inverse (tests/grow/test_ranks.py). Kernels: kernels/presort/ranking.py.
 """
@@ -26,7 +27,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,6 @@ from bigforest.kernels.presort.ranking import (
     Bins,
     OffsetCells,
     count_offset_cells,
-    find_bins,
     group_cells,
     look_up_ranks,
     rank_cells,
@@ -335,9 +335,10 @@ class DictionaryWriter:
         last = self.bins.last[: int(self.bins.state[0])]
         for piece, absent in ranks:
             codes: Keys = piece
-            if self.binned:
+            if self.binned:  # the first bin whose largest rank is not below
                 codes = np.empty(len(piece), np.uint32)
-                find_bins(piece, last, codes)
+                for chunk, out in zip(in_chunks(piece), in_chunks(codes), strict=True):
+                    out[:] = last.searchsorted(chunk)
             yield with_gaps(codes, absent) if self.missing else codes
 
     def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
@@ -424,9 +425,11 @@ def _presort_many(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     buckets = group_cells(counts, cell_shift, np.uint64(BUCKET_ROWS), cells)
     items = np.empty(len(keys), np.uint64)
     spread_rows(keys, low, shift, cell_shift, cells, items)
-    before = np.zeros(2, np.uint64)  # no rows and ranks of smaller keys: these are all keys of the column
+    for begin, end in pairwise(cells.start[: buckets + 1].tolist()):
+        if end - begin > BUCKET_ROWS:
+            items[begin:end].sort()
     scratch = sort_scratch(min(BUCKET_ROWS, len(keys)))
-    ranks = rank_items(keys, low, shift, np.uint64(buckets), cells, items, before, bins, scratch)
+    ranks = rank_items(keys, low, shift, np.uint64(buckets), cells, items, bins, scratch)
     return items[:ranks]
 
 
@@ -458,7 +461,6 @@ def compile_pieces() -> None:
     for size in (4, 8):
         count_offset_cells(np.zeros(1, f"u{size}"), none, none, ranks)
     rank_cells(np.ones(1, np.uint64), new_bins(1, 2), np.zeros(2, np.uint64), np.empty(1, np.uint64))
-    find_bins(ranks, np.zeros(1, np.uint64), ranks.copy())
 
 
 def _table_bits(rows: int) -> int:

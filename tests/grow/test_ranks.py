@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.encode import values as values_
 from bigforest.encode.values import KeyMaker, new_bins, presort
-from bigforest.kernels.presort.ranking import find_bins, rank_cells
+from bigforest.kernels.presort.ranking import rank_cells
 from tests.thorough import examples
 
 
@@ -96,9 +96,7 @@ def bins_of(counts: list[int], max_bins: int) -> list[int]:
     """Bin of each of the distinct values with these numbers of rows."""
     bins = new_bins(sum(counts), max_bins)
     rank_cells(np.array(counts, np.uint64), bins, np.zeros(2, np.uint64), np.empty(len(counts), np.uint64))
-    codes = np.empty(len(counts), np.uint32)
-    find_bins(np.arange(len(counts), dtype=np.uint32), bins.last[: int(bins.state[0])], codes)
-    return codes.tolist()
+    return bins.last[: int(bins.state[0])].searchsorted(np.arange(len(counts))).tolist()
 
 
 @given(counts=st.lists(st.integers(1, 50), min_size=1, max_size=30), max_bins=st.integers(2, 12))

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.common.radix_sort import sort_items
 from bigforest.kernels.compiler.jit import helper, inlined, kernel
@@ -158,11 +157,11 @@ def _lost(bits):
 
 
 @kernel
-def rank_items(keys, low, shift, buckets, cells, items, before, bins, scratch):
+def rank_items(keys, low, shift, buckets, cells, items, bins, scratch):
     """Sort the items of every bucket, and replace every row's key by its rank. Return the number of ranks.
 
-    items   uint64 [rows], as `spread_rows` left them; items[rank] is afterwards the offset of that rank.
-    before  uint64 [2], rows and ranks of the column with smaller keys than these.
+    items   uint64 [rows], as `spread_rows` left them, but buckets of more items than the buffer holds are sorted;
+            items[rank] is afterwards the offset of that rank.
 
     items[rank] is read before it is written: there are at most as many ranks as rows so far.
     """
@@ -172,7 +171,8 @@ def rank_items(keys, low, shift, buckets, cells, items, before, bins, scratch):
         bits = cells.bits[bucket]
         lost = _lost(bits)
         base = cells.base[bucket]
-        sort_items(items, begin, end, bits - lost, scratch)
+        if end - begin <= np.uint64(scratch.buffer.size):
+            sort_items(items, begin, end, bits - lost, scratch)
         while begin < end:
             top = items[begin] >> SHIFT32
             stop = begin + ONE
@@ -182,34 +182,34 @@ def rank_items(keys, low, shift, buckets, cells, items, before, bins, scratch):
             if lost > ZERO:
                 if not _same_key(keys, items, begin, stop):
                     _sort_by_rest(keys, low, shift, start, lost, items, begin, stop, scratch)
-                    rank = _rank_rest(keys, start, items, begin, stop, rank, before, bins)
+                    rank = _rank_rest(keys, start, items, begin, stop, rank, bins)
                     begin = stop
                     continue
                 start = (np.uint64(keys[items[begin] & BITS32]) - low) >> shift
-            rank = _rank_run(keys, start, items, begin, stop, rank, before, bins)
+            rank = _rank_run(keys, start, items, begin, stop, rank, bins)
             begin = stop
     return rank
 
 
 @inlined
-def _rank_run(keys, offset, items, begin, end, rank, before, bins):
+def _rank_run(keys, offset, items, begin, end, rank, bins):
     """Write the rank of the rows of items[begin:end], which have the same offset; return the next rank."""
     for i in range(begin, end):
         keys[items[i] & BITS32] = rank
-    note_run(before[0] + begin, before[0] + end, before[1] + rank, bins)
+    note_run(begin, end, rank, bins)
     items[rank] = offset
     return rank + ONE
 
 
 @helper
-def _rank_rest(keys, base, items, begin, end, rank, before, bins):
+def _rank_rest(keys, base, items, begin, end, rank, bins):
     """Rank items[begin:end], sorted by their offsets above `base`."""
     while begin < end:
         rest = items[begin] >> SHIFT32
         stop = begin + ONE
         while stop < end and items[stop] >> SHIFT32 == rest:
             stop += ONE
-        rank = _rank_run(keys, base + rest, items, begin, stop, rank, before, bins)
+        rank = _rank_run(keys, base + rest, items, begin, stop, rank, bins)
         begin = stop
     return rank
 
@@ -231,11 +231,3 @@ def _sort_by_rest(keys, low, shift, base, bits, items, begin, end, scratch):
         row = items[i] & BITS32
         items[i] = ((((np.uint64(keys[row]) - low) >> shift) - base) << SHIFT32) | row
     sort_items(items, begin, end, bits, scratch)
-
-
-@kernel
-def find_bins(ranks, last, codes):
-    """Set codes[i] to the first bin whose largest rank (last, uint64 [bins], ascending) is not below ranks[i]."""
-    size = np.uint64(last.size)
-    for i in range(np.uint64(ranks.size)):
-        codes[i] = first_from(last, size, np.uint64(ranks[i]))
