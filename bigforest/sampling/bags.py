@@ -33,7 +33,7 @@ from bigforest.columns.dataspec import MAX_BAG_WEIGHT
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
-from bigforest.kernels.tree.bags import draw_by_weight, draw_strata, draw_with_replacement, draw_without_replacement
+from bigforest.kernels.tree.bags import draw_by_weight, draw_strata
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
@@ -160,11 +160,7 @@ class Sampler:
             return _draw_counts(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
         span = block_span(self.store.rows, block)
         target = self.store.labels(span.start, span.stop)[others]
-        counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
-        ends = np.empty(self._counts.shape[1], np.uint32)
-        key = _key(self.config, tree, 2 + block)
-        draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
-        return counts
+        return _drawn(target, tree, block, self.config, draws[block])
 
     def search_weights(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
         """Return the weight of each row of a bag in the search for splits, uint16 [rows].
@@ -252,12 +248,16 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
 
 def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
     """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
-    counts = np.zeros(size, dtype=np.uint16)
-    key = _key(config, tree, 2 + block)
-    if config.replace:
-        draw_with_replacement(counts, draws, key)
-    else:
-        draw_without_replacement(counts, draws, key)
+    return _drawn(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
+
+
+def _drawn(
+    classes: NDArray[np.uint16], tree: int, block: int, config: TrainConfig, draws: NDArray[np.int64]
+) -> NDArray[np.uint16]:
+    """Draw as `drawn_rows`, draws[c] rows of class c; classes: of the rows."""
+    counts, order = np.zeros(classes.size, np.uint16), np.empty(classes.size, np.uint16)
+    ends = np.empty(draws.size, np.uint32)
+    draw_strata(counts, classes, ends, order, draws, config.replace, _key(config, tree, 2 + block))
     return counts
 
 

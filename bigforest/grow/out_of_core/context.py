@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from bigforest.grow.criteria import Criterion, criterion_of
 from bigforest.grow.feature_kinds import Features
-from bigforest.kernels.tree.bags import count_classes
 from bigforest.kernels.tree.builder import Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
@@ -93,7 +92,7 @@ def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats)
         total[WEIGHT] = weight.sum(dtype=np.int64)
         total[SUM] = (target * weight.astype(np.int64)).sum()
     else:
-        count_classes(target, weight, total)
+        total[: stats.classes] = np.bincount(target, weight, stats.classes)
     if stats.weighted:
         total[-1] = np.count_nonzero(weight)
     return total

@@ -16,34 +16,6 @@ _ONE = np.uint64(1)
 
 
 @kernel
-def draw_with_replacement(counts, draws, key):
-    """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Probabilities are off by less than
-    2**-32."""
-    rows = np.uint64(counts.size)
-    state = key
-    for _ in range(draws):
-        state += GOLDEN
-        counts[((mix(state) >> _BITS16) * rows) >> _BITS48] += np.uint16(1)
-
-
-@kernel
-def draw_without_replacement(counts, draws, key):
-    """Add `draws` different rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536 and draws <= rows.
-
-    Each row in turn is drawn with probability (draws left) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
-    """
-    left = np.uint64(counts.size)
-    remaining = np.uint64(draws)
-    state = key
-    for row in range(counts.size):
-        state += GOLDEN
-        if ((mix(state) >> _BITS16) * left) >> _BITS48 < remaining:
-            counts[row] += np.uint16(1)
-            remaining -= np.uint64(1)
-        left -= np.uint64(1)
-
-
-@kernel
 def draw_strata(counts, classes, ends, order, draws, replace, key):
     """Add draws[c] rows of each class c, drawn uniformly among its rows, to counts, uint16 [rows], rows <= 65,536.
 
@@ -51,8 +23,8 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
     ends     uint32 [classes], scratch; order uint16 [rows], scratch
     draws    int64 [classes], 0 for a class without rows; replace: whether a row may be drawn again
 
-    One stream serves the classes in their order. With one class the draws are those of `draw_with_replacement` or
-    `draw_without_replacement`.
+    One stream serves the classes in their order. With replacement, probabilities are off by less than 2**-32; without,
+    each row in turn is drawn with probability (draws left) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
     """
     for c in range(np.uint64(ends.size)):
         ends[c] = np.uint32(0)
@@ -131,10 +103,3 @@ def pack_rows(target, counts, items):
             items[at] |= np.uint64(target[row]) << _BITS16
         at += np.uint64(counts[row] > 0)
         row += np.uint64(1)
-
-
-@kernel
-def count_classes(target, counts, total):
-    """Add counts[row] to total[target[row]] for all rows; target, counts uint16 [rows], total int64 [classes]."""
-    for row in range(np.uint64(counts.size)):
-        total[np.uint64(target[row])] += np.int64(counts[row])
