@@ -353,10 +353,10 @@ def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
     return PairScratch(
         node=np.zeros(levels, np.uint64),
         left=np.zeros(levels, np.uint8),
-        met=np.zeros(levels, np.uint8),
-        share=np.zeros(levels),
+        met=np.ones(levels, np.uint8),
+        share=np.ones(levels),
         product=np.zeros((levels, points)),
-        inverse=np.zeros((levels, points)),
+        inverse=np.ones((levels, points)),
         below=np.zeros((levels, classes, points)),
         change=np.zeros((levels, points)),
         charge=np.zeros(points),

@@ -139,17 +139,17 @@ def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArra
 
 
 def _tree_decreases(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    from bigforest.kernels.explain.permute import LeafLosses, decreases, hold_classes, hold_numbers
+    from bigforest.kernels.explain.permute import decreases
 
     table = oob.table
     weight = table.weight()
-    labels = LeafLosses(table.target(), weight, np.uint64(tree.begin), tree.answer)
-    leaves = leaf_positions(tree, table.values(), rows)
-    held = np.zeros(tree.answer.shape)
+    leaves = leaf_positions(tree, table.values(), rows) - np.uint32(tree.begin)
+    held, truth = np.zeros(tree.answer.shape), table.target()[rows]
+    counted = np.ones(rows.size) if weight is None else weight[rows]
     if table.classes:
-        hold_classes(leaves, rows, labels, held)
+        np.add.at(held, (leaves, truth), counted)
     else:
-        hold_numbers(leaves, rows, labels, held)
+        np.add.at(held[:, 0], leaves, counted * truth)
     out = np.zeros(len(table.used) + 1)
     decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, held, out)
     return out[:-1] / (rows.size if weight is None else weight[rows].sum())

@@ -228,7 +228,7 @@ def _add_changes(
 
     counted  float64 [rows], 1 for rows that the tree does not use, else 0
     """
-    from bigforest.kernels.explain.permute import LeafLosses, Losses, permute_class_rows
+    from bigforest.kernels.explain.permute import LeafLosses, Losses, permute
 
     rows = np.arange(counted.size, dtype=np.uint32)
     only = read_only(np.zeros(counted.size, np.uint16))  # the loss on the only class is the number itself
@@ -238,7 +238,7 @@ def _add_changes(
         for at, together in enumerate(drawn):
             sums = Losses(together.change[output], ignored if at else total[output], ignored)
             parted = parted_scratch(len(together.groups))
-            permute_class_rows(tree.walked, together.replaced, rows, labels, parted, sums)
+            permute(tree.walked, together.replaced, rows, rows, labels, parted, sums)
 
 
 def _rows_in_sequences(oob: OutOfBagRows, positions: NDArray[np.int64]) -> NDArray[np.bool_]:

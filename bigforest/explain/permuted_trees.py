@@ -93,15 +93,13 @@ def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> 
 
 def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> TreeLosses:
     """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
-    from bigforest.kernels.explain import permute
-
-    kernel = permute.permute_numbers if rules.loss == "mse" else permute.permute_classes
     trees, row_weight = load_trees(stock, rules.oob.table, entries), rules.oob.table.weight()
     losses = TreeLosses(np.zeros((len(trees), len(rules.groups), stock.width)), np.zeros((len(trees), stock.width)))
     for at, tree in enumerate(trees):
         rows = rules.oob.out_of_bag(tree.number)
         if rows.size:
-            for numbers, sums in _permute_groups(tree, rules, kernel, (rows, rows), row_weight, stock.width):
+            columns = np.zeros(rows.size) if stock.width == 1 else rules.oob.table.target()[rows]
+            for numbers, sums in _permute_groups(tree, rules, (rows, rows), row_weight, columns, stock.width):
                 losses.change[at, numbers], losses.weight[at] = sums.change, sums.weight
     return losses
 
@@ -128,16 +126,14 @@ def permute_rows(
     stock: TreeStock, rules: PermutationRules, rows: NDArray[np.uint32], file: MatrixFile, entries: range
 ) -> None:
     """Task: write the increase of the loss of the chosen rows, [rows, groups], by tree; nan for rows in the bag."""
-    from bigforest.kernels.explain import permute
-
-    kernel = permute.permute_number_rows if rules.loss == "mse" else permute.permute_class_rows
     for tree in load_trees(stock, rules.oob.table, entries):
         left_out = rules.oob.out_of_bag(tree.number)
         is_out = np.isin(rows, left_out)
         chosen, change = np.ascontiguousarray(rows[is_out]), np.full((rows.size, len(rules.groups)), np.nan)
         change[is_out] = 0.0
         if chosen.size:
-            for numbers, sums in _permute_groups(tree, rules, kernel, (left_out, chosen), None, chosen.size):
+            columns = np.arange(chosen.size)
+            for numbers, sums in _permute_groups(tree, rules, (left_out, chosen), None, columns, chosen.size):
                 change[np.flatnonzero(is_out)[:, None], numbers] = sums.change.T
         file.put(tree.number, change.reshape(-1))
 
@@ -145,16 +141,17 @@ def permute_rows(
 def _permute_groups(
     tree: LoadedTree,
     rules: PermutationRules,
-    kernel: Any,
     rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
     weight: NDArray[np.float64] | None,
-    columns: int,
+    columns: NDArray[Any],
+    width: int,
 ) -> Iterator[tuple[list[int], Any]]:
-    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
+    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `width` columns.
 
-    rows  numbers of the out-of-bag rows, and of the evaluated rows among them.
+    rows     numbers of the out-of-bag rows, and of the evaluated rows among them
+    columns  the column of each evaluated row.
     """
-    from bigforest.kernels.explain.permute import Losses
+    from bigforest.kernels.explain.permute import Losses, permute
 
     left_out, chosen = rows
     values, at = rules.oob.table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
@@ -164,11 +161,11 @@ def _permute_groups(
         if at is not None:
             replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
         parted = parted_scratch(len(numbers))
-        sums = Losses(np.zeros((len(numbers), columns)), np.zeros(columns), np.zeros(columns))
+        sums = Losses(np.zeros((len(numbers), width)), np.zeros(width), np.zeros(width))
         for labels in parts:
             sums.weight[:] = 0.0
             parted.seen[:] = 0
-            kernel(tree.walked, replaced, chosen, labels, parted, sums)
+            permute(tree.walked, replaced, chosen, columns.astype(np.uint32), labels, parted, sums)
         yield numbers, sums
 
 
@@ -196,7 +193,7 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
     target, begin = rules.oob.table.target(), np.uint64(tree.begin)
     if rules.loss != "poisson_deviance":
         losses = tree.answer if rules.loss == "mse" else class_losses(tree.answer, rules.loss)
-        return [LeafLosses(target, weight, begin, losses)]
+        return [LeafLosses(target, weight, begin, losses, rules.loss == "mse")]
     only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
     only.flags.writeable = heavy.flags.writeable = False  # as arrays in files: the kernel is compiled for these
     mean = counted_means(rules, tree.answer)

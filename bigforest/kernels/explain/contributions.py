@@ -110,41 +110,33 @@ def find_edges(trees, begin, end, weight, stack, edges):
     stack       uint64 [nodes of the tree], scratch: the open node of each level
     """
     layout = trees.layout
-    waiting = _ZERO  # levels of the stack: the path to the previous node, which includes the parent of this one
-    depth = _ZERO
-    for i in range(np.uint64(end - begin)):
+    edges.depth[0], edges.feature[0], edges.previous[0], edges.different[0] = 0, 0, 0, 0
+    edges.share[0] = 1.0
+    stack[0] = _ZERO
+    depth = _ZERO  # of the previous node, whose path is on the stack
+    for i in range(_ONE, np.uint64(end - begin)):
         node = np.uint64(i)
-        if node > _ZERO:
-            # The parent is the deepest open node of which this is a child.
-            depth = waiting
-            while True:
-                parent = stack[depth - _ONE]
-                inner = link_of(layout, begin + parent) != _ZERO
-                if inner and (node == parent + _ONE or node == right_of(layout, begin + parent) - begin):
-                    break
-                depth -= _ONE
-            column = _edge_feature(layout, trees.sets, begin + parent)
-            edges.feature[node] = np.uint32(column)
-            previous = _ZERO
-            share = weight[node] / weight[parent]
-            above = depth - _ONE
-            while above > _ZERO:
-                if np.uint64(edges.feature[stack[above]]) == column:
-                    previous = above
-                    share *= edges.share[stack[above]]
-                    break
-                above -= _ONE
-            edges.previous[node] = np.uint32(previous)
-            edges.share[node] = share
-            edges.different[node] = edges.different[parent] + np.uint32(previous == _ZERO)
-        else:
-            edges.feature[node] = np.uint32(0)
-            edges.previous[node] = np.uint32(0)
-            edges.share[node] = 1.0
-            edges.different[node] = np.uint32(0)
+        while True:  # the parent is the deepest node of the path of which this is a child
+            parent = stack[depth]
+            inner = link_of(layout, begin + parent) != _ZERO
+            if inner and (node == parent + _ONE or node == right_of(layout, begin + parent) - begin):
+                break
+            depth -= _ONE
+        column = _edge_feature(layout, trees.sets, begin + parent)
+        previous, share = _ZERO, weight[node] / weight[parent]
+        for back in range(depth):
+            above = depth - np.uint64(back)
+            if np.uint64(edges.feature[stack[above]]) == column:
+                previous = above
+                share *= edges.share[stack[above]]
+                break
+        depth += _ONE
         edges.depth[node] = np.uint32(depth)
+        edges.feature[node] = np.uint32(column)
+        edges.previous[node] = np.uint32(previous)
+        edges.share[node] = share
+        edges.different[node] = edges.different[parent] + np.uint32(previous == _ZERO)
         stack[depth] = node
-        waiting = depth + _ONE
 
 
 @inlined

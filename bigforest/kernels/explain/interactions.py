@@ -26,7 +26,7 @@ _NONE = np.int64(-1)
 
 
 class PairScratch(NamedTuple):
-    """Scratch by depth.
+    """Scratch by depth. The first level has 1 in met, share and inverse.
 
     node     uint64 [levels]; left, met: uint8 [levels]; share: float64 [levels]
     product  float64 [levels, points]; inverse: float64 [levels, points], 1 / the factor of the edge
@@ -51,23 +51,15 @@ def _open_edge(scratch, points, edges, node, depth):
     above = depth - _ONE
     previous = np.uint64(edges.previous[node])
     from_left = np.uint8(node == scratch.node[above] + _ONE)
-    met = from_left == scratch.left[above]
-    if previous > _ZERO:
-        met = met and scratch.met[previous] != np.uint8(0)
-    share, indicator = edges.share[node], 1.0 if met else 0.0
-    scratch.met[depth] = np.uint8(met)
+    met = scratch.met[previous] if from_left == scratch.left[above] else np.uint8(0)
+    share = edges.share[node]
+    scratch.met[depth] = met
     scratch.share[depth] = share
-    slope = indicator - share
-    if previous > _ZERO:
-        for q in range(np.uint64(points.t.size)):
-            factor = share + slope * points.t[q]
-            scratch.product[depth, q] = scratch.product[above, q] * factor * scratch.inverse[previous, q]
-            scratch.inverse[depth, q] = 1.0 / factor
-    else:
-        for q in range(np.uint64(points.t.size)):
-            factor = share + slope * points.t[q]
-            scratch.product[depth, q] = scratch.product[above, q] * factor
-            scratch.inverse[depth, q] = 1.0 / factor
+    slope = np.float64(met) - share
+    for q in range(np.uint64(points.t.size)):
+        factor = share + slope * points.t[q]
+        scratch.product[depth, q] = scratch.product[above, q] * factor * scratch.inverse[previous, q]
+        scratch.inverse[depth, q] = 1.0 / factor
 
 
 @inlined
@@ -76,12 +68,9 @@ def _change_at(scratch, points, edges, depth):
     q."""
     previous = np.uint64(edges.previous[scratch.node[depth]])
     gain = np.float64(scratch.met[depth]) - scratch.share[depth]
+    before = np.float64(scratch.met[previous]) - scratch.share[previous]
     for q in range(np.uint64(points.t.size)):
-        scratch.change[depth, q] = gain * scratch.inverse[depth, q]
-    if previous > _ZERO:
-        before = np.float64(scratch.met[previous]) - scratch.share[previous]
-        for q in range(np.uint64(points.t.size)):
-            scratch.change[depth, q] -= before * scratch.inverse[previous, q]
+        scratch.change[depth, q] = gain * scratch.inverse[depth, q] - before * scratch.inverse[previous, q]
 
 
 @inlined

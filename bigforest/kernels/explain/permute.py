@@ -38,17 +38,19 @@ PURPOSE_PERMUTE = np.uint64(101)
 class LeafLosses(NamedTuple):
     """The losses of leaves on rows.
 
-    truth   uint16 [all rows], the class of each; float64 for regression
-    weight  float64 [all rows]; None if all weights are 1
-    begin   uint64, position of the root: the first node of the tree
-    loss    float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; for regression [nodes, 1],
-            the prediction of the leaf
+    truth    uint16 [all rows], the class of each; float64 for regression
+    weight   float64 [all rows]; None if all weights are 1
+    begin    uint64, position of the root: the first node of the tree
+    loss     float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; if `squared` [nodes, 1],
+             the prediction of the leaf
+    squared  whether the loss is the squared error of a number
     """
 
     truth: NDArray[Any]
     weight: NDArray[np.float64] | None
     begin: np.uint64
     loss: NDArray[np.float64]
+    squared: bool = False
 
 
 class Parted(NamedTuple):
@@ -85,26 +87,12 @@ def row_weight(weight, row):
 
 
 @inlined
-def _class_of(leaf_losses, row, at):
-    if leaf_losses.loss.shape[1] == 1:
-        return _ZERO
-    return np.uint64(leaf_losses.truth[row])
-
-
-@inlined
-def _row_itself(leaf_losses, row, at):
-    return at
-
-
-@inlined
-def _class_loss(leaf_losses, row, leaf):
-    return leaf_losses.loss[leaf - leaf_losses.begin, np.uint64(leaf_losses.truth[row])]
-
-
-@inlined
-def _squared_loss(leaf_losses, row, leaf):
-    error = leaf_losses.loss[leaf - leaf_losses.begin, _ZERO] - leaf_losses.truth[row]
-    return error * error
+def _loss(leaf_losses, row, leaf):
+    """Return the loss of a leaf on a row."""
+    losses, truth = leaf_losses.loss[leaf - leaf_losses.begin], leaf_losses.truth[row]
+    if leaf_losses.squared:
+        return (losses[_ZERO] - truth) * (losses[_ZERO] - truth)
+    return losses[np.uint64(truth)]
 
 
 @kernel
@@ -134,12 +122,15 @@ def _shuffle(drawn, column, key):
         drawn[column, last], drawn[column, other] = drawn[column, other], drawn[column, last]
 
 
-@inlined
-def _permute(trees, replaced, rows, leaf_losses, lose, column_of, parted, sums):
-    """Add up increases of losses, see `permute_classes`.
+@kernel
+def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
+    """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
 
-    Two inlined functions are compiled in: lose(leaf_losses, row, leaf) returns the loss of a leaf on a row, and
-    column_of(leaf_losses, row, at) the column of the sums.
+    rows     uint32 [rows]: row i has the values of column i of `replaced.drawn`
+    columns  uint32 [rows], the column of Losses of each row
+
+    Cost: two visits per row and level, and one walk from the node of separation per row and feature that separates.
+    Oracle: tests/naive/explain.py permuted_change.
     """
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
@@ -163,46 +154,15 @@ def _permute(trees, replaced, rows, leaf_losses, lose, column_of, parted, sums):
                     parted.node[waiting] = np.uint32(right if left else node + _ONE)
                     waiting += _ONE
             node = node + _ONE if left else right
-        before = lose(leaf_losses, row, node)
-        weight, column = row_weight(leaf_losses.weight, row), column_of(leaf_losses, row, at)
+        before = _loss(leaf_losses, row, node)
+        weight, column = row_weight(leaf_losses.weight, row), np.uint64(columns[at])
         sums.loss[column] += weight * before
         sums.weight[column] += weight
         for w in range(waiting):
             group = np.int64(parted.group[np.uint64(w)])
             begin = np.uint64(parted.node[np.uint64(w)])
             leaf = leaf_from(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
-            sums.change[group, column] += weight * (lose(leaf_losses, row, leaf) - before)
-
-
-@kernel
-def permute_classes(trees, replaced, rows, leaf_losses, parted, sums):
-    """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
-
-    rows    uint32 [rows]: row i has the values of column i of `replaced.drawn`
-    sums    Losses by class
-
-    Cost: two visits per row and level, and one walk from the node of separation per row and feature that separates.
-    Oracle: tests/naive/explain.py permuted_change.
-    """
-    _permute(trees, replaced, rows, leaf_losses, _class_loss, _class_of, parted, sums)
-
-
-@kernel
-def permute_numbers(trees, replaced, rows, leaf_losses, parted, sums):
-    """Add up the increase of the squared error, as `permute_classes`, for regression, in one column."""
-    _permute(trees, replaced, rows, leaf_losses, _squared_loss, _class_of, parted, sums)
-
-
-@kernel
-def permute_class_rows(trees, replaced, rows, leaf_losses, parted, sums):
-    """Compute the increase of the loss on each row separately, as `permute_classes`."""
-    _permute(trees, replaced, rows, leaf_losses, _class_loss, _row_itself, parted, sums)
-
-
-@kernel
-def permute_number_rows(trees, replaced, rows, leaf_losses, parted, sums):
-    """Compute the increase of the squared error on each row separately, as `permute_numbers`."""
-    _permute(trees, replaced, rows, leaf_losses, _squared_loss, _row_itself, parted, sums)
+            sums.change[group, column] += weight * (_loss(leaf_losses, row, leaf) - before)
 
 
 @kernel
@@ -236,21 +196,3 @@ def decreases(trees, begin, end, answer, labels, out):
         for t in range(node_terms(layout, directions, sets, at)):
             if is_term(layout, directions, sets, at, np.uint64(t)):
                 out[feature_of(layout, directions, sets, at, np.uint64(t))] += decrease / shares
-
-
-@kernel
-def hold_classes(leaves, rows, leaf_losses, labels):
-    """Add the weight of each row to its class in its leaf: labels float64 [nodes of the tree, classes]."""
-    for i in range(np.uint64(rows.size)):
-        row = np.uint64(rows[np.uint64(i)])
-        leaf = np.uint64(leaves[np.uint64(i)]) - leaf_losses.begin
-        labels[leaf, np.uint64(leaf_losses.truth[row])] += row_weight(leaf_losses.weight, row)
-
-
-@kernel
-def hold_numbers(leaves, rows, leaf_losses, labels):
-    """Add the number of each row, by its weight, to its leaf: labels float64 [nodes of the tree, 1]."""
-    for i in range(np.uint64(rows.size)):
-        row = np.uint64(rows[np.uint64(i)])
-        leaf = np.uint64(leaves[np.uint64(i)]) - leaf_losses.begin
-        labels[leaf, _ZERO] += row_weight(leaf_losses.weight, row) * leaf_losses.truth[row]
