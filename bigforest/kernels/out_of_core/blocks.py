@@ -264,25 +264,15 @@ def note_codes(first, read, n, p, low, high, mark):
 
 
 @inlined
-def ordered_bits(bits):
-    """Convert the bits of a float64, int64, to an integer in the order of the numbers, and back."""
-    return bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
-
-
-@inlined
 def note_projections(terms, first, read, n, p, low, high, mark):
-    """Widen low[p] and high[p] by projections; mark[p] gets NOT_FINITE after one that is not. `first` is ignored.
-
-    Integers are compared in vectors. NaN is beyond all numbers, and stays.
-    """
-    bits, lows, highs = read.view(np.int64), low.view(np.int64), high.view(np.int64)
-    smallest, largest = ordered_bits(lows[p]), ordered_bits(highs[p])
+    """Widen low[p] and high[p] by projections; mark[p] gets NOT_FINITE after one that is not. `first` is ignored."""
+    smallest, largest, lost = low[p], high[p], ZERO
     for i in range(n):
-        each = ordered_bits(bits[i])
-        smallest = min(smallest, each)
-        largest = max(largest, each)
-    lows[p], highs[p] = ordered_bits(smallest), ordered_bits(largest)
-    mark[p] |= np.int64(0 if low[p] >= -LARGEST and high[p] <= LARGEST else NOT_FINITE)
+        smallest = min(smallest, read[i])
+        largest = max(largest, read[i])
+        lost += np.uint64(not abs(read[i]) <= LARGEST)
+    low[p], high[p] = smallest, largest
+    mark[p] |= np.int64(NOT_FINITE if lost != ZERO else 0)
 
 
 note_range = of_column(note_codes, note_projections)
