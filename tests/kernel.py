@@ -164,8 +164,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
         config.constants == "redraw",
         -1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
     )
-    # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
-    by_row = RowMajorCodes(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
+    by_row = RowMajorCodes(*(np.array(matrix.T, order="C") for matrix in codes[:3]))
     key = rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0)
     return codes, by_row, items, target, Roots.single(items.size, key), rules
 

@@ -53,10 +53,10 @@ class Restless(np.ndarray[Any, Any]):
 
 
 def restless(codes: Codes) -> tuple[Codes, RowMajorCodes]:
-    """Codes, and the same by rows, of which nodes of up to 20 rows read."""
+    """Codes, and the same by rows."""
     matrices = [matrix.view(Restless) for matrix in codes[:3]]
     by_row = [np.ascontiguousarray(matrix.T).view(Restless) for matrix in codes[:3]]
-    return Codes(*matrices, codes.place), RowMajorCodes(*by_row, reach=20)
+    return Codes(*matrices, codes.place), RowMajorCodes(*by_row)
 
 
 @pytest.mark.skipif(COMPILED, reason="compiled kernels do not check bounds")

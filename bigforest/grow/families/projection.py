@@ -304,7 +304,7 @@ class ProjectionFamily(Family):
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
         # `shared.scratch` makes what kernels need for a tree.
         store = call.sampler.store
-        scratch = shared.scratch(store, call.by_row, call.rows.items, call.first)
+        scratch = shared.scratch(store, call.rows.items, call.first)
         nodes, pool = grow(store.codes, call.by_row, *call.rows, scratch)
         criterion, scale = criterion_of(call.sampler.config), store.spec.target.scale
         return with_defaults(tree_arrays(nodes, store.dictionaries, criterion, pool, scale=scale), store.spec)

@@ -55,7 +55,6 @@ from bigforest.grow.row_cache import RowCache, row_cache_of
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
 from bigforest.kernels.columns.row_major import by_rows
-from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.oblique.directions import CHANCE, NORMAL, PLACED, Sparse, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
     ALL,
@@ -90,8 +89,8 @@ _LARGEST_SCALE = 2.0**500
 
 
 _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
-# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 26.
-_PROJECTED = 42
+# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 24.
+_PROJECTED = 40
 # Share of the features that have a weight in a direction.
 _SHARE: dict[str, Callable[[int], float]] = {
     "rerf": lambda features: 1 / features,
@@ -143,16 +142,16 @@ class SparseObliqueTrees(NamedTuple):
     values: CodeValues
     step: NDArray[np.uint32]
 
-    def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Oblique:
+    def scratch(self, store: Store, items: NDArray[np.uint64], tree: int) -> Oblique:
         """Return scratch for growing tree number `tree` from the root `items`."""
         classes = len(store.spec.target.classes)
         means = self.draws.means(self.step, classes, store.rows)
         oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size, not classes)
         if self.draws.of_tree:
             total = np.empty(classes, np.int64)
-            sum_root(store.codes, by_row, self.values, items, total, means, np.empty(items.size, np.uint32))
+            sum_root(store.codes, self.values, items, total, means, np.empty(items.size, np.uint32))
             find_differences(means, self.draws.sparse.scale, total)
-            project_differences(store.codes, by_row, self.values, items, means, oblique.value[0])
+            project_differences(store.codes, self.values, items, means, oblique.value[0])
         return oblique
 
 
@@ -407,7 +406,7 @@ class SparseObliqueTable(ProjectionTable):
             find_differences(
                 means, self.draws.sparse.scale, tree_data[1].copy()
             )  # not read-only, as it may be when received
-            project_differences(codes, by_row, values, items, means, oblique.value[0])
+            project_differences(codes, values, items, means, oblique.value[0])
         nodes, pool = grow(codes, by_row, *subtree, oblique)
         high = [self.largest_equivalent(feature, values) for feature, values in enumerate(dictionaries)]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)

@@ -52,7 +52,7 @@ from bigforest.grow.row_cache import RowCache
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.columns.row_major import NO_ROWS
-from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
@@ -101,7 +101,7 @@ class SubspaceTrees(NamedTuple):
     columns: SubspaceColumns
     shared: SubspaceColumns | None
 
-    def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
+    def scratch(self, store: Store, items: NDArray[np.uint64], tree: int) -> Subspace:
         """Return scratch for growing tree number `tree` from the root `items`."""
         config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))

@@ -10,28 +10,17 @@ from bigforest.kernels.compiler.jit import inlined
 
 @inlined
 def on_column(matrices, place, feature, action, arguments):
-    """Call action(column, *arguments) with the column of a feature, uint64.
+    """Return action(column, *arguments) for the column of a feature, uint64.
 
     matrices  tuple that begins with three matrices [columns, rows], each of cells of another width
     place     uint32 [features, 2]: bytes of a cell, and number of the column in the matrix of that width
     """
     width, slot = np.uint64(place[feature, 0]), np.uint64(place[feature, 1])
     if width == np.uint64(matrices[0].itemsize):
-        action(matrices[0][slot], *arguments)
-    elif width == np.uint64(matrices[1].itemsize):
-        action(matrices[1][slot], *arguments)
-    else:
-        action(matrices[2][slot], *arguments)
-
-
-@inlined
-def on_codes(codes, by_row, feature, items, action, arguments):
-    """Call `action` as `on_column`, with a column of Codes, or for few items of RowMajorCodes."""
-    if items.size <= by_row.reach:
-        columns = by_row.r8.T, by_row.r16.T, by_row.r32.T
-        on_column(columns, codes.place, feature, action, arguments)
-    else:
-        on_column(codes, codes.place, feature, action, arguments)
+        return action(matrices[0][slot], *arguments)
+    if width == np.uint64(matrices[1].itemsize):
+        return action(matrices[1][slot], *arguments)
+    return action(matrices[2][slot], *arguments)
 
 
 @inlined

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import on_codes
+from bigforest.kernels.columns.gather import on_column
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined
 
@@ -52,19 +52,14 @@ def add_values(column, weight, items, out):
 
 
 @inlined
-def add_term(codes, by_row, values, feature, weight, items, out):
-    """Add weight * (value of `feature` in the row of items[i]) to out[i]; feature uint64, out float64 [>= n]."""
-    low = values.low[values.offsets[feature] :]
-    on_codes(codes, by_row, feature, items, add_column, (low, weight, items, out))
-
-
-@inlined
-def project(codes, by_row, values, features, weights, size, items, out):
+def project(codes, values, features, weights, size, items, out):
     """Set out[i] to the projection of the row of items[i] on the first `size` terms; 0.5 to 2.5 ns per row and term."""
     for i in range(np.uint64(items.size)):
         out[i] = 0.0
     for term in range(size):
-        add_term(codes, by_row, values, np.uint64(features[term]), weights[term], items, out)
+        feature = np.uint64(features[term])
+        low = values.low[values.offsets[feature] :]
+        on_column(codes, codes.place, feature, add_column, (low, weights[term], items, out))
 
 
 @inlined

@@ -11,17 +11,11 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.transpose import row_items, transpose
 
-# Bytes of a core's second-level cache that a node's rows may fill.
-CACHE_BYTES = 768 * 1024
-# Narrower rows are only copied from here (code_cache.py): reading them in place is no faster, measured on 28 columns
-# of 4 bytes.
-_WIDE_BYTES = 256
-
 # Cells up to which a table is transposed by numpy, which takes twice as long for each.
 _FEW_CELLS = 1 << 18
 
 # No copy, for families that read no codes.
-NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32), 0)
+NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32))
 
 
 def new_arrays(*specs: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
@@ -30,18 +24,14 @@ def new_arrays(*specs: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
 
 
 def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
-    """Allocate the transposed copy of the codes, in arrays made by `new`; a table with narrow rows gets a
-    reach of 0."""
-    rows = codes.u8.shape[1]
-    width = sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
-    r8, r16, r32 = new(*(((rows, matrix.shape[0]), matrix.dtype) for matrix in codes[:3]))
-    return RowMajorCodes(r8, r16, r32, CACHE_BYTES // width if width >= _WIDE_BYTES else 0)
+    """Allocate the transposed copy of the codes, in arrays made by `new`."""
+    return RowMajorCodes(*new(*((matrix.shape[::-1], matrix.dtype) for matrix in codes[:3])))
 
 
 def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> None:
     """Copy the rows from `start` to before `stop`; half a nanosecond per cell."""
     matrices: tuple[NDArray[Any], ...] = codes[:3]
-    results: tuple[NDArray[Any], ...] = by_row[:3]
+    results: tuple[NDArray[Any], ...] = tuple(by_row)
     for matrix, result in zip(matrices, results, strict=True):
         if matrix.size <= _FEW_CELLS:  # not worth compiling a kernel
             result[start:stop] = matrix[:, start:stop].T

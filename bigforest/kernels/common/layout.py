@@ -60,13 +60,11 @@ class Codes(NamedTuple):
 
 
 class RowMajorCodes(NamedTuple):
-    """The same codes row by row, so that a small node of a table of many columns reads few cache lines.
+    """The same codes row by row, so that copying a row reads few cache lines.
 
     r8, r16, r32  [rows, columns of that width], C order; the transposes of u8, u16, u32.
-    reach         nodes of up to this many rows read values for projections by rows, larger ones by columns.
     """
 
     r8: NDArray[np.uint8]
     r16: NDArray[np.uint16]
     r32: NDArray[np.uint32]
-    reach: int

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather_column, on_codes
+from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.columns.project import LARGEST, project
 from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.common.partition import sum_classes
@@ -111,7 +111,7 @@ def choose_pairs(pairing, total, pair):
 
 
 @inlined
-def sum_steps(codes, by_row, values, items, means, gathered):
+def sum_steps(codes, values, items, means, gathered):
     """Set means.sums[f, k] to the steps of feature f, summed over the items of class k with their multiplicities.
 
     gathered  uint32 [>= n], scratch
@@ -120,7 +120,7 @@ def sum_steps(codes, by_row, values, items, means, gathered):
     for feature in range(np.uint64(means.unit.size)):
         for k in range(np.uint64(sums.shape[1])):
             sums[feature, k] = 0
-        on_codes(codes, by_row, feature, items, gather_column, (items, gathered))
+        on_column(codes, codes.place, feature, gather_column, (items, gathered))
         start = np.uint64(values.offsets[feature])
         for i in range(np.uint64(items.size)):
             steps = np.int64(means.step[start + np.uint64(gathered[i])])
@@ -156,20 +156,20 @@ def find_differences(means, scale, total):
 
 
 @kernel
-def project_differences(codes, by_row, values, items, means, value):
+def project_differences(codes, values, items, means, value):
     """Project the rows of `items` on the differences of the tree, into means.value; value float64 [>= n] is scratch."""
     for j in range(np.uint64(means.pairs[0])):
-        project(codes, by_row, values, means.feature[j], means.weight[j], means.size[j], items, value)
+        project(codes, values, means.feature[j], means.weight[j], means.size[j], items, value)
         for i in range(np.uint64(items.size)):
             means.value[j, items[i] >> SHIFT32] = value[i]
 
 
 @kernel
-def sum_root(codes, by_row, values, items, total, means, gathered):
+def sum_root(codes, values, items, total, means, gathered):
     """Sum the rows of a root by class into total, int64 [classes], and means.sums; gathered uint32 [>= n] is
     scratch."""
     sum_classes(items, total)
-    sum_steps(codes, by_row, values, items, means, gathered)
+    sum_steps(codes, values, items, means, gathered)
 
 
 @inlined

@@ -22,7 +22,7 @@ from bigforest.kernels.columns.project import (
     range_of,
 )
 from bigforest.kernels.columns.value_cache import ValueCache, fill_value_cache, make_value_cache
-from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
+from bigforest.kernels.common.layout import OBLIQUE, Codes
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
 from bigforest.kernels.common.partition import partition_projections
@@ -122,16 +122,16 @@ def is_whole(oblique, which, size):
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
     """Return the codes of the rows that items begin..end number: all codes, or the copy for few rows.
 
-    Return Codes, RowMajorCodes of the same rows, the regression targets or None, and whether these are copies.
+    Return Codes, the regression targets or None, and whether these are copies.
     """
     if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
         cache = oblique.cache.code_cache
-        return cache.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), cache.value, True
-    return codes, by_row, value, False
+        return cache.codes, cache.value, True
+    return codes, value, False
 
 
 @inlined
-def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, oblique):
+def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique):
     """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
     cached       whether items number rows of the copy, oblique.cache
@@ -166,7 +166,7 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
         elif number < directions:
             if is_offered(key, number - columns, columns, np.uint64(draw.perm.size)):
                 if means.by_node and not summed:
-                    sum_steps(codes, by_row, oblique.values, node.items, means, work.codes)
+                    sum_steps(codes, oblique.values, node.items, means, work.codes)
                     summed = True
                 size = offer_means(oblique.sparse.scale, node.total, means, number - columns, features, weights)
         else:
@@ -178,7 +178,7 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
             least, most = fetch_codes(codes, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
             of_tree = columns <= number and not means.by_node
-            low, high = project_node(codes, by_row, node, cached, of_tree, number - columns, oblique, which, size)
+            low, high = project_node(codes, node, cached, of_tree, number - columns, oblique, which, size)
             if low < high:
                 projected = with_value(oblique.projected, value)
                 if high - low < MOST_CODES and is_whole(oblique, which, size):
@@ -200,7 +200,7 @@ def find_direction(codes, by_row, node, cached, key, rules, criterion, scratch, 
 
 
 @inlined
-def project_node(codes, by_row, node, cached, of_tree, pair, oblique, which, size):
+def project_node(codes, node, cached, of_tree, pair, oblique, which, size):
     """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that half of oblique.value.
 
     of_tree  whether the direction is difference `pair` of the tree's class means, whose projections are stored
@@ -216,7 +216,7 @@ def project_node(codes, by_row, node, cached, of_tree, pair, oblique, which, siz
     elif cached:
         project_cached(oblique.cache.value, features, weights, size, items, value)
     else:
-        project(codes, by_row, oblique.values, features, weights, size, items, value)
+        project(codes, oblique.values, features, weights, size, items, value)
     return range_of(value, np.uint64(items.size))
 
 

@@ -197,13 +197,11 @@ def grow_while_room(
                 context = (node_codes, node, column, key)
                 size_l = split_mixed(*context, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
-            node_codes, node_by_row, node_value, cached = codes_of_node(
-                codes, by_row, value, items, begin, end, oblique
-            )
+            node_codes, node_value, cached = codes_of_node(codes, by_row, value, items, begin, end, oblique)
             node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
             if one_value:
                 continue
-            which = find_direction(node_codes, node_by_row, node, cached, key, rules, criterion, scratch, oblique)
+            which = find_direction(node_codes, node, cached, key, rules, criterion, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
             split = (node_codes, node, scratch, oblique, which)
