@@ -45,7 +45,8 @@ def predict(
     """Predict a table in memory or a lazy frame: see `Forest.predict` and, with `proba`, `Forest.predict_proba`."""
     resources = resources_of(threads, None, memory)
     keep = list(names_of(keep, "keep"))
-    check_proba(loader.files.spec, proba)
+    if proba:
+        check_proba(loader.files.spec, proba)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(loader, data, rule, keep, proba, resources)
     data = table_of_list(data)
@@ -75,6 +76,7 @@ def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | N
     data = table_of_list(data)
     if is_sparse(data):
         rows = SparseRows(data)
+        reader.check_shape(rows.shape)
         begins = range(0, max(1, rows.shape[0]), rows.at_once)
         parts = [predictor.leaves(reader.matrix(rows[at : at + rows.at_once], used), workers) for at in begins]
         return np.concatenate(parts)
@@ -103,13 +105,18 @@ def _table_of(loader: TreeLoader, data: Any, also: Sequence[str] = ()) -> pl.Dat
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     """Return an array or a sparse matrix whose slices are arrays of numbers or objects. Raises DataError."""
     # An array without dimensions has no rows to slice; with one dimension it is refused for its shape.
-    return np.atleast_1d(plain_array(data)) if is_matrix(data) else SparseRows(data)
+    if is_sparse(data):
+        return SparseRows(data)
+    array = plain_array(data)
+    return array if array.ndim else array[np.newaxis]
 
 
 def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
     """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
     if is_matrix(data) or is_sparse(data):
-        return reader.matrix(_rows_of(data)[:], used)
+        rows = _rows_of(data)
+        reader.check_shape(rows.shape)
+        return reader.matrix(rows[:], used)
     frame, features = loader.with_features(_table_of(loader, data))
     return reader.frame(frame, features, used)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +12,23 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
 from bigforest.forest.leaf_targets import FOLDER, LeafTargets
+from bigforest.kernels.predict.accumulate import (
+    LeafNumbers,
+    SpreadVotes,
+    TreeLeaves,
+    Votes,
+    note_leaves,
+    place_leaves,
+    vote,
+    vote_spread,
+)
+from bigforest.kernels.predict.flat_tree import TILE, RouteInputs
+from bigforest.kernels.predict.route import RouteScratch, new_scratch
 from bigforest.metrics.conformal import JackknifeIntervals
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.refine import BoostedStage, StageRows
 from bigforest.predict.rows import RowBatch, missing_error
 from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
-
-if TYPE_CHECKING:
-    from bigforest.kernels.predict.accumulate import LeafNumbers, Votes
-    from bigforest.kernels.predict.flat_tree import RouteInputs
-    from bigforest.kernels.predict.route import RouteScratch
-
 
 # Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
 CHUNK_BYTES = 8 << 20
@@ -36,17 +40,6 @@ _TILE_ROWS = 1 << 15
 # cost lists of rows more.
 _NODES_PER_ROW = 100
 _NODES_PER_ROW_OF_LEVELS = 10
-
-
-@cache
-def prediction_kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """Return the modules accumulate, flat_tree and route; numba is loaded when the first row is predicted.
-
-    An import statement within a function takes two microseconds each time, a twentieth of the time of answering a row.
-    """
-    from bigforest.kernels.predict import accumulate, flat_tree, route
-
-    return accumulate, flat_tree, route
 
 
 class RowRouter:
@@ -76,9 +69,7 @@ class RowRouter:
             missing = None
         if missing and by_rows:
             raise missing_error(all_rows, [self._spec.features[int(place)].name for place in packed.used])
-        return prediction_kernels()[1].RouteInputs(
-            tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing
-        )
+        return RouteInputs(tiles, rows.rows, by_level, packed.layout, packed.directions, packed.sets, missing)
 
     def stage_rows(self, inputs: RouteInputs) -> StageRows:
         """Return the rows of `inputs` for a boosted stage, whose tiles do not depend on the trees."""
@@ -90,13 +81,13 @@ class RowRouter:
     def scratch(self, inputs: RouteInputs) -> RouteScratch:
         """Return the scratch of a kernel for these inputs."""
         if self._scratch is None or self._scratched is not inputs.tiles:
-            self._scratch, self._scratched = prediction_kernels()[2].new_scratch(inputs), inputs.tiles
+            self._scratch, self._scratched = new_scratch(inputs), inputs.tiles
         return self._scratch
 
     def vote(self, inputs: RouteInputs, roots: NDArray[np.uint64], mixed: NDArray[Any], votes: NDArray[Any]) -> None:
         """Add the ballots of the trees with these roots to votes; mixed, votes: see accumulate.py Votes."""
         scratch = self.scratch(inputs)
-        prediction_kernels()[0].vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, mixed, votes, *scratch)
+        vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, mixed, votes, *scratch)
 
     def _are_few(self, rows: int) -> bool:
         """Return whether so few rows descend faster level by level than node by node. One row always does."""
@@ -105,13 +96,12 @@ class RowRouter:
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
         """Return tiles for this many rows."""
-        tile = prediction_kernels()[1].TILE
         kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None
         tiles = self._tiles.get((kind, by_level))
         if tiles is None or len(tiles) * tiles.shape[1 if by_rows else 2] < rows.rows:
             width = rows.features + 1 if by_rows else rows.features
-            tallest = min(_TILE_ROWS, max(tile, _TILE_BYTES // (width * kind.itemsize)))
-            count = max(1, -(-rows.rows // (tile if by_level else tallest)))
+            tallest = min(_TILE_ROWS, max(TILE, _TILE_BYTES // (width * kind.itemsize)))
+            count = max(1, -(-rows.rows // (TILE if by_level else tallest)))
             height = max(1, -(-rows.rows // count))
             height = 1 << (height - 1).bit_length() if by_level else height
             shape = (height, width) if by_rows else (width, height)
@@ -123,8 +113,6 @@ class RowRouter:
 
 def chunk_rows(rows: RowBatch) -> int:
     """Return the rows that should pass all trees together: as many as fit CHUNK_BYTES, but at least one tile."""
-    from bigforest.kernels.predict.flat_tree import TILE
-
     return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE
 
 
@@ -134,8 +122,6 @@ def find_leaves(packed: PackedTrees, spec: DataSpec, rows: RowBatch, workers: in
     rows  with the used features (packed.used)
     """
     from bigforest.execution.executor import on_each_thread
-    from bigforest.kernels.predict.accumulate import TreeLeaves, place_leaves
-    from bigforest.kernels.predict.route import new_scratch
 
     leaves = np.empty((rows.rows, packed.roots.size), np.uint32)
     chunk = chunk_rows(rows)
@@ -338,7 +324,6 @@ class Predictor(NamedTuple):
             self._vote_chunks(rows, numbers, before, predictions, FEW, iter((0,) if count else ()))
             return
         from bigforest.execution.executor import on_each_thread
-        from bigforest.kernels.predict.flat_tree import TILE
 
         chunk = chunk_rows(rows)
         if self._notes_leaves:
@@ -376,7 +361,6 @@ class Predictor(NamedTuple):
         starts: Iterator[int],
     ) -> None:
         """Predict `chunk` rows from each of `starts` on."""
-        accumulate = prediction_kernels()[0]
         trees, roots = self.forest_trees, self.packed.roots
         total = trees if self.votes is None else self.votes
         try:
@@ -388,13 +372,13 @@ class Predictor(NamedTuple):
             inputs = router.inputs(rows, first, last)
             votes, leaves, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             if leaves is not None:
-                noted = self._leaf_numbers(accumulate.Votes(self.leaf_votes, votes), leaves)
-                accumulate.note_leaves(inputs, roots, noted, router.scratch(inputs))
+                noted = self._leaf_numbers(Votes(self.leaf_votes, votes), leaves)
+                note_leaves(inputs, roots, noted, router.scratch(inputs))
             if self.grown is not None:
                 assert spread is not None
                 counted = votes if leaves is None else np.zeros_like(votes)  # else they are counted already
-                spreading = accumulate.SpreadVotes(accumulate.Votes(self.leaf_votes, counted), self.grown, spread)
-                accumulate.vote_spread(inputs, roots, spreading, router.scratch(inputs))
+                spreading = SpreadVotes(Votes(self.leaf_votes, counted), self.grown, spread)
+                vote_spread(inputs, roots, spreading, router.scratch(inputs))
             elif leaves is None:
                 router.vote(inputs, roots, self.leaf_votes, votes)
             if predictions is None:
@@ -418,20 +402,17 @@ class Predictor(NamedTuple):
                     shares = np.array(self.rule.quantiles)
                     find_quantiles(leaves, *targets[2:], shares, predictions.quantiles[first:last])
                 continue
-            shares = votes
-            if self.stage is not None:
-                shares = as_probabilities(votes / total, self.rule.power)
-                self.stage.correct(shares, router.stage_rows(inputs))
+            proba = None if predictions.proba is None else predictions.proba[first:last]
+            if proba is not None or self.stage is not None or self.rule.least_share > 0.0:
+                proba = as_probabilities(np.divide(votes, total, proba), self.rule.power)
+            if proba is not None and self.stage is not None:
+                self.stage.correct(proba, router.stage_rows(inputs))
+                votes = proba
             if predictions.codes.size:
-                predictions.codes[first:last] = self.rule.decide(shares, self._numbers(numbers, first, last))
-            if predictions.proba is None and self.rule.least_share == 0.0:
-                continue
-            if self.stage is None:
-                shares = as_probabilities(votes / total, self.rule.power)
-            if self.rule.least_share > 0.0 and predictions.codes.size:
-                predictions.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
-            if predictions.proba is not None:
-                predictions.proba[first:last] = shares
+                codes = predictions.codes[first:last]
+                codes[:] = self.rule.decide(votes, self._numbers(numbers, first, last))
+                if proba is not None and self.rule.least_share > 0.0:
+                    codes[proba.max(axis=1) < self.rule.least_share] = REJECTED
         if rows.rows * rows.features <= KEPT_CELLS:
             self.routers.append(router)
 
@@ -442,8 +423,6 @@ class Predictor(NamedTuple):
 
     def _leaf_numbers(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
         """Return the outputs of the kernel `note_leaves`."""
-        from bigforest.kernels.predict.accumulate import LeafNumbers
-
         targets = self.group_leaf_targets
         first, tree = (0, 0) if targets is None else (targets.leaf, targets.first)
         return LeafNumbers(cast, np.uint32(first), np.uint64(tree), leaves)

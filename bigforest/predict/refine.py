@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.refinement import SEQUENCES, Link, rounds_of
+from bigforest.kernels.predict.accumulate import vote
+from bigforest.kernels.predict.flat_tree import RouteInputs
+from bigforest.kernels.predict.route import new_scratch
 from bigforest.kernels.refine.sums import MOST_LEAVES, add_values
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.packed_trees import pack
@@ -53,10 +56,6 @@ class BoostedStage:
 
         rounds  of the trees of a single sequence; None for all
         """
-        from bigforest.kernels.predict.accumulate import vote
-        from bigforest.kernels.predict.flat_tree import RouteInputs
-        from bigforest.kernels.predict.route import new_scratch
-
         first, last = sequences.start * self._rounds, sequences.stop * self._rounds
         if rounds is not None:
             first, last = first + rounds.start, first + rounds.stop

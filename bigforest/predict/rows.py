@@ -32,6 +32,7 @@ from bigforest.columns.types import (
 from bigforest.columns.values import codes_by_column, numbers
 from bigforest.errors import DataError, api, counted, listed, shown
 from bigforest.events import Listener, Notice
+from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.progress import watching
 from bigforest.source import Reading, Source, open_source
 from bigforest.source.in_memory import is_missing
@@ -113,15 +114,7 @@ _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
 def tile_bytes(features: int) -> int:
     """Return the bytes of a tile of this many features, of the widest type."""
-    from bigforest.kernels.predict.flat_tree import TILE
-
     return 8 * TILE * features
-
-
-def _tiles_of(rows: int, tile: int) -> tuple[int, int]:
-    """Return the number of full tiles before the last tile, and the rows of the last tile, at most all."""
-    before = max(0, rows - 1) // tile
-    return before, rows - before * tile
 
 
 class FeatureBlock(NamedTuple):
@@ -155,14 +148,13 @@ class FeatureBlock(NamedTuple):
             return self.values
         return self.values.to_numpy(order="c" if len(self.values) == 1 else "fortran")  # "c" takes no threads
 
-    def put(self, tiles: NDArray[Any]) -> None:
-        """Put the rows into the first tiles, [tiles, features, rows of a tile]."""
-        tile = tiles.shape[2]
+    def put(self, tiles: NDArray[Any], whole: int, last: int) -> None:
+        """Put the rows into `whole` tiles, [tiles, features, rows of a tile], and the `last` ones into the next."""
         values = self.array().T
-        whole, last = _tiles_of(values.shape[1], tile)
         if whole:
-            tiles[:whole, self.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
-        tiles[whole, self.places, :last] = values[:, whole * tile :]
+            full = values[:, : values.shape[1] - last].reshape(len(values), whole, tiles.shape[2])
+            tiles[:whole, self.places] = full.swapaxes(0, 1)
+        tiles[whole, self.places, :last] = values[:, values.shape[1] - last :]
 
     def cut(self, start: int, stop: int) -> FeatureBlock:
         """Return the rows from `start` to before `stop`, as an array."""
@@ -226,12 +218,14 @@ class RowBatch:
         Of t rows to a tile row r becomes column r % t of tile r // t, [tiles, features, t], or its row where tiles are
         by_rows, [tiles, t, features or more]. Other cells keep their values.
         """
+        columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
+        # Full tiles before the last tile, and the rows of the last tile, at most all.
+        whole = max(0, self.rows - 1) // columns.shape[2]
+        last = self.rows - whole * columns.shape[2]
         for block in self._blocks:
-            block.put(tiles.swapaxes(1, 2) if by_rows else tiles)
+            block.put(columns, whole, last)
         if not self._has_floats:
             return True
-        columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
-        whole, last = _tiles_of(self.rows, columns.shape[2])
         # A NaN is the least of all, and unlike itself: that is quicker than looking at each value.
         least = np.minimum.reduce(columns[whole, :, :last], axis=None, initial=np.inf)
         if whole:
@@ -519,33 +513,32 @@ class Reader:
             )
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], tally: UnseenLevels | None = None) -> RowBatch:
-        """Read the features `used` of an array [rows, features] whose columns are in the order of training.
+        """Read the features `used` of an array [rows, features] that `check_shape` accepts, in the order of training.
 
         Of dates and times they hold the integers behind them, see columns/types.py. Where some are categories it must
         be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones. It
         counts in `tally` as `frame` does.
 
-        Raises DataError for another shape or type, and as `frame` does.
+        Raises DataError for another type, and as `frame` does.
         """
-        features = self.spec.features
-        self.check_shape(matrix.shape)
-        if matrix.dtype.kind == "O" or (matrix.dtype.kind == "U" and self._categories):
+        features, dtype = self.spec.features, matrix.dtype
+        if dtype.kind == "O" or (dtype.kind == "U" and self._categories):
             rows = RowBatch.of([self._objects(matrix[:, place], int(place), tally) for place in used])
             return self._as_split(rows, used)
         if self._categories:
             raise DataError(
                 f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
-                f"{matrix.dtype}: give a table, or an array of objects"
+                f"{dtype}: give a table, or an array of objects"
             )
-        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
-            raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        if dtype.kind not in "biuf" or dtype.itemsize > 8:
+            raise DataError(f"the array has type {dtype}; convert it to numbers of at most 64 bits")
         if used.size == len(features):
-            return self._as_split(RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))]), used)
+            return self._as_split(RowBatch([FeatureBlock(matrix, dtype, slice(0, used.size))]), used)
         gaps = np.flatnonzero(np.diff(used) != 1) + 1
         ends = [0, *gaps.tolist(), used.size]
         # Runs of features are parts of the array, which is not copied.
         blocks = [
-            FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
+            FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], dtype, slice(begin, end))
             for begin, end in pairwise(ends)
         ]
         return self._as_split(RowBatch(blocks), used)
