@@ -18,11 +18,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-try:
-    import resource
-except ImportError:  # not POSIX: no such limits
-    resource = None  # type: ignore[assignment]
-
 from .options import COLUMNS, FROM_FILE, PANELS, RUN, SCHEDULER, Choice
 from .running import STANDARD_INPUT, STREAM
 from .show import Facts, plain, show
@@ -32,8 +27,6 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 # Parameters of commands that are tables.
 _TABLES = ("data", "validate")
-# Address space of a process with a few threads, in bytes: with less, libraries end the process.
-_ADDRESSES = 3_000_000_000
 # A tab is hard to type.
 _MARKS = {"tab": "\t", "\\t": "\t"}
 # Hyphen without line breaks while help is laid out; replaced before printing, so that text can be copied.
@@ -96,7 +89,6 @@ def command(
 
         @wraps(function)
         def work(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
-            _check_address_space()
             for group, options in groups.items():
                 values[group] = {
                     name: choice.read(value) if choice.read else value
@@ -137,18 +129,6 @@ def _with_progress(
         facts = function(**values)
     seconds = perf_counter() - begin
     return {**facts, "seconds": facts.get("seconds", seconds), **ledger.facts}
-
-
-def _check_address_space() -> None:
-    """Raise ConfigError if a limit would end the process in an abort: libraries reserve more than they use."""
-    if resource is None or not 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < _ADDRESSES:
-        return
-    from bigforest.errors import ConfigError
-
-    raise ConfigError(
-        f"the address space of processes is limited to {limit / 1e9:.1f} GB (ulimit -v), and libraries reserve up to "
-        f"{_ADDRESSES / 1e9:.0f} GB of it, most of which they do not use; raise the limit"
-    )
 
 
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import sys
 
+try:
+    import resource
+except ImportError:  # not POSIX: no such limits
+    resource = None  # type: ignore[assignment]
+
+# Address space of a process with a few threads, in bytes: with less, libraries end the process, some as they load.
+_ADDRESSES = 3_000_000_000
+_HELP = {"-h", "--help", "-V", "--version"}
+
 
 def start() -> None:
     """Run the command line."""
+    if (fault := _lack_of_addresses()) and not _HELP.intersection(sys.argv):
+        if "--json" in sys.argv:
+            print(f'{{"error": "{fault}", "kind": "ConfigError"}}')
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
     try:
         from .app import main as run
 
@@ -15,3 +29,13 @@ def start() -> None:
         if sys.stderr is not None:
             print("error: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _lack_of_addresses() -> str | None:
+    """Return the message if a limit would end the process in an abort: libraries reserve more than they use."""
+    if resource is None or not 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < _ADDRESSES:
+        return None
+    return (
+        f"the address space of processes is limited to {limit / 1e9:.1f} GB (ulimit -v), and libraries reserve up to "
+        f"{_ADDRESSES / 1e9:.0f} GB of it, most of which they do not use; raise the limit"
+    )

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
-from bigforest.columns.types import TICKS, is_feature_type, is_text_type, physical
+from bigforest.columns.types import TICKS, is_feature_type, physical
 from bigforest.columns.values import places_of
 from bigforest.errors import DataError, FormatError, listed
 from bigforest.options.values import label_text
@@ -141,8 +141,7 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
     """Return the part of a message about labels that are not classes: some of them, and the classes."""
     classes = [label_text(label) for label in label_series(target).to_list()]
     known_classes = f"its classes are {listed(classes, 10)}"
-    mixes_booleans = (series.dtype == pl.Boolean) != (target.dtype == "Boolean")
-    if not is_text_type(series.dtype) and (mixes_booleans or not is_feature_type(series.dtype)):
+    if not is_feature_type(series.dtype):
         return f"of type {series.dtype}, and the forest's are {target.dtype}; {known_classes}: convert them"
     distinct = series.drop_nulls().unique(maintain_order=True)
     unknown = distinct.filter(pl.Series(class_places(distinct, target) == UNKNOWN)).head(3)

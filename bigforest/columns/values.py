@@ -17,7 +17,8 @@ spaces around it. Other libraries and formats store the same value in other type
                               0.5      0.50                                            0.5
                                                       2024-03-01  2024-03-01 00:00:00  2024-03-01
 
-`places_of` also finds text among values that are not text, and vice versa: "1.0" is 1, and "True" is true.
+`places_of` also finds text among values that are not text, booleans among numbers, and vice versa: "1.0" is 1, and
+"True" and 1 are true.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from bigforest.columns.types import (
     kind_of,
     nearest_floats,
     physical,
+    type_name,
 )
 
 # Up to this many levels, levels are looked up by a cast. It takes a third of the time of a join for few levels, and
@@ -70,13 +72,13 @@ def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.
 
     An unknown level has the code first + len(levels), a missing value NaN.
     """
-    return next(codes_by_column([series], [levels], [first]))
+    return next(codes_by_column([series], [levels], [first], [type_name(series.dtype)]))
 
 
 def codes_by_column(
-    columns: Sequence[pl.Series], levels: Sequence[pl.Series], firsts: Sequence[int]
+    columns: Sequence[pl.Series], levels: Sequence[pl.Series], firsts: Sequence[int], trained: Sequence[str]
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield `level_codes` of several columns of a table.
+    """Yield `level_codes` of several columns of a table, given the names of their types in training.
 
     Short columns are looked up in one query: a query for each took half of the time of a thousand rows.
     """
@@ -84,15 +86,21 @@ def codes_by_column(
     for begin in range(0, len(columns), step):
         end = begin + step
         texts = [column if is_text_type(column.dtype) else level_text(column) for column in columns[begin:end]]
-        for text, places, column_levels, first in zip(
-            texts, _places(texts, levels[begin:end]), levels[begin:end], firsts[begin:end], strict=True
+        for column, text, places, column_levels, first, dtype in zip(
+            columns[begin:end],
+            texts,
+            _places(texts, levels[begin:end]),
+            levels[begin:end],
+            firsts[begin:end],
+            trained[begin:end],
+            strict=True,
         ):
             codes = places.to_numpy().astype(np.float64) + first
             if places.null_count() > text.null_count():
                 unknown = np.isnan(codes)
                 unknown &= text.is_not_null().to_numpy()
-                # Spaces are rare, and are looked for here only.
-                level_places = places_of(text.filter(pl.Series(unknown)), column_levels)
+                # Spaces, and booleans as numbers, are rare, and are looked for here only.
+                level_places = places_of(column.filter(pl.Series(unknown)), column_levels, trained=dtype)
                 codes[unknown] = level_places.fill_null(len(column_levels)).to_numpy() + first
             yield codes
 
@@ -129,16 +137,21 @@ def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None
     values = (values.cast(pl.String) if is_text_type(values.dtype) else values).alias("")
     values = values.fill_nan(None) if values.dtype.is_float() else values
     distinct = values.drop_nulls().unique()
-    known_are_text = is_text_type(known_values.dtype) if trained is None else kind_of(trained).family == "text"
-    distinct_places = _distinct_places(distinct, known_values, is_text_type(distinct.dtype) != known_are_text)
+    known_form = _form_of(type_name(known_values.dtype) if trained is None else trained)
+    distinct_places = _distinct_places(distinct, known_values, _form_of(type_name(distinct.dtype)) != known_form)
     table = pl.DataFrame([physical(distinct).alias("value"), distinct_places.alias("place")])
     return (
         physical(values).alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
     )
 
 
+def _form_of(dtype: str) -> str:
+    """Return the form of the values of a type: between forms, values are compared as the numbers that they mean."""
+    return dtype if dtype == "Boolean" else kind_of(dtype).family
+
+
 def _distinct_places(values: pl.Series, known_values: pl.Series, mixed: bool) -> pl.Series:
-    """Return `places_of` distinct values without nulls; mixed: either these or the known values are text."""
+    """Return `places_of` distinct values without nulls; mixed: the known values are of another form."""
     dtypes = (values.dtype, known_values.dtype)
     if any(dtype.is_temporal() for dtype in dtypes) and not any(map(is_text_type, dtypes)):
         return _temporal_places(values, known_values)
@@ -206,15 +219,11 @@ def _exact_text(series: pl.Series) -> pl.Series:
 
 
 def _plain_text(series: pl.Series) -> pl.Series:
-    """Return text as `level_text` of the number or boolean that it means: `1` for `1.0` and `001`, `true` for `TRUE`.
-
-    Other text is null.
-    """
+    """Return the text of the number that each cell means, `1` for `1.0`, `001`, `TRUE` and true; null for others."""
     text = level_text(series)
-    lower, number = text.str.to_lowercase(), text.cast(pl.Float64, strict=False)
+    number = text.str.to_lowercase().replace({"true": "1", "false": "0"}).cast(pl.Float64, strict=False)
     sure = number.is_finite() & (number.abs() <= _EXACT_WHOLE)
-    boolean = lower.set(~lower.is_in(["true", "false"]).fill_null(False), None)
-    return _exact_text(number).zip_with(sure.fill_null(False), boolean)
+    return _exact_text(number).set(~sure.fill_null(False), None)
 
 
 def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:

@@ -25,7 +25,6 @@ from bigforest.columns.types import (
     is_feature_type,
     is_nested,
     is_plain,
-    is_text_type,
     kind_of,
     locate_columns,
 )
@@ -377,7 +376,7 @@ def _odd_columns(schema: Mapping[str, pl.DataType], spec: DataSpec) -> list[str]
         for feature in spec.features
         if (dtype := schema.get(feature.name)) is not None
         and not is_nested(dtype)
-        and not _is_comparable(dtype, feature.kind, feature.dtype)
+        and not _is_comparable(dtype, feature.dtype)
     ]
 
 
@@ -401,13 +400,13 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         raise DataError(f"the data lacks {noun} {names}, which the forest was trained on{hint}")
     leaves = {place: leaf for place, leaf in zip(places, feature_leaves, strict=True) if leaf is not None}
     # Wide tables have few pairs of types, so that each is looked at once.
-    pairs = {(leaf.dtype, spec.features[place].kind, spec.features[place].dtype) for place, leaf in leaves.items()}
+    pairs = {(leaf.dtype, spec.features[place].dtype) for place, leaf in leaves.items()}
     odd = {pair for pair in pairs if not _is_comparable(*pair)}
     if odd:
         wrong = [
             f"{feature.name!r} is {leaf.dtype}, in training it was {feature.dtype}"
             for feature, leaf in zip(features, leaves.values(), strict=True)
-            if (leaf.dtype, feature.kind, feature.dtype) in odd
+            if (leaf.dtype, feature.dtype) in odd
         ]
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
     return FeatureMap(spec, leaves)
@@ -419,7 +418,7 @@ def _alike(name: str, columns: Collection[str]) -> list[str]:
     return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
 
 
-def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
+def _is_comparable(dtype: pl.DataType, trained: str) -> bool:
     """Return True if values of this type can be compared with the values in training.
 
     A column without values always can. So can any column if the feature had no values in training, because no node
@@ -427,10 +426,7 @@ def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
     """
     if dtype == pl.Null or trained == "Null":
         return True
-    if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
-        return False
-    # Booleans are no levels of whole numbers, nor these of booleans.
-    return kind == "numeric" or (dtype == pl.Boolean) == (trained == "Boolean")
+    return is_feature_type(dtype) and kind_of(dtype).family == kind_of(trained).family
 
 
 # Categories that an error names.
@@ -582,7 +578,7 @@ class Reader:
     ) -> list[NDArray[Any]]:
         levels = [self.levels.of(place) for place in places]
         firsts = [int(self.spec.features[place].missing) for place in places]
-        codes = codes_by_column(columns, levels, firsts)
+        codes = codes_by_column(columns, levels, firsts, [self.spec.features[place].dtype for place in places])
         return [self._seen(*column, tally) for column in zip(columns, places, codes, strict=True)]
 
     def _seen(

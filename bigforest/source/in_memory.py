@@ -42,7 +42,7 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
 
     Raises DataError when the array is of another shape or type, or the names do not fit.
     """
-    masked, matrix = masked_cells(matrix), np.asarray(matrix)
+    masked, matrix = masked_cells(matrix), as_doubles(np.asarray(matrix))
     if matrix.ndim != 2:
         raise DataError(f"the array of features must have two dimensions, not shape {matrix.shape}; reshape it")
     if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
@@ -67,11 +67,23 @@ def masked_cells(array: NDArray[Any]) -> NDArray[np.bool_] | None:
 
 
 def plain_array(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of numbers or objects, of any subclass, as a plain one; masked cells become NaN."""
-    if type(array) is np.ndarray:
-        return array
-    masked, plain = masked_cells(array), np.asarray(array)
+    """Return an array of numbers or objects, of any subclass, as a plain one; masked cells become NaN.
+
+    Raises DataError as `as_doubles` does.
+    """
+    masked, plain = masked_cells(array), as_doubles(np.asarray(array))
     return plain if masked is None else np.where(masked, np.nan, plain)
+
+
+def as_doubles(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of long doubles as float64, others unchanged. Raises DataError if float64 does not hold one."""
+    if array.dtype.kind != "f" or array.dtype.itemsize <= 8:
+        return array
+    with np.errstate(over="ignore"):
+        doubles = array.astype(np.float64)
+    if not np.array_equal(doubles, array, equal_nan=True):
+        raise DataError(f"an array of type {array.dtype} has values that float64 does not hold; round it to float64")
+    return doubles
 
 
 def frame_from_arrow(table: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
@@ -153,8 +165,12 @@ def _has_zone(dtype: Any) -> bool:
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of pandas. Raises DataError where it is read and cannot be."""
     try:
-        through_arrow = _is_object(column.dtype) or _has_zone(column.dtype)
-        values = _pandas_objects(column) if through_arrow else pl.from_pandas(column.to_frame()).to_series()
+        if _is_object(column.dtype) or _has_zone(column.dtype) or hasattr(column.dtype, "pyarrow_dtype"):
+            values = _pandas_objects(column)
+        elif column.dtype == np.longdouble:
+            values = _from_numpy(column.to_numpy())
+        else:
+            values = pl.from_pandas(column.to_frame()).to_series()
     except _PANDAS_FAULTS as error:
         if reading.needs(name):
             where = f"column {name!r} of the pandas frame cannot be read"
@@ -164,8 +180,8 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
 
 
 def _pandas_objects(column: Any) -> pl.Series:
-    """Return a pandas column of objects or times in a zone: Arrow is fast and takes most; the type is Null where all
-    objects are missing."""
+    """Return a pandas column of objects, times in a zone or a type of Arrow: Arrow is fast and takes most; the type is
+    Null where all objects are missing."""
     import pyarrow as pa
 
     try:
@@ -176,9 +192,9 @@ def _pandas_objects(column: Any) -> pl.Series:
 
 
 def _arrow_series(array: Any) -> pl.Series:
-    from bigforest.storage.arrow import with_known_zone
+    from bigforest.storage.arrow import as_readable
 
-    return pl.Series(pl.from_arrow(with_known_zone(array)))
+    return pl.Series(pl.from_arrow(as_readable(array)))
 
 
 def numeric_categories(table: Any) -> list[str]:
@@ -202,9 +218,11 @@ class SparseRows:
     """
 
     def __init__(self, matrix: Any) -> None:
-        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+        rows = matrix.tocsr()
+        rows.data = as_doubles(rows.data)
+        if rows.dtype.kind not in "biuf":
             raise DataError(f"the sparse matrix has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-        self._rows = matrix.tocsr()
+        self._rows = rows
         self.shape: tuple[int, int] = matrix.shape
 
     @property
@@ -358,7 +376,7 @@ def _series(values: Any) -> pl.Series:
 
 
 def _from_numpy(array: Any) -> pl.Series:
-    masked, plain = masked_cells(array), np.asarray(array)
+    masked, plain = masked_cells(array), as_doubles(np.asarray(array))
     if plain.ndim == 2 and plain.shape[1] == 1:
         plain, masked = plain[:, 0], None if masked is None else masked[:, 0]
     if plain.ndim != 1:
@@ -420,7 +438,7 @@ def _from_numbers(values: list[Any]) -> pl.Series:
 
 def _as_float(number: Any) -> float:
     rounded = float(number)
-    exact = isinstance(number, Integral | Decimal)
+    exact = isinstance(number, Integral | Decimal | np.longdouble)
     if exact and rounded != number and Decimal(repr(rounded)) != number:
         raise ValueError(f"{shown(number)} is not exact in float64")
     return rounded

@@ -16,6 +16,7 @@ A type depends on no more than the values: not on their order, quotes, or distri
 from __future__ import annotations
 
 import csv
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -157,7 +158,27 @@ def _names_in_polars(names: Sequence[str]) -> list[str]:
 def scan_ndjson(file: Path) -> pl.LazyFrame:
     """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars."""
     _check_is_text(file)
-    return pl.scan_ndjson(str(file), infer_schema_length=None)
+    scan = pl.scan_ndjson(str(file), infer_schema_length=None)
+    try:
+        scan.collect_schema()
+    except POLARS_FAULTS:
+        _check_json(file)
+        raise
+    return scan
+
+
+def _check_json(file: Path) -> None:
+    """Raise DataError naming the first line of a file that is not JSON, in words of Python's reader."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no value of JSON, whose missing value is null")
+
+    with text_lines(file, "utf-8-sig") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                json.loads(line.strip() or "null", parse_constant=refuse)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{file}: line {number} cannot be read: {error}; mend the line") from error
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> list[Scan]:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from bigforest.columns.arrow_arrays import arrow_array, as_numpy
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
 from bigforest.errors import BigForestError, DataError, reason
 
 # Errors of Arrow, Polars and Python for damaged bytes. A panic is not an Exception.
@@ -57,7 +57,7 @@ def schema_of(schema: pa.Schema, where: str, needs: Callable[[str], bool] = _all
 
     needs  tells by its name if a column is read. The type of another is Null if Polars has none for it.
     """
-    schema = pa.schema([field.with_type(_in_utc(field.type)) for field in schema])
+    schema = pa.schema([field.with_type(_readable_type(field.type)) for field in schema])
     try:
         for field in schema:
             _check_type(field)
@@ -92,7 +92,7 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
                     if not needs(field.name):
                         _type_of(field, where, _all)
                     column.validate(full=True)
-                    columns.append(_sound(with_known_zone(column)))
+                    columns.append(_sound(as_readable(column)))
                     fields.append(field.with_type(columns[-1].type))
             except DataError:
                 if needs(field.name):
@@ -102,13 +102,18 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
         return _frame(type(table).from_arrays(columns, schema=pa.schema(fields)))
 
 
-def with_known_zone(column: Any) -> Any:
-    """Return an array of times at an offset that Polars refuses as the same times in UTC, and any other as it is."""
-    kind = _in_utc(column.type)
+def as_readable(column: Any) -> Any:
+    """Return an array in a type that Polars takes: runs as single values, times at an odd offset as these in UTC."""
+    if pa.types.is_run_end_encoded(column.type):
+        column = compute().run_end_decode(column)
+    kind = _readable_type(column.type)
     return column if kind == column.type else column.cast(kind)
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
+def _readable_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of `as_readable`."""
+    if pa.types.is_run_end_encoded(kind):
+        return _readable_type(kind.value_type)
     offset = pa.types.is_timestamp(kind) and kind.tz is not None and _OFFSET.fullmatch(kind.tz)
     return pa.timestamp(kind.unit, "UTC") if offset else kind
 
@@ -195,7 +200,7 @@ def _check_type(field: pa.Field) -> None:
         pl.Series([], dtype=pl.Datetime("us", kind.tz))
     if pa.types.is_decimal256(kind):
         raise ValueError("decimals of 256 bits are not supported")
-    if pa.types.is_interval(kind) or pa.types.is_union(kind):
+    if pa.types.is_interval(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):  # the last in others
         raise ValueError(f"the type {kind} is not supported")
     if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
         raise ValueError("it holds lists of no elements")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -261,6 +262,27 @@ def test_predict__offsets_with_minutes_are_times_in_utc(tmp_path: Path) -> None:
         forest.predict(table.set_column(0, "x", table["x"].cast(pa.timestamp("us", "+99:99"))))
 
 
+def test_runs_and_long_doubles__are_their_values() -> None:
+    table = pl.DataFrame({"a": [1] * 20 + [None] * 20 + [3] * 20, "b": ["u", "v", "w"] * 20, "y": [0, 0, 1] * 20})
+    forest = bigforest.train(table, "y", trees=3)
+    expected = forest.predict_proba(table).to_numpy()
+    arrow = table.to_arrow(compat_level=pl.CompatLevel.oldest())
+    for place, name in enumerate(("a", "b")):
+        runs = pc.run_end_encode(arrow[name].combine_chunks())
+        given_table = arrow.set_column(place, name, runs)
+        backed = table.to_pandas().assign(**{name: pd.arrays.ArrowExtensionArray(runs)})
+        for form in (given_table, given_table.to_reader(), backed):
+            assert np.array_equal(pl.DataFrame(forest.predict_proba(form)).to_numpy(), expected)
+        assert bigforest.train(given_table, "y", trees=3).predict_proba(table).to_numpy().tolist() == expected.tolist()
+    wide = table["a"].to_numpy().astype(np.longdouble)
+    for form in ({**table.to_dict(), "a": wide}, table.to_pandas().assign(a=wide)):
+        assert np.array_equal(pl.DataFrame(forest.predict_proba(form)).to_numpy(), expected)
+    plain = bigforest.train((wide[:, np.newaxis], table["y"]), trees=3)
+    assert (
+        plain.predict_proba(wide[:, np.newaxis]).tolist() == plain.predict_proba({"x0": table["a"]}).to_numpy().tolist()
+    )
+
+
 def test_kind_of__types_and_their_names() -> None:
     for dtype in (
         pl.Date(),
@@ -343,7 +365,8 @@ def test_level_codes__by_value(
 def test_codes_by_column__are_those_of_each(times: int) -> None:
     table = [pl.Series(["b", "a", None, "c"]), pl.Series([3, 1, 2, None]), pl.Series([True, None, False, True])]
     levels = [pl.Series(["a", "b"]), pl.Series(["1", "2", "3", *MANY_LEVELS]), pl.Series(["false"])]
-    found = codes_by_column([pl.concat([column] * times) for column in table], levels, [0, 1, 0])
+    types = ["String", "Int64", "Boolean"]
+    found = codes_by_column([pl.concat([column] * times) for column in table], levels, [0, 1, 0], types)
     for codes, wanted in zip(found, ([1.0, 0.0, NAN, 2.0], [3.0, 1.0, 2.0, NAN], [1.0, NAN, 0.0, 1.0]), strict=True):
         assert np.array_equal(codes, wanted * times, equal_nan=True)
 

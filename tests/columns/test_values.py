@@ -20,6 +20,7 @@ SEVEN = [
     pl.Series([" 7.0 "]),
 ]
 YES = [pl.Series([True]), pl.Series(["true"]), pl.Series(["True"]), pl.Series([" TRUE"])]
+ONE = [pl.Series([True]), pl.Series([1]), pl.Series([1.0]), pl.Series([1]).cast(pl.Decimal(10, 2)), pl.Series(["1"])]
 DAY = [
     pl.Series([datetime.date(2024, 3, 1)]),
     pl.Series([datetime.datetime(2024, 3, 1)]).cast(pl.Datetime("ns")),
@@ -34,7 +35,9 @@ TOWN = [
 ]
 
 
-@pytest.mark.parametrize("forms", [SEVEN, YES, DAY, HALF, TOWN], ids=["seven", "yes", "day", "half", "town"])
+@pytest.mark.parametrize(
+    "forms", [SEVEN, YES, ONE, DAY, HALF, TOWN], ids=["seven", "yes", "one", "day", "half", "town"]
+)
 def test_places_of__equal_values_of_all_types(forms: list[pl.Series]) -> None:
     for values in forms:
         for known in forms:
@@ -56,7 +59,9 @@ def test_places_of__different_values() -> None:
     assert places_of(pl.Series([7]), pl.Series(["07", "007"])).to_list() == [None]  # either might be meant
     assert places_of(pl.Series([7]), pl.Series(["07", "7"])).to_list() == [1]
     assert places_of(pl.Series(["7", "7.0"]), pl.Series(["7.0"])).to_list() == [None, 0]
-    assert places_of(pl.Series([True]), pl.Series([1])).to_list() == [None]
+    assert places_of(pl.Series([True]), pl.Series([2, 0])).to_list() == [None]
+    assert places_of(pl.Series([2, 1]), pl.Series([False, True])).to_list() == [None, 1]
+    assert places_of(pl.Series([True]), pl.Series(["1", "true"])).to_list() == [1]
     assert places_of(pl.Series([2.0**53, 7.5]), pl.Series([2**53 + 1, 7])).to_list() == [None, None]
     assert places_of(pl.Series([7.5, float("nan"), 7.0]), pl.Series([7])).to_list() == [None, None, 0]
     assert places_of(pl.Series([datetime.date(2024, 3, 1)]), pl.Series([19783])).to_list() == [None]
@@ -99,6 +104,23 @@ def test_score__of_booleans_in_text(truth: Any) -> None:
     ):
         with pytest.raises(bigforest.DataError, match=r"are labels of type (Binary|List|Object)"):
             forest.score(table.with_columns(y=strange))
+
+
+def test_booleans__are_0_and_1_of_other_tables() -> None:
+    flag = pl.Series([True, False, None, True, False] * 20)
+    table = pl.DataFrame({"x": range(100), "flag": flag, "y": pl.Series([True, False, False, False, True] * 20)})
+    codes = table.with_columns(pl.col("flag", "y").cast(pl.Int8))
+    for data, others in ((table, codes), (codes, table)):
+        forest = bigforest.train(data, "y", categories=["flag"], min_level=1, trees=5, task="classification")
+        by: dict[str, Any] = {"coverage": 0.8, "coverage_by": data["flag"]}
+        expected = forest.predict_proba(data)
+        for dtype in (pl.Boolean, pl.Float64, pl.Decimal(4, 2)):
+            given = others.with_columns(pl.col("flag").cast(pl.Int8).cast(dtype), pl.col("y").cast(pl.Int8).cast(dtype))
+            assert forest.predict_proba(given, unseen="error").equals(expected)
+            assert forest.score(given) == forest.score(data)
+            assert forest.predict(given, **by).equals(forest.predict(data, **by))
+        with pytest.raises(bigforest.DataError, match="labels that the forest does not know, such as '2'"):
+            forest.score(data.with_columns(y=pl.lit(2)))
 
 
 def test_coverage_by__takes_equal_values_of_other_types() -> None:
