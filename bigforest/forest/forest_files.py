@@ -52,6 +52,7 @@ from bigforest.forest.format import (
     FEATURES,
     PRUNED,
     RANKS,
+    REFINEMENT,
     RUN,
     SHARPENED,
     SHRUNK,
@@ -77,7 +78,8 @@ from bigforest.forest.ranks import FILE as RANKS_FILE
 from bigforest.forest.ranks import KIND as RANKS_KIND
 from bigforest.forest.ranks import Ranks, read_ranks
 from bigforest.forest.refinement import FILE as REFINEMENT_FILE
-from bigforest.forest.refinement import read_refinement, refinement_table
+from bigforest.forest.refinement import KIND as REFINEMENT_KIND
+from bigforest.forest.refinement import read_refinement
 from bigforest.forest.run_file import (
     RUN_FILE,
     Choices,
@@ -309,7 +311,7 @@ class ForestFiles:
     def refinement(self) -> pl.DataFrame:
         if not self.is_refined:
             raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
-        return to_frame(refinement_table(self.directory, self.header))
+        return to_frame(read_table(self.directory / REFINEMENT_FILE, REFINEMENT_KIND, REFINEMENT, self.identity))
 
     @property
     def has_oob(self) -> bool:

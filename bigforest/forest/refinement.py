@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.columns.dataspec import DataSpec, TargetSpec
 from bigforest.errors import damaged_forest
-from bigforest.forest.files import Header, decoding, open_checked, read_table, write_table
+from bigforest.forest.files import Header, decoding, open_checked, write_table
 from bigforest.forest.format import NODES, REFINEMENT
 from bigforest.forest.nodes import TreeArrays, nodes_table
 from bigforest.forest.parts import PROBLEMS, WORDS, check_batch
@@ -158,7 +158,3 @@ def _regression_header(header: Header) -> Header:
     target = TargetSpec(header.spec.target.name, "Float64", (), "regression")
     spec = DataSpec(header.spec.rows, 0, header.spec.features, target)
     return Header(spec, header.config, header.levels)
-
-
-def refinement_table(directory: Path, header: Header) -> pa.Table:
-    return read_table(directory / FILE, KIND, REFINEMENT, header.identity)

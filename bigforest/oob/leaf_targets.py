@@ -111,7 +111,9 @@ def write_targets(job: ForestJob) -> None:
     header = Header(store.spec, config)
     with stage("targets", config.trees, "trees", listener) as progress, TemporaryFolder(resources.scratch) as scratch:
         with local_workdir(scratch) as folder:
-            write_values(directory, _groups(_different_targets(store, _Room.of(folder, window))), header)
+            values = _different_targets(store, _Room.of(folder, window))
+            groups = (values[start : start + _GROUP] for start in range(0, values.size, _GROUP))
+            write_values(directory, groups, header)
         executor.run(
             write_leaf_targets,
             [(part,) for part in entries],
@@ -149,11 +151,6 @@ def _different_targets(store: Store, room: _Room) -> NDArray[np.float64]:
         values[different : different + new.size] = new
         different += new.size
     return values[:different]
-
-
-def _groups(values: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    for start in range(0, values.size, _GROUP):
-        yield values[start : start + _GROUP]
 
 
 def _target_places(store: Store, values: NDArray[np.float64], room: _Room) -> NDArray[np.uint32]:

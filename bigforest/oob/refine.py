@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import FeatureSpec
 from bigforest.errors import ConfigError, api
-from bigforest.events import Stage, stage
+from bigforest.events import stage
 from bigforest.execution.compile_stage import KernelKind, announced
 from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays, join_trees
@@ -215,7 +214,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     ):
         sequences = [(number,) for number in range(SEQUENCES)]
         shared = (store, config, sample, rounds)
-        grown = executor.gather(grow_sequence, sequences, partial(_advance, progress, rounds), shared, even=True)
+        grown = executor.gather(grow_sequence, sequences, lambda _: progress.advance(rounds), shared, even=True)
         evaluated = (store, config, used, with_code_thresholds(store, _first_rounds(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
     chosen, scale = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
@@ -226,10 +225,6 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     boosted = boosted._replace(value=scale * boosted.value)
     write_refinement(directory, boosted, job.header())
     return boosted, chosen
-
-
-def _advance(progress: Stage, trees: int, _: int) -> None:
-    progress.advance(trees)
 
 
 def _not_held_out(store: Store, config: TrainConfig, sampled: SampledRows) -> SampledRows:

@@ -98,39 +98,32 @@ def weigh_parts(job: ForestJob, narrow: Path, parts: Sequence[range], advance: C
 
 def weigh_part(sampler: Sampler, narrow: Path, directory: Path, scratch: Path, mapped: bool, part: range) -> None:
     """Task: write a part; mapped: the arrays with an entry for each node are mapped files in `scratch`."""
+    store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
         made: Callable[..., NDArray[Any]] = partial(mapped_array, folder) if mapped else np.zeros
-        _weigh_part(sampler, narrow, directory, folder, made, part)
-
-
-def _weigh_part(
-    sampler: Sampler, narrow: Path, directory: Path, folder: Path, made: Callable[..., NDArray[Any]], part: range
-) -> None:
-    """Write a part; made: makes arrays of zeros, of a shape and a type; folder: for ballots."""
-    store, config = sampler.store, sampler.config
-    path = part_path(narrow, part.start)
-    packed = load_trees(store, outline(narrow, [part]), range(1), 1, made)
-    store.fetch(packed.used.tolist(), range(block_count(store.rows)))
-    sums = made((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
-    for root, tree in zip(packed.roots[:, None], part, strict=True):
-        _weigh_tree(sampler, packed, root, tree, sums)
-    starts = np.append(packed.roots, len(sums)).astype(np.int64)
-    del packed
-    described = _describe(starts, path, store, config, sums, made)
-    header = Header(store.spec, config, store.levels())
-    span = check_part(path, part, header)
-    write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
-    # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
-    for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
-        trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
-        if trees != file.trees:  # other tasks move the files of other parts
-            continue
-        stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
-        with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
-            first, end = starts[[trees.start - part.start, trees.stop - part.start]].tolist()
-            for begin in range(first, end, _STRETCH):
-                add(_ballots(slice(begin, min(begin + _STRETCH, end)), described, sums, store))
-        file.move(directory, ballots=False)
+        path = part_path(narrow, part.start)
+        packed = load_trees(store, outline(narrow, [part]), range(1), 1, made)
+        store.fetch(packed.used.tolist(), range(block_count(store.rows)))
+        sums = made((packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
+        for root, tree in zip(packed.roots[:, None], part, strict=True):
+            _weigh_tree(sampler, packed, root, tree, sums)
+        starts = np.append(packed.roots, len(sums)).astype(np.int64)
+        del packed
+        described = _describe(starts, path, store, config, sums, made)
+        header = Header(store.spec, config, store.levels())
+        span = check_part(path, part, header)
+        write_part(directory, part.start, _pieces(read_span(span, header), store, described, sums), header)
+        # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
+        for file in found_leaves(narrow, store.rows, store.spec.target.answer_width, part):
+            trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
+            if trees != file.trees:  # other tasks move the files of other parts
+                continue
+            stem = f"ballots-{trees.start}-{secrets.token_hex(8)}"
+            with writing_ballots(leaves_path(directory, trees.start), store.spec, folder, stem) as add:
+                first, end = starts[[trees.start - part.start, trees.stop - part.start]].tolist()
+                for begin in range(first, end, _STRETCH):
+                    add(_ballots(slice(begin, min(begin + _STRETCH, end)), described, sums, store))
+            file.move(directory, ballots=False)
 
 
 def _ballots(nodes: slice, described: _Described, sums: NDArray[np.int64], store: Store) -> Ballots:
@@ -198,7 +191,7 @@ def _describe(
     follow.
 
     starts  int64 [trees + 1], where the nodes of each tree begin, and the last ones end
-    made    see `_weigh_part`
+    made    makes arrays of zeros, of a shape and a type
     """
     nodes, spec = len(sums), store.spec
     leaf, right, feature = made(nodes, np.bool_), made(nodes, np.uint32), made(nodes, np.int32)

@@ -39,6 +39,7 @@ _BATCH_ROWS = 1 << 17
 # Pieces of the rows per thread, so that slow threads leave work to the others.
 _PIECES = 4
 _WHERE = "the validation set"
+_CURVE = OutputKind("validation curve", lambda path: file_kind(path) == VALIDATION_KIND)
 
 
 def validate_forest(
@@ -93,14 +94,10 @@ def validate_forest(
         source = open_rows(data, forest.spec, scratch=work)
         if out is None:
             return to_frame(measure(forest, source, vote, ties, resources, listener))
-        with staged(out, OutputKind("validation curve", _is_curve), overwrite=overwrite) as made:
+        with staged(out, _CURVE, overwrite=overwrite) as made:
             table = measure(forest, source, vote, ties, resources, listener)
             write_table(table, made, VALIDATION_KIND, forest.files.header)
         return to_frame(table)
-
-
-def _is_curve(path: Path) -> bool:
-    return file_kind(path) == VALIDATION_KIND
 
 
 def write_validation(
