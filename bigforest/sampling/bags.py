@@ -33,7 +33,7 @@ from bigforest.columns.dataspec import MAX_BAG_WEIGHT
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
-from bigforest.kernels.tree.bags import draw_by_weight, draw_strata
+from bigforest.kernels.tree.bags import draw_by_weight, draw_strata, draw_with_replacement
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
@@ -248,7 +248,11 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
 
 def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
     """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
-    return _drawn(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
+    if not config.replace:
+        return _drawn(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
+    counts = np.zeros(size, np.uint16)
+    draw_with_replacement(counts, draws, _key(config, tree, 2 + block))
+    return counts
 
 
 def _drawn(
