@@ -67,20 +67,15 @@ class WalkedStage(NamedTuple):
         return self.trees.feature.size * (_NODE_BYTES + _VALUE_BYTES * self.link.outputs)
 
     def plain(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the predictions without the stage, float64 [rows, all classes] or [rows, 1] of numbers.
-
-        values  float64 [rows, `classes`], means over the trees of their answers
-        """
+        """Return the predictions without the stage, float64 [rows, all classes] or [rows, 1], from means over the trees
+        of their answers, float64 [rows, `classes`]."""
         if self.spec.target.is_regression:
             return values.copy()
         shares = np.hstack([1.0 - values, values]) if values.shape[1] == 1 else values
         return as_probabilities(np.maximum(shares, 0.0), self.power)
 
     def predictions(self, values: NDArray[np.float64], added: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the predictions with the stage, float64 [rows, all classes] or [rows, 1] of numbers.
-
-        values  as for `plain`; added: float64 [rows, outputs], sums of the stage, which are added to the scores
-        """
+        """Return the predictions with the stage, as `plain`; added: float64 [rows, outputs], sums of the stage."""
         return self.link.corrected(self.plain(values), added.copy())
 
     def on_scores(self, forest_means: Contributions, added: Contributions, chosen: Sequence[int]) -> Contributions:

@@ -319,10 +319,7 @@ def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint3
 
 
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
-    """Return the interactions of pairs in the predictions of some rows.
-
-    They are set for i <= j; main effects are at i = j.
-    """
+    """Return the interactions of pairs i <= j in the predictions of some rows; main effects are at i = j."""
     from bigforest.kernels.explain.interactions import interactions
 
     values, columns = sweep.table.values(), len(sweep.table.used) + 1

@@ -224,10 +224,8 @@ def _add_changes(
     total: NDArray[np.float64],
     first: int,
 ) -> None:
-    """Add the answers of a tree on the rows to `total`, from row `first` on, and their changes to `drawn`.
-
-    counted  float64 [rows], 1 for rows that the tree does not use, else 0
-    """
+    """Add the answers of a tree on the rows to `total`, from row `first` on, and their changes to `drawn`; counted: 1
+    for rows that the tree does not use, else 0."""
     from bigforest.kernels.explain.permute import LeafLosses, Losses, permute
 
     rows = np.arange(counted.size, dtype=np.uint32)

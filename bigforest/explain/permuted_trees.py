@@ -146,11 +146,8 @@ def _permute_groups(
     columns: NDArray[Any],
     width: int,
 ) -> Iterator[tuple[list[int], Any]]:
-    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `width` columns.
-
-    rows     numbers of the out-of-bag rows, and of the evaluated rows among them
-    columns  the column of each evaluated row.
-    """
+    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
+    rows: out-of-bag rows, and the evaluated ones."""
     from bigforest.kernels.explain.permute import Losses, permute
 
     left_out, chosen = rows

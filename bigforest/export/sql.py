@@ -245,10 +245,8 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
 
 
 def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ConfigError for columns that databases take for one: most of them ignore case.
-
-    names  of the columns of predictions.
-    """
+    """Raise ConfigError for columns that databases take for one: most of them ignore case. names: columns of
+    predictions."""
     taken = {name.casefold() for name in ("prediction", *names)}
     for name in keep:
         if name.casefold() in taken:
@@ -326,10 +324,8 @@ def _to_power(votes: Sequence[str], power: float) -> list[str]:
 
 
 def _correction_selects(votes: list[str], scores: list[str], link: Link) -> Iterator[list[tuple[str, str]]]:
-    """Yield the columns of each SELECT that corrects predictions by the boosted stage: predict/refine.py.
-
-    votes   columns of the predictions; scores: columns of the sums of the stage.
-    """
+    """Yield the columns of each SELECT by which the boosted stage corrects the columns `votes`: predict/refine.py;
+    scores: columns of the sums of the stage."""
     if link.loss == SQUARED:
         yield [(f"{votes[0]} + {scores[0]}", votes[0])]
         return

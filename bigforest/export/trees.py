@@ -132,10 +132,8 @@ def _children(nodes: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def node_values(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
-    """Return the predictions of the nodes of a tree, [nodes, classes] or [nodes, 1], shrunk as the forest is.
-
-    nodes  of one tree, in preorder, as in `Forest.nodes`.
-    """
+    """Return the predictions of the nodes of a tree of `Forest.nodes`, [nodes, classes] or [nodes, 1], shrunk as the
+    forest is."""
     if files.is_regression:
         values = nodes["value"].to_numpy()[:, None].astype(np.float64)
     else:

@@ -184,10 +184,7 @@ MOST_CLASSES = 64
 
 def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
     """Return the lambdas for which trees are evaluated: several to select from, a given one, or none if leaves stay as
-    grown.
-
-    rows, classes  of the table; 1 class of a number.
-    """
+    grown. classes: 1 of a number."""
     if not isinstance(config.shrink, str):
         return leaf_lambdas(config, float(config.shrink))
     if config.shrink == "off" and config.weighs_trees:

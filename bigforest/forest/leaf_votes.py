@@ -106,10 +106,8 @@ class LeafFile(NamedTuple):
         return Ballots(first, ballot, weight, mixed)
 
     def nodes(self, spec: DataSpec) -> tuple[int, int]:
-        """Return the number of nodes of the trees, and the number of rows of Ballots.mixed.
-
-        Raises FormatError when that is damaged.
-        """
+        """Return the numbers of nodes of the trees and of rows of Ballots.mixed. Raises FormatError when the file is
+        damaged."""
         file = ArrayFile.of(_ballots(self.path), ballot_types(spec))
         return int(file.rows("ballot").sum()), int(file.rows("mixed").sum())
 
@@ -240,10 +238,8 @@ def leaf_chunks(left_out_rows: Sequence[LeftOut], rows: int, step: int) -> Itera
 
 
 def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
-    """Return the files of leaves in a directory that are complete and have ballots, by their first trees.
-
-    trees  where the first tree is to be; None for anywhere.
-    """
+    """Return the files of leaves in a directory that are complete and have ballots, by their first trees, which are
+    among `trees` if given."""
     names = (_NAME.fullmatch(path.name) for path in (directory / FOLDER).glob("part-*.leaves"))
     firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
     paths = [leaves_path(directory, first) for first in firsts]

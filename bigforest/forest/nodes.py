@@ -74,10 +74,8 @@ def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) ->
 def levels_column(
     lists: LevelLists | None, valid: pa.Buffer, feature: NDArray[np.int32], header: Header, kind: pa.DataType
 ) -> Any:
-    """Return the column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
-
-    valid  bitmap of the nodes that have levels.
-    """
+    """Return the column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null. valid:
+    bitmap of the nodes that have levels."""
     if lists is None:
         return pa.nulls(feature.size, kind)
     spec, levels = header.spec, header.levels

@@ -271,12 +271,8 @@ class Choices:
         return {name: entry for name, entry in made.items() if entry is not None}
 
     def for_other_shares(self, power_option: float | str, shrinkage: Shrinkage | None = None) -> Choices:
-        """Return the choices for other leaf values: lambda without how it was selected, and the power only if it was
-        given.
-
-        power_option  the option `power` of the forest.
-        shrinkage     another one.
-        """
+        """Return the choices for other leaf values: lambda, or another shrinkage, without how it was selected, and the
+        power only if the option `power` gave it."""
         kept = Shrinkage(self.shrinkage.amount) if shrinkage is None else shrinkage
         return Choices(kept, Power() if isinstance(power_option, str) else Power(self.power.amount))
 

@@ -71,11 +71,8 @@ class Intervals:
 
 
 def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Return the difficulty of rows (Bostrom, Linusson, Lofstrom and Johansson 2017).
-
-    spread  float64 [rows], standard deviation of the predictions of the trees.
-    scale   mean of `spread` over the calibration rows.
-    """
+    """Return the difficulty of rows from the spread of their trees and its mean over the calibration rows (Bostrom,
+    Linusson, Lofstrom and Johansson 2017)."""
     return spread / scale + _SENSITIVITY
 
 
@@ -276,10 +273,8 @@ class ByCategory:
         return any(each.by_spread for each in self.calibrated)
 
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
-        """Yield the rows of each category, ascending, and its intervals or sets.
-
-        codes  int64 [rows], place of each row in `calibrated`.
-        """
+        """Yield the rows of each category, ascending, and its intervals or sets. codes: place of each row in
+        `calibrated`."""
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
         for fitted, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
@@ -361,10 +356,7 @@ class JackknifeIntervals:
 
 
 def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], coverage: float) -> JackknifeIntervals:
-    """Calibrate intervals on rows, each left out by at least one tree. Arguments as in JackknifeIntervals.
-
-    Raises ConfigError if there are too few rows.
-    """
+    """Calibrate intervals on rows, each left out by at least one tree. Arguments as in JackknifeIntervals."""
     check_enough_rows(errors.size, coverage)
     return JackknifeIntervals(errors, left, rank_of(coverage, errors.size))
 

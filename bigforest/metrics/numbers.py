@@ -126,8 +126,6 @@ class NumberSums:
 
 
 def quantile_grid(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
-    """Return at most `points` distinct values, ascending: quantiles at equal shares, each a value of the column.
-
-    values  at least one, none missing.
-    """
+    """Return at most `points` distinct values, ascending: quantiles at equal shares, each a value of the column. At
+    least one value is given, none missing."""
     return np.unique(np.quantile(values, np.linspace(0.0, 1.0, points), method="inverted_cdf"))

@@ -68,10 +68,7 @@ def no_losses(tried: int) -> ChoiceLosses:
 
 
 def powers_to_try(config: TrainConfig, classes: int) -> tuple[float, ...]:
-    """Return the powers by which out-of-bag rows are evaluated: several to choose from, or the one of the options.
-
-    classes  number of classes; 1 for regression
-    """
+    """Return the powers by which out-of-bag rows are evaluated: several to choose from, or the one of the options."""
     if not isinstance(config.power, str):
         return (float(config.power),)
     chosen = config.power == "auto" and classes > 1 and config.bootstrap and not config.boosts

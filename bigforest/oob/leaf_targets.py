@@ -172,10 +172,8 @@ def _target_places(store: Store, values: NDArray[np.float64], room: _Room) -> ND
 def write_leaf_targets(
     sampler: Sampler, trees: Trees, directory: Path, scratch: Path, window: int | None, entries: range
 ) -> None:
-    """Task: write the targets of the leaves of the trees of a part.
-
-    window  most keys in memory, where large arrays are files in `scratch`; None where all fit
-    """
+    """Task: write the targets of the leaves of the trees of a part. window: most keys in memory, where large arrays are
+    files in `scratch`; None where all fit."""
     store, config = sampler.store, sampler.config
     with local_workdir(scratch) as folder:
         room = _Room.of(folder, window)
@@ -255,10 +253,8 @@ def _add_weights(
 
 
 def _scale_weights(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Scale the weights of the targets of a leaf down if their sum reaches 2**32; a share is then off by about 2**-32.
-
-    start  where the weights of each leaf begin, and the last ones end
-    """
+    """Scale the weights of the targets of a leaf, which begin at `start`, down if their sum reaches 2**32; a share is
+    then off by about 2**-32."""
     total = np.add.reduceat(weights, start[:-1])
     large = total >= np.uint64(2**32)
     if large.any():

@@ -81,10 +81,8 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the files of leaves of a forest, in the order of their trees, and the parts without leaves.
-
-    parts  trees of the consecutive parts to consider, of a forest that is growing; None for all
-    """
+    """Return the files of leaves of a forest, in the order of their trees, and the parts without leaves; parts: as for
+    `check_parts`."""
     store, config, directory, _, _ = job
     if parts is None:
         parts = part_ranges(part_paths(directory), config.trees)
@@ -112,10 +110,8 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
 def write_leaf_files(
     sampler: Sampler, trees: Trees, directory: Path, workers: int, scratch: Path, fitting: int, entries: range
 ) -> int:
-    """Task: find the leaves of the out-of-bag rows in some trees, and write the file; return the number of trees.
-
-    scratch  folder of trees that take more than `fitting` bytes, which are mapped
-    """
+    """Task: find the leaves of the out-of-bag rows in some trees, and write the file; return the number of trees. Trees
+    of more than `fitting` bytes are mapped in `scratch`."""
     store, numbers = sampler.store, trees.numbers(entries)
     path, classes = leaves_path(directory, numbers.start), store.spec.target.answer_width
     with local_workdir(scratch) as folder:
@@ -171,10 +167,8 @@ def leaves_of_rows(
 
 
 def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
-    """Call `use` with some of the rows `span` of one block at a time.
-
-    use  calls a kernel of kernels/predict/accumulate.py; takes inputs, scratch, and the slice of these rows
-    """
+    """Call `use` with inputs and scratch of kernels/predict/accumulate.py, and the slice of these rows, for some of the
+    rows `span` of one block at a time."""
     router = RowRouter(packed, store.spec)
     start, stop = span.start, span.stop
     step = min(chunk_rows(columns_to_route(store, packed, start, start)), len(span))

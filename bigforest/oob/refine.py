@@ -193,9 +193,7 @@ def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
 
 def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tuple[TreeArrays | None, Rounds]:
     """Grow the stage of a forest and write its file, if it is kept. Return its trees, and how rounds were selected.
-
-    leaves  of a tree of the forest, on average
-    """
+    leaves: of a tree of the forest, on average."""
     store, config, directory, resources, listener = job
     link, fixed = Link(store.spec, config), isinstance(config.refine, int)
     used = _not_held_out(store, config, sampled)

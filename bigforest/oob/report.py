@@ -286,10 +286,8 @@ def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, 
 def error_curve(
     changes: NDArray[np.int64], store: Store, config: TrainConfig
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the error after each tree, nan while no row is out of bag, and the number of rows that are.
-
-    changes  int64 [3, trees], see TalliedRange
-    """
+    """Return the error after each tree, nan while no row is out of bag, and the number of rows that are. changes: see
+    TalliedRange."""
     change, reached, weight = np.cumsum(changes, axis=1)
     error = np.divide(change, weight, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.is_regression:

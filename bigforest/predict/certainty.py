@@ -150,10 +150,7 @@ class Calibration:
         return fit_jackknife(*self._left, coverage)
 
     def least_share(self, risk: float) -> float:
-        """Return the minimum share of the votes for a predicted class, see `fit_least_share`.
-
-        Raises ConfigError for too few rows.
-        """
+        """Return the minimum share of the votes for a predicted class, see `fit_least_share`."""
         return fit_least_share(*self._votes(), risk)
 
     def reject_curve(self) -> RejectCurve:
@@ -199,11 +196,8 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
 
 
 def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
-    """Return the position of each cell among the levels: len(levels) for any other value, len(levels) + 1 for a missing
-    one.
-
-    trained  name of the type that the levels are of.
-    """
+    """Return the position of each cell among the levels, which are of the type `trained`: len(levels) for any other
+    value, len(levels) + 1 for a missing one."""
     if column.dtype.is_float() and (column % 1 != 0).any():  # whole floats are integers
         check_category(column.name, column.dtype)
     places = places_of(column, pl.Series(levels, dtype=pl.String), trained=trained)

@@ -99,10 +99,8 @@ def prediction_table(
 
 
 def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
-    """Return intervals, float64 [rows, 2], or the classes in the sets, bool [rows, classes].
-
-    frame  the rows, if calibration is by a column.
-    """
+    """Return intervals, float64 [rows, 2], or the classes in the sets, bool [rows, classes]; frame: the rows, if
+    calibration is by a column."""
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):
         assert calibrated is not None

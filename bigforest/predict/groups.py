@@ -66,10 +66,8 @@ def loading_bytes(nodes: int, classes: int) -> int:
 
 
 def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
-    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but at least one entry each.
-
-    first  number of the first tree of each entry, then the number of trees.
-    """
+    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but at least one entry each;
+    first: see Trees."""
     groups: list[range] = []
     begin = taken = 0
     for entry, size in enumerate(sizes.tolist()):
@@ -174,10 +172,8 @@ class Trees(NamedTuple):
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
-    """Return the files of trees with the sizes that their names and metadata say, which are checked on loading.
-
-    parts  the trees of each part to look at, of a forest that is growing; None for all.
-    """
+    """Return the files of trees with the sizes that their names and metadata say, which are checked on loading; parts:
+    as for `check_parts`."""
     header, spans = check_parts(directory, parts)
     first = np.array([*(span.trees.start for span in spans), spans[-1].trees.stop], np.int64)
     nodes = np.array([span.stop for span in spans], np.int64)

@@ -56,12 +56,8 @@ def bags_of(files: ForestFiles, trees: Sequence[int], group: Any) -> pl.DataFram
 
 
 def tree_bags(files: ForestFiles, groups: NDArray[np.uint32] | None) -> TreeBags:
-    """Return the bags of a forest.
-
-    groups  code of the group of each training row, uint32 [rows]; None unless whole groups are drawn.
-
-    Raises ConfigError.
-    """
+    """Return the bags of a forest; groups: code of the group of each training row, None unless whole groups are drawn.
+    Raises ConfigError."""
     by_class = files.config.bootstrap and files.config.draws_by_class
     target = _classes(files) if by_class else np.empty(0, np.uint16)
     return TreeBags.of(files, BagInputs(files.spec, target, groups))

@@ -111,10 +111,8 @@ def default_batch(columns: int, limits: Limits) -> int:
 
 
 def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
-    """Estimate the memory of a forest that predicts pieces of a lazy query, without that of Polars.
-
-    held  bytes of the forest other than its trees.
-    """
+    """Estimate the memory of a forest that predicts pieces of a lazy query, without that of Polars; held: bytes of the
+    forest other than its trees."""
     room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
     memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
     return MemoryEstimate("predict", memory, memory)
