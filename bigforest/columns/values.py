@@ -116,11 +116,13 @@ def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.
     ]
 
 
-def places_among(values: pl.Series, known_values: pl.Series) -> pl.Series:
-    """Return the place of each value among the known values, of the same type; null for an unknown one."""
-    table = pl.DataFrame(
-        [known_values.alias("value"), pl.int_range(len(known_values), dtype=pl.UInt32, eager=True).alias("place")]
-    )
+def places_among(values: pl.Series, known_values: pl.Series, places: pl.Series | None = None) -> pl.Series:
+    """Return the place of each value among the known values, of the same type; null for an unknown one.
+
+    places  of the known values; None for 0, 1, 2 and so on.
+    """
+    places = pl.int_range(len(known_values), dtype=pl.UInt32, eager=True) if places is None else places
+    table = pl.DataFrame([known_values.alias("value"), places.alias("place")])
     return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
 
 
@@ -139,10 +141,7 @@ def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None
     distinct = values.drop_nulls().unique()
     known_form = _form_of(type_name(known_values.dtype) if trained is None else trained)
     distinct_places = _distinct_places(distinct, known_values, _form_of(type_name(distinct.dtype)) != known_form)
-    table = pl.DataFrame([physical(distinct).alias("value"), distinct_places.alias("place")])
-    return (
-        physical(values).alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
-    )
+    return places_among(physical(values), physical(distinct), distinct_places)
 
 
 def _form_of(dtype: str) -> str:
@@ -182,9 +181,7 @@ def _temporal_places(values: pl.Series, known_values: pl.Series) -> pl.Series:
 def _places_among_unique(values: pl.Series, known_values: pl.Series) -> pl.Series:
     """Return the place of each value among the known values that occur once; null for others."""
     single = known_values.is_unique() & known_values.is_not_null()
-    places = single.arg_true().cast(pl.UInt32)
-    table = pl.DataFrame([known_values.filter(single).alias("value"), places.alias("place")])
-    return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
+    return places_among(values, known_values.filter(single), single.arg_true().cast(pl.UInt32))
 
 
 def group_names(series: pl.Series) -> pl.Series:

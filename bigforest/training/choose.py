@@ -35,7 +35,7 @@ it would in one. benchmarks/columns.md has how that was chosen. Oracle: tests/na
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -361,28 +361,16 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
         return rules[0]
     if first < trees:
         measured = grown(trials[:2], range(first, trees), measured)
-    chosen = best_rule(len(trials), lead, errors, timed)
-    if chosen:
-        listener(Notice(_notice_text(rules[0], rules[chosen], features)))
-    return rules[chosen]
-
-
-def best_rule(rules: int, lead: Callable[[int, int], tuple[float, float]], errors: float, timed: bool) -> int:
-    """Return the place of the best rule.
-
-    lead    returns by how much a rule is better than another one, and the standard error of that
-    errors  by how many standard errors a rule must be better
-    timed   compare each rule with the first, and end where one is not better than those before; else compare each with
-            the one chosen so far
-    """
     best, chosen = 0.0, 0
-    for place in range(1, rules):
+    for place in range(1, len(trials)):
         mean, error = lead(place, 0 if timed else chosen)
         if mean > max(best, errors * error):
             best, chosen = mean if timed else 0.0, place
-        elif timed:
+        elif timed:  # a larger one is not tried
             break
-    return chosen
+    if chosen:
+        listener(Notice(_notice_text(rules[0], rules[chosen], features)))
+    return rules[chosen]
 
 
 def _lead(

@@ -287,7 +287,9 @@ class Race:
         state.rounds.append(Round(trees, results, out_of_race))
         state.write(self.out)
         for name in out_of_race:
-            _discard(self.out, name)
+            forest = _forest_of(self.out, name)
+            for folder in filter(Path.is_dir, (forest, forest.with_name(forest.name + UNFINISHED))):
+                remove(folder)
         best = min(results, key=lambda name: results[name].difference)
         left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
         self.listener(
@@ -384,14 +386,6 @@ def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> Non
 
 def _forest_of(out: Path, name: str) -> Path:
     return out / _FORESTS / f"{name}.forest"
-
-
-def _discard(out: Path, name: str) -> None:
-    """Remove the forest of a candidate that has retired."""
-    forest = _forest_of(out, name)
-    for folder in (forest, forest.with_name(forest.name + UNFINISHED)):
-        if folder.is_dir():
-            remove(folder)
 
 
 @contextmanager

@@ -321,19 +321,13 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
             fingerprint = store.fingerprint
             if not complete:
                 replace_output(store.path, folder.store, workdir / "replaced")
-    store = _opened_store(folder, fingerprint, verify=complete)
-    return (plan or resolve(run, store, resources)).for_store(store)
-
-
-def _opened_store(folder: RunFolder, fingerprint: str | None, *, verify: bool) -> Store:
-    """Open the store in the folder of a run. Raises FormatError."""
     try:
-        store = Store.open(folder.store, verify=verify)
+        store = Store.open(folder.store, verify=complete)
         if store.fingerprint != fingerprint:
             raise FormatError(f"{folder.store} is not the store that the run made; it is damaged")
     except FormatError as error:
         raise FormatError(f"{error}: remove the folder {folder.store} and resume, which makes it again") from error
-    return store
+    return (plan or resolve(run, store, resources)).for_store(store)
 
 
 def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, timer: StageTimer) -> PackedTrees | None:
