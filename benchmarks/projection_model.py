@@ -18,7 +18,7 @@ from bigforest.execution.resources import Resources
 from bigforest.execution.worker import _FINISHING
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
-from bigforest.grow.out_of_core.context import NodeStats
+from bigforest.grow.out_of_core.context import CODES, NodeStats
 from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
@@ -276,7 +276,7 @@ class _Model:
         for depth in range(self.upper):
             assert self.way.limits is not None
             rows = self.shape.rows >> depth
-            buckets = histogram_buckets(rows, parts, self.way.limits.cells)
+            buckets = histogram_buckets(rows, parts, self.way.limits.cells, CODES)
             counts.append((float((1 << depth) * self.expected_reads * buckets * parts), rows / buckets / parts))
         return counts
 

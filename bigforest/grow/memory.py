@@ -28,7 +28,7 @@ from bigforest.grow.memory_model import (
     tree_bytes,
     written_bytes,
 )
-from bigforest.grow.out_of_core.context import MemoryLimits, NodeStats
+from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, MemoryLimits, NodeStats
 from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.grow.out_of_core.row_file import CHUNK, ROW_NODE_BYTES, TAG
 from bigforest.options.train_config import TrainConfig
@@ -135,7 +135,8 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
         limits = limits_for(shape, config, takes, workers, budget)
         if limits is not None:
             parts = NodeStats.of(shape).slots
-            buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells)
+            kind = PROJECTIONS if family.uses_values else CODES
+            buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells, kind)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = _LISTS * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
             most = _max_trees(shape, config, resources, _waiting_bytes(shape, config, takes, limits))

@@ -99,17 +99,19 @@ def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats)
 
 
 class ColumnKind(NamedTuple):
-    """Kind of columns that nodes are split on: type of a value, smallest and largest possible value, and types of the
-    cells of a block."""
+    """Kind of columns that nodes are split on: type of a value, smallest and largest possible value, types of the cells
+    of a block, and rows of a bucket (node_search.py)."""
 
     dtype: Any
     least: float
     greatest: float
     cells: tuple[str, str, str]
+    bucket_rows: int
 
 
-CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF, ("<u1", "<u2", "<u4"))
-PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"))
+CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF, ("<u1", "<u2", "<u4"), 12)
+# Narrower buckets: they are of equal width, and few of them hold most rows of a skewed direction.
+PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"), 6)
 
 
 class MemoryLimits(NamedTuple):

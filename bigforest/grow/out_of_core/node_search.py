@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.context import Counts, GrowContext
+from bigforest.grow.out_of_core.context import ColumnKind, Counts, GrowContext
 from bigforest.grow.out_of_core.probes import (
     Answer,
     Collect,
@@ -51,11 +51,10 @@ from bigforest.kernels.out_of_core.node_steps import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
 from bigforest.kernels.scan.draw import make_feature_draw
 
-# A histogram of a node of n bag rows has about one bucket for this many times n**(1/4) rows, within these limits. With
-# b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes cannot be
-# separated: the bound of a bucket then exceeds its edges by about b / n**(1/2) of the differences between splits. The
-# sum is minimal for b**2 proportional to n**(1/2).
-ROWS_PER_BUCKET = 6
+# A histogram of a node of n bag rows has about one bucket for ColumnKind.bucket_rows times n**(1/4) rows, within these
+# limits. With b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes
+# cannot be separated: the bound of a bucket then exceeds its edges by about b / n**(1/2) of the differences between
+# splits. The sum is minimal for b**2 proportional to n**(1/2).
 MIN_BUCKETS = 64
 MAX_BUCKETS = 1 << 16
 # A float score this far below the best, relatively, cannot be equal to it: rounding is about 1e-15.
@@ -253,7 +252,7 @@ class HistogramSearch(NodeSearch):
 
     def _max_buckets(self, rows: int) -> int:
         """Return the number of buckets for a histogram of this many rows."""
-        return histogram_buckets(rows, self.scorer.stats.slots, self.context.limits.cells)
+        return histogram_buckets(rows, self.scorer.stats.slots, self.context.limits.cells, self.context.kind)
 
     def _offer_edges(self, probe: Histogram, answer: HistogramCounts) -> None:
         left = probe.left
@@ -350,10 +349,10 @@ class HistogramSearch(NodeSearch):
             passed, last = upto[-1], int(number[-1])
 
 
-def histogram_buckets(rows: int, slots: int, max_cells: int) -> int:
+def histogram_buckets(rows: int, slots: int, max_cells: int, kind: ColumnKind) -> int:
     """Return the buckets of the histogram of a column in a node of this many rows, each of `slots` counts; at least
     2."""
-    buckets = min(max(int(rows**0.75 / ROWS_PER_BUCKET), MIN_BUCKETS), MAX_BUCKETS)
+    buckets = min(max(int(rows**0.75 / kind.bucket_rows), MIN_BUCKETS), MAX_BUCKETS)
     return max(min(buckets, max_cells // slots), 2)
 
 
