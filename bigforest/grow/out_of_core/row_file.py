@@ -250,9 +250,10 @@ def load_rows(
             for (words, count), chunk_sizes in zip(_chunks(file, index, kinds, chunk), sizes, strict=True):
                 begin = 0
                 for matrix, size in zip(matrices, chunk_sizes, strict=True):
-                    piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
-                    matrix[:, at : at + count] = piece.reshape(len(matrix), count)
-                    begin += size
+                    if size:
+                        piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
+                        matrix[:, at : at + count] = piece.reshape(len(matrix), count)
+                        begin += size
                 at += count
     return [read_only(matrix) for matrix in matrices[1:]], numbered(tags[0])
 
