@@ -21,7 +21,7 @@ import polars as pl
 from bigforest.columns.dataspec import MAX_CLASSES, code_width
 from bigforest.columns.types import Leaf, is_feature_type, is_text_type, leaves
 from bigforest.encode.rows import check_group
-from bigforest.encode.targets import MAX_FLOAT_CLASSES, DistinctValues, check_classes, distinct_values, find_task
+from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, DistinctValues, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
 from bigforest.encode.weights import check_weight
 from bigforest.errors import DataError, api, listed
@@ -331,7 +331,7 @@ def _max_classes(source: Source, target: Leaf, bounds: ColumnBounds) -> int:
     """Return the maximal number of classes; they are counted, up to the allowed number, if metadata say little."""
     dtype = target.dtype
     if dtype.is_float():
-        return MAX_FLOAT_CLASSES
+        return MAX_UNUSUAL_CLASSES
     whole = dtype == pl.Boolean or dtype.is_integer()
     bound = _max_values(source.rows, dtype, bounds._replace(whole=True)) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:

@@ -33,10 +33,9 @@ from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
 from bigforest.source import Source
 
-# More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
-MAX_FLOAT_CLASSES = 100
-# Likewise for dates and times. Floats with fewer distinct values, all whole, may be meant as classes.
-MAX_ODD_CLASSES = 100
+# More distinct values than this in a column of floats, dates or times are taken for measurements. Floats with fewer
+# distinct values, all whole, may be meant as classes.
+MAX_UNUSUAL_CLASSES = 100
 # Whole numbers are classes if they are at most this many, as the letters of an alphabet, ...
 MOST_NUMBERED = 30
 # ... of up to this size, as digits and grades, or in order from 0 or 1, ...
@@ -105,11 +104,11 @@ def find_task(source: Source, target: Leaf, requested: Task | None, possible: Ta
     if not dtype.is_temporal():
         return TargetTask("classification")
     distinct = distinct_values(source, target)
-    if len(distinct.values) > MAX_ODD_CLASSES:
+    if len(distinct.values) > MAX_UNUSUAL_CLASSES:
         raise DataError(
-            f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
-            f"too many for classes: convert it to a number, such as days since a date, or choose the {api('task')} "
-            "classification"
+            f"target {target.column!r} has type {dtype} and more than {MAX_UNUSUAL_CLASSES} different values, "
+            "which are too many for classes: convert it to a number, such as days since a date, or choose the "
+            f"{api('task')} classification"
         )
     return TargetTask("classification", distinct)
 
@@ -149,9 +148,9 @@ def why_regression(source: Source, target: Leaf) -> str | None:
     """Return why a target of floats or decimals, which is taken for numbers, may be classes; None for plain numbers."""
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
-    values = distinct_values(source, target, MAX_ODD_CLASSES).values
+    values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
     numbers = values.to_numpy() if target.dtype.is_float() else nearest_floats(values, divisor_of(target.dtype))
-    if not 0 < len(numbers) <= MAX_ODD_CLASSES or not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
+    if not 0 < len(numbers) <= MAX_UNUSUAL_CLASSES or not (np.isfinite(numbers) & (numbers == np.rint(numbers))).all():
         return None
     kind = "floats" if target.dtype.is_float() else "decimals"
     return f"{kind} that are {counted(len(numbers), 'different whole number')}"
@@ -250,11 +249,11 @@ def _merge_values(earlier: pl.Series | None, values: pl.Series) -> pl.Series:
 
 def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     """Raise DataError when there are too many classes to be ones."""
-    if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
+    if dtype.is_float() and classes > MAX_UNUSUAL_CLASSES:
         raise DataError(
-            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop {api('task')}, "
+            f"target {name!r} is {dtype} with more than {MAX_UNUSUAL_CLASSES} distinct values: drop {api('task')}, "
             "or make it regression, to predict numbers; classes are integers, strings or at most "
-            f"{MAX_FLOAT_CLASSES} floats"
+            f"{MAX_UNUSUAL_CLASSES} floats"
         )
     if classes > MAX_CLASSES:
         raise DataError(

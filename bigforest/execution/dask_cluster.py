@@ -47,12 +47,12 @@ class Cluster:
     def __init__(self, client: Any, fresh: float = _FRESH) -> None:
         """fresh: seconds for which the workers are taken to be the same."""
         self.client = client
-        self._fresh = fresh
+        self._fresh_seconds = fresh
         self.session = secrets.token_hex(8)
         self._threads: dict[str, int] = {}
-        self._looked = -fresh
+        self._last_look = -fresh
         self._seats: list[Any] = []
-        self._seated: set[str] = set()
+        self._seated_workers: set[str] = set()
 
     def check(self) -> list[str]:
         """Raise ClusterError unless there are workers with the same versions; return further notices."""
@@ -79,21 +79,21 @@ class Cluster:
 
     def threads(self) -> dict[str, int]:
         """Return the threads of each worker, as of a few seconds ago at most."""
-        if time.monotonic() > self._looked + self._fresh:
+        if time.monotonic() > self._last_look + self._fresh_seconds:
             with self.errors("asking for the workers"):
                 self._threads = dict(self.client.nthreads())
-            self._looked = time.monotonic()
+            self._last_look = time.monotonic()
         return self._threads
 
     def seats(self) -> list[Any]:
         """Return futures of a seat (worker.Seat) on each worker."""
         workers = set(self.threads())
-        if self._seated != workers or not self._seats:
+        if self._seated_workers != workers or not self._seats:
             group = f"bigforest-make-seat-{secrets.token_hex(8)}"
             keys = [(group, number) for number in range(max(1, len(workers)))]
             with self.errors("handing out seats"):
                 self._seats = self.client.map(worker.make_seat, range(len(keys)), key=keys, pure=False)
-            self._seated = workers
+            self._seated_workers = workers
         return self._seats
 
     def stats(self) -> dict[str, TaskStats]:

@@ -232,11 +232,13 @@ def _add_changes(
     only = read_only(np.zeros(counted.size, np.uint16))  # the loss on the only class is the number itself
     ignored = np.empty(counted.size)
     for output, numbers in enumerate(answer.T, start=first):
-        labels = LeafLosses(only, read_only(counted), np.uint64(tree.begin), np.ascontiguousarray(numbers[:, None]))
+        leaf_losses = LeafLosses(
+            only, read_only(counted), np.uint64(tree.begin), np.ascontiguousarray(numbers[:, None])
+        )
         for at, together in enumerate(drawn):
             sums = Losses(together.change[output], ignored if at else total[output], ignored)
             parted = parted_scratch(len(together.groups))
-            permute(tree.walked, together.replaced, rows, rows, labels, parted, sums)
+            permute(tree.walked, together.replaced, rows, rows, leaf_losses, parted, sums)
 
 
 def _rows_in_sequences(oob: OutOfBagRows, positions: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -159,10 +159,10 @@ def _permute_groups(
             replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
         parted = parted_scratch(len(numbers))
         sums = Losses(np.zeros((len(numbers), width)), np.zeros(width), np.zeros(width))
-        for labels in parts:
+        for leaf_losses in parts:
             sums.weight[:] = 0.0
             parted.seen[:] = 0
-            permute(tree.walked, replaced, chosen, columns.astype(np.uint32), labels, parted, sums)
+            permute(tree.walked, replaced, chosen, columns.astype(np.uint32), leaf_losses, parted, sums)
         yield numbers, sums
 
 

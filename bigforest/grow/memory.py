@@ -61,31 +61,31 @@ _SUBTREES = 4
 # Bytes of a node of a tree that rows are routed through, except for its counts: packed, and its ballot.
 _SENT_NODE_BYTES = 48
 # Bytes of a row that has a weight.
-_WEIGHT = 8
+_WEIGHT_BYTES = 8
 # Fewest bag rows for which a subtree grown in memory must have room.
 _MIN_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MAX_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
-_LOOKED_UP = 20
+_LOOKED_UP_BYTES = 20
 # Bytes of a node that rows out of bag are routed through. Nodes are mapped from a file: if they took more than the
 # budget, each block of rows would read them from the disk again.
-_ROUTED = 25
+_ROUTED_BYTES = 25
 # Bytes of a level that a node in the upper part of a tree lists, where levels are numbers, not bits.
-_LISTED_ABOVE = 12
+_LISTED_LEVEL_BYTES = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
-_KEPT_COUNT = 8
-# The histograms of a node take at most 1 / _NODES of the room for counts, and so do its collected rows. While a node is
-# scored, each count takes _SCORED bytes, and each collected row PassMemory.scored.
-_NODES = 8
-_SCORED = 48
+_KEPT_COUNT_BYTES = 8
+# The histograms of a node take at most 1 / _NODES_OF_ROOM of the room for counts, and so do its collected rows. While a
+# node is scored, each count takes _SCORED_BYTES, and each collected row PassMemory.scored.
+_NODES_OF_ROOM = 8
+_SCORED_BYTES = 48
 # Further bytes for each count that there is room for, if features are categories: while the levels of a category, whose
 # counts may take all the room, are put in order; and for lists of levels.
-_ORDERED = 96
-_LISTS = 16
-# Nodes split by passes are estimated as _TOP * rows of the bag / rows of the largest node that is grown in memory.
+_ORDERED_BYTES = 96
+_LIST_BYTES = 16
+# Estimated number of nodes split by passes, times the rows of the largest node that is grown in memory, per bag row.
 # Above 1, because children are of unequal size and become small enough at several depths.
-_TOP = 4
+_SPLITS_PER_SUBTREE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +130,16 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             keeps = budget is None or memory + store + kept <= budget
             return GrowPlan(workers, None, config.trees, memory + kept if keeps else memory, keeps)
     assert budget is not None
-    takes = family.pass_memory(shape, config)
+    needs = family.pass_memory(shape, config)
     for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosting routes rows after each tree
-        limits = limits_for(shape, config, takes, workers, budget)
+        limits = limits_for(shape, config, needs, workers, budget)
         if limits is not None:
             parts = NodeStats.of(shape).slots
             kind = PROJECTIONS if family.uses_values else CODES
-            buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells, kind)
-            root = takes.asks or max(buckets, shape.extras.category) * parts
-            lists = _LISTS * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
-            most = _max_trees(shape, config, resources, _waiting_bytes(shape, config, takes, limits))
+            buckets = needs.drawn * histogram_buckets(shape.rows, parts, limits.cells, kind)
+            root = needs.asks or max(buckets, shape.extras.category) * parts
+            lists = _LIST_BYTES * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
+            most = _max_trees(shape, config, resources, _waiting_bytes(shape, config, needs, limits))
             group = max(1, min(most, 2 * limits.room // root, lists))
             return GrowPlan(workers, limits, group, budget)
     raise MemoryEstimate("grow", budget, _smallest(shape, config)).refusal(budget)
@@ -159,7 +159,7 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         + min(nodes, GROUP_NODES) * written_bytes(shape.classes) // GROUP_NODES
         + extra_bytes(shape, rows, nodes)
         + nodes * cut_bytes(config, shape.classes)
-        + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
+        + (_WEIGHT_BYTES * shape.rows if shape.extras.weighted else 0)
     )
     if config.bootstrap:
         tree += _left_out_bytes(shape, config, per_call, nodes)
@@ -199,8 +199,8 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
     bag = bag_size(shape.rows, config)
     if tasks >= size or bag < _SPREAD_ROWS:
         return whole
-    takes = family_of(config).pass_memory(shape, config)
-    limits = limits_for(shape, config, takes, whole.workers, sum(in_memory(shape, config, whole.workers)))
+    needs = family_of(config).pass_memory(shape, config)
+    limits = limits_for(shape, config, needs, whole.workers, sum(in_memory(shape, config, whole.workers)))
     if limits is None:
         return whole
     rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
@@ -218,9 +218,9 @@ def _max_trees(shape: Shape, config: TrainConfig, resources: Resources, waiting:
     return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
 
 
-def _waiting_bytes(shape: Shape, config: TrainConfig, takes: PassMemory, limits: MemoryLimits) -> int:
+def _waiting_bytes(shape: Shape, config: TrainConfig, needs: PassMemory, limits: MemoryLimits) -> int:
     """Return the bytes on disk of the rows of small nodes of a tree, and of the nodes of rows."""
-    row = takes.spilled + TAG + target_bytes(shape) + ROW_NODE_BYTES
+    row = needs.spilled + TAG + target_bytes(shape) + ROW_NODE_BYTES
     small = _top_splits(shape, config, limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
     return distinct_rows(shape.rows, config, shape.classes) * row + CHUNK * small
 
@@ -246,15 +246,15 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     plan = choose_grow_plan(shape, config, resources)
     if plan.limits is None:
         return MemoryEstimate("grow", plan.memory, smallest)
-    takes = family_of(config).pass_memory(shape, config)
-    scratch = plan.group * _waiting_bytes(shape, config, takes, plan.limits) + takes.decoded * shape.rows
+    needs = family_of(config).pass_memory(shape, config)
+    scratch = plan.group * _waiting_bytes(shape, config, needs, plan.limits) + needs.decoded * shape.rows
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / plan.limits.rows)), 0)
     groups = -(-config.trees // plan.group)
     # Bags are drawn, and rows spilled, once each.
-    level = takes.level
-    if takes.epochs:  # perceptrons read the rows once if the rows of a node fit in memory
-        level += 1 if shape.rows * takes.trained <= plan.limits.training else takes.epochs + 1
-    passes = groups * (takes.before + level * levels + 2) + _sweeps(shape, plan.limits) * takes.sweeps
+    level = needs.level
+    if needs.epochs:  # perceptrons read the rows once if the rows of a node fit in memory
+        level += 1 if shape.rows * needs.trained <= plan.limits.training else needs.epochs + 1
+    passes = groups * (needs.before + level * levels + 2) + _sweeps(shape, plan.limits) * needs.sweeps
     return MemoryEstimate("grow", plan.memory, smallest, scratch, passes, plan.group)
 
 
@@ -263,52 +263,52 @@ def _smallest(shape: Shape, config: TrainConfig) -> int:
     whole = sum(in_memory(shape, config, 1))
     if config.boosts:
         return whole
-    base, takes = base_bytes(shape, config), family_of(config).pass_memory(shape, config)
+    base, needs = base_bytes(shape, config), family_of(config).pass_memory(shape, config)
     low, high = base, base + (1 << 20)
-    while limits_for(shape, config, takes, 1, high) is None:
+    while limits_for(shape, config, needs, 1, high) is None:
         low, high = high, base + 2 * (high - base)
     while high - low > 1 << 20:
         middle = (low + high) // 2
-        low, high = (low, middle) if limits_for(shape, config, takes, 1, middle) else (middle, high)
+        low, high = (low, middle) if limits_for(shape, config, needs, 1, middle) else (middle, high)
     return min(high, whole)
 
 
-def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: int, budget: int) -> MemoryLimits | None:
+def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: int, budget: int) -> MemoryLimits | None:
     """Return the limits of passes within the budget; None if it is too small."""
     stats = NodeStats.of(shape)
-    base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
+    base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + needs.kept
     # While rows are written nothing is requested.
-    free = budget - base - workers * takes.block
-    written = takes.picked + TAG * BLOCK_ROWS
+    free = budget - base - workers * needs.block
+    written = needs.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
     # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. Collected rows take no more: each
     # is in one task, and copied once while blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
-    count = cell * (workers + 1) + _KEPT_COUNT + max(_SCORED, takes.scored) // _NODES
-    room = free // (count + _ORDERED + _LISTS if category else count)
-    cells = min(_MAX_CELLS, room // (_NODES * takes.drawn))
+    count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM
+    room = free // (count + _ORDERED_BYTES + _LIST_BYTES if category else count)
+    cells = min(_MAX_CELLS, room // (_NODES_OF_ROOM * needs.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     share = (budget - base) // workers - COPIED
     cut = cut_bytes(config, shape.classes)
-    rows = _most_subtree_rows(shape, takes, share // 2 if category else share, cut)
-    if cells < 4 * stats.slots or rows < _MIN_ROWS or room < max(category * stats.slots, takes.asks):
+    rows = _most_subtree_rows(shape, needs, share // 2 if category else share, cut)
+    if cells < 4 * stats.slots or rows < _MIN_ROWS or room < max(category * stats.slots, needs.asks):
         return None
-    upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
-    if upper > share // 2 or _listed_bytes(shape, config, rows) > _LISTS * room:
+    upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_LEVEL_BYTES
+    if upper > share // 2 or _listed_bytes(shape, config, rows) > _LIST_BYTES * room:
         return None
     # Thresholds are looked up, and perceptrons trained, while nothing is counted. The values of a dictionary leave half
     # of the share for the blocks.
-    training = max(share - takes.block - written, 0)
+    training = max(share - needs.block - written, 0)
     return MemoryLimits(
         int(rows * _repeats(shape, config)),
-        max(room // _NODES, 1),
+        max(room // _NODES_OF_ROOM, 1),
         cells,
         room,
-        nodes=share // _LOOKED_UP,
-        routed=budget // _ROUTED,
+        nodes=share // _LOOKED_UP_BYTES,
+        routed=budget // _ROUTED_BYTES,
         values=share // 16,
         training=training,
     )
@@ -322,7 +322,7 @@ def _repeats(shape: Shape, config: TrainConfig) -> float:
     return max(1.0, 0.95 * bag_size(shape.rows, config) / distinct_rows(shape.rows, config, shape.classes))
 
 
-def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -> int:
+def _most_subtree_rows(shape: Shape, needs: PassMemory, memory: int, cut: int) -> int:
     """Return the most rows of a node whose subtree can be grown, and written, in this memory.
 
     cut  bytes of a node while its tree is cut
@@ -332,8 +332,8 @@ def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -
 
     def needed(rows: int) -> int:
         nodes = 2 * rows
-        grown = rows * (8 + takes.row) + tree_bytes(rows, nodes, shape.classes)
-        written = written_bytes(shape.classes) + nodes * (20 + NODE + 8 * shape.classes + cut) + rows * takes.node
+        grown = rows * (8 + needs.row) + tree_bytes(rows, nodes, shape.classes)
+        written = written_bytes(shape.classes) + nodes * (20 + NODE + 8 * shape.classes + cut) + rows * needs.node
         return max(grown, written) + extra_bytes(shape, rows, nodes)
 
     return bisect_right(range(max(memory, 0)), memory, key=needed) - 1
@@ -341,7 +341,7 @@ def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -
 
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
     """Return about how many nodes of a tree are split by passes if nodes of this many rows are grown in memory."""
-    return _TOP * -(-bag_size(shape.rows, config) // rows)
+    return _SPLITS_PER_SUBTREE * -(-bag_size(shape.rows, config) // rows)
 
 
 def _listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:

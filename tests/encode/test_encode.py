@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.columns.types import leaves, type_name
-from bigforest.encode.targets import MAX_FLOAT_CLASSES, find_task
+from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, find_task
 from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
@@ -169,9 +169,9 @@ def test_target__found_by_usual_names(order: list[str], tmp_path: Path) -> None:
 
 
 def test_target__float_classes_and_their_limit(tmp_path: Path) -> None:
-    few = pl.DataFrame({"x": range(300), "y": [i % MAX_FLOAT_CLASSES / 4 for i in range(300)]})
-    assert encoded(few, tmp_path).spec.target.classes == tuple(i / 4 for i in range(MAX_FLOAT_CLASSES))
-    many = few.with_columns(y=pl.col("x") % (MAX_FLOAT_CLASSES + 1) / 4)
+    few = pl.DataFrame({"x": range(300), "y": [i % MAX_UNUSUAL_CLASSES / 4 for i in range(300)]})
+    assert encoded(few, tmp_path).spec.target.classes == tuple(i / 4 for i in range(MAX_UNUSUAL_CLASSES))
+    many = few.with_columns(y=pl.col("x") % (MAX_UNUSUAL_CLASSES + 1) / 4)
     with pytest.raises(DataError, match="more than 100 distinct values: drop task"):
         encoded(many, tmp_path, "b.store")
 
