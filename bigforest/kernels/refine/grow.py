@@ -35,7 +35,7 @@ BINS = 256
 WORDS = 4
 # Most counts and sums of the leaves of a tree.
 MAX_COUNTS = 1 << 24
-# Kinds of features: with bin 0 for missing values, on levels, on levels of which the last bin has those in no other.
+# Kinds of features: plain numbers; with bin 0 for missing values; levels; levels whose last bin pools all other levels.
 NUMBERS, GAPS, LEVELS, POOLED = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
 
 # Streams of a stage, beside those of common/rng.py.
@@ -364,36 +364,36 @@ def _count(bins, order, whole, drawn, firsts, total, several, counts):
 
 
 @inlined
-def _divided(sums, units, penalty):
+def _newton_step(sums, units, penalty):
     """Return the sum of gradients in a word, divided by that of curvatures and the penalty."""
     return np.float64(sums >> _HALF) * units[0] / (np.float64(sums & _CURVE) * units[1] + penalty)
 
 
 @inlined
-def _side(sums, units, penalty):
+def _side_score(sums, units, penalty):
     """Return the score of a side of a split for an output."""
     slope = np.float64(sums >> _HALF) * units[0]
     return slope * slope / (np.float64(sums & _CURVE) * units[1] + penalty)
 
 
 @inlined
-def _order_levels(here, first, width, counts, units, smooth, keys, ranked):
-    """Sort the first bins of `ranked`, as many as `here`, by gradient over curvature.
+def _order_levels(present, first, width, counts, units, smooth, keys, ranked):
+    """Sort the first bins of `ranked`, as many as `present`, by gradient over curvature.
 
-    Of several outputs it is that of the one whose bins differ most. Ties go to the lowest bin.
+    With several outputs, those of the output whose bins differ most are used. Ties go to the lowest bin.
     """
     chosen, most = _ONE, -1.0
     for k in range(_ONE, width):
         found = 0.0
-        for i in range(here):
-            found += _side(counts[first + ranked[i] * width + k], units, smooth)
+        for i in range(present):
+            found += _side_score(counts[first + ranked[i] * width + k], units, smooth)
         if found > most:
             chosen, most = k, found
-    for i in range(here):
+    for i in range(present):
         own = ranked[i]
-        keys[own] = _divided(counts[first + own * width + chosen], units, smooth)
+        keys[own] = _newton_step(counts[first + own * width + chosen], units, smooth)
     for gap in _GAPS:
-        for i in range(gap, np.int64(here)):
+        for i in range(gap, np.int64(present)):
             own, j = ranked[i], i
             while j >= gap and (
                 keys[ranked[j - gap]] > keys[own] or (keys[ranked[j - gap]] == keys[own] and ranked[j - gap] > own)
@@ -404,9 +404,9 @@ def _order_levels(here, first, width, counts, units, smooth, keys, ranked):
 
 
 @inlined
-def _scan(here, missing, counts, first, total, least, units, penalty, ranked, several, best):
-    """Return the best score, above `best`, the number of ordered bins on the left, the rows there, and whether missing
-    values go left; 0 for the number where there is none.
+def _scan(present, missing, counts, first, total, least, units, penalty, ranked, several, best):
+    """Return the best score above `best`, the number of ordered bins on its left, the rows there, and whether missing
+    values go left. The number is 0 if no score is above `best`.
 
     missing  number of rows in bin 0, which go to either side
     several  int64 [words_of_bin], scratch for the left side, and in `_count`; None for one output, which is faster
@@ -421,7 +421,7 @@ def _scan(here, missing, counts, first, total, least, units, penalty, ranked, se
         if several is not None:
             for k in range(_ONE, width):
                 several[k] = counts[first + k] if with_missing else np.int64(0)
-        for i in range(here):
+        for i in range(present):
             at = first + ranked[i] * width
             on_left += counts[at]
             if several is None:
@@ -434,23 +434,23 @@ def _scan(here, missing, counts, first, total, least, units, penalty, ranked, se
             if rows - on_left < least:
                 break
             if several is None:
-                found = _side(sums, units, penalty) + _side(total[_ONE] - sums, units, penalty)
+                found = _side_score(sums, units, penalty) + _side_score(total[_ONE] - sums, units, penalty)
             else:
                 found = 0.0
                 for k in range(_ONE, width):
-                    found += _side(several[k], units, penalty)
-                    found += _side(total[k] - several[k], units, penalty)
+                    found += _side_score(several[k], units, penalty)
+                    found += _side_score(total[k] - several[k], units, penalty)
             if found > best:
                 best, cut, rows_left, missing_left = found, i + _ONE, on_left, with_missing
     return best, cut, rows_left, missing_left
 
 
 @inlined
-def _list_levels(here, cut, default, ranked, listed):
+def _list_levels(present, cut, default, ranked, listed):
     """Set `listed`, uint64 [WORDS], to the ordered bins on the right side if `default`, else to the others."""
     for word in range(WORDS):
         listed[word] = 0
-    for i in range(here):
+    for i in range(present):
         if (i < cut) != default:
             own = ranked[i]
             listed[own >> np.uint64(6)] |= _ONE << (own & np.uint64(63))
@@ -460,39 +460,39 @@ def _list_levels(here, cut, default, ranked, listed):
 def _search(node, rows, rules, drawn, units, scratch, several, mixed):
     """Find the best split of a node, whose rows are counted; its gain is 0 where there is none.
 
-    Rows of levels that are not listed go to the side of the pooled levels, or to the larger one. The score of a node is
-    higher with the smaller penalty of numbers: splits on levels have to be better by that.
+    Rows of levels that are not listed go to the side of the pooled levels, or to the larger one. The score of the node
+    has the penalty of numbers, so a split on levels, with a larger penalty, must gain more.
     """
     nodes, total, ranked = scratch.nodes, scratch.totals[node], scratch.ranked
     width, counts = np.uint64(total.size), scratch.counts[nodes[node, _SLOT]]
     own = 0.0
     for k in range(_ONE, width):
-        own += _side(total[k], units, rules.penalty)
+        own += _side_score(total[k], units, rules.penalty)
     best = own
     for place in range(np.uint64(drawn.size)):
         feature, first, penalty = drawn[place], scratch.firsts[place], rules.penalty
         kind, bins = rows.kinds[feature], np.uint64(rows.sizes[feature])
-        here, begin, missing = _ZERO, _ZERO, np.int64(0)
+        present, begin, missing = _ZERO, _ZERO, np.int64(0)
         if mixed is not None and kind == GAPS:  # bin 0 of missing values is left out
             begin, missing = _ONE, counts[first]
         for b in range(begin, bins):
             if counts[first + b * width] > 0:
-                ranked[here] = b
-                here += _ONE
+                ranked[present] = b
+                present += _ONE
         if mixed is not None and kind >= LEVELS:
-            _order_levels(here, first, width, counts, units, rules.smooth, mixed.keys, ranked)
+            _order_levels(present, first, width, counts, units, rules.smooth, mixed.keys, ranked)
             penalty += rules.smooth
         found, cut, rows_left, default = _scan(
-            here, missing, counts, first, total, rules.least, units, penalty, ranked, several, best
+            present, missing, counts, first, total, rules.least, units, penalty, ranked, several, best
         )
         if cut == _ZERO:
             continue
         default = default if missing > 0 else rows_left + rows_left >= total[_ZERO]
         if mixed is not None and kind >= LEVELS:
-            for i in range(here):
+            for i in range(present):
                 if kind == POOLED and ranked[i] == bins - _ONE:
                     default = i < cut
-            _list_levels(here, cut, default, ranked, mixed.listed[node])
+            _list_levels(present, cut, default, ranked, mixed.listed[node])
         nodes[node, _FEATURE], nodes[node, _CUT] = feature, ranked[cut - _ONE]
         nodes[node, _DEFAULT] = np.uint64(default)
         best, scratch.gain[node] = found, found - own
@@ -552,8 +552,8 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
 
     rows     SequenceRows; rules: StageRules; scratch: TreeScratch
     drawn    uint64 [drawn features], overwritten
-    several  see `_scan`; mixed: MixedScratch, None where all features are plain numbers. Compiled separately for each
-             that is None
+    several  see `_scan`; mixed: MixedScratch, None if all features are plain numbers. Compiled separately where either
+             is None
 
     Node 0 is the root. The n-th split, from 0 on, makes the nodes 2 n + 1 and 2 n + 2. The smaller child gets a slot of
     its own, in which its rows are counted; the larger one keeps the slot of the parent, from which these counts are
@@ -599,7 +599,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
         made += _TWO
     for node in range(made):
         for k in range(_ONE, np.uint64(value.shape[1]) + _ONE):
-            value[node, k - _ONE] = -(rules.rate * _divided(totals[node, k], units, rules.penalty))
+            value[node, k - _ONE] = -(rules.rate * _newton_step(totals[node, k], units, rules.penalty))
         if nodes[node, _LEFT] == _ZERO:
             for i in range(nodes[node, _BEGIN], nodes[node, _END]):
                 row = np.uint64(order[i])

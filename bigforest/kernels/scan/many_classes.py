@@ -38,7 +38,7 @@ from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Up to this many rows are sorted, unless they have few codes.
 SORTED = 1024
-# Most buckets, and arguments of buckets_for: the fewest and the most buckets, and rows for each.
+# Most buckets; and arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 _BUCKETS = 1024
 MANY_BUCKETS = (64, _BUCKETS, 16)
 # Up to this many rows classes are renumbered: larger nodes lack few classes and would save little.
@@ -240,7 +240,7 @@ def histogram_many(low, shift, items, codes, stride, classes, hist):
 def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, many, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
-    projected  ProjectionScratch if the codes are made from projections, by which a bucket is opened; None for a feature
+    projected  ProjectionScratch, whose projections order the rows of an opened bucket; None for a feature
     """
     stride, classes, hist, weight = stride_for(buckets), np.uint64(node.total.size), many.hist, node.weight
     histogram_many(low, shift, node.items, work.codes, stride, classes, hist)
@@ -266,7 +266,7 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
 def scan_many(low, high, node, min_leaf, feature, best, work, many):
     """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high."""
     n, span = np.uint64(node.items.size), np.uint64(high - low)
-    # Few codes get a bucket each: one of several codes might hold most rows, as those of the value 0, and opening it
+    # Few codes get a bucket each: a bucket of several codes might hold most rows, such as all zeros, and opening it
     # would sort them all.
     exact = span < np.uint64(_BUCKETS)
     if n <= np.uint64(SORTED):

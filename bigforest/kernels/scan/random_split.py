@@ -117,8 +117,10 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
 
 @inlined
 def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary):
-    """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high, under twice its
-    number."""
+    """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high.
+
+    Its number in the offer is twice that of the feature, plus 1 if missing values go right.
+    """
     n = np.uint64(node.items.size)
     state = split_state(key, feature)
     number = np.int64(feature + feature)
