@@ -261,11 +261,12 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 
 
 def _is_text_prediction(path: Path) -> bool:
-    """Return whether the first line of a text names the column of predictions."""
+    """Return whether the first line of a text names the column of predictions, or the text is empty, as NDJSON is
+    without rows."""
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
         names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
-        return PREDICTION in names
+        return PREDICTION in names or not first
     return False
 
 

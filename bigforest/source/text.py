@@ -20,10 +20,10 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -156,15 +156,33 @@ def _names_in_polars(names: Sequence[str]) -> list[str]:
 
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:
-    """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars."""
+    """Return the lazy scan of an NDJSON file, with JSON types from all rows. Raises DataError and errors of Polars.
+
+    Names are in the order of the first row, then by name: of rows with more than 32 names, Polars has them in an order
+    that differs from process to process.
+    """
     _check_is_text(file)
-    scan = pl.scan_ndjson(str(file), infer_schema_length=None)
     try:
-        scan.collect_schema()
+        schema = pl.scan_ndjson(str(file), infer_schema_length=None).collect_schema()
     except POLARS_FAULTS:
         _check_json(file)
         raise
-    return scan
+    first: Any = None
+    with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:  # a number of 5,000 digits
+        first = json.loads(next(filter(str.strip, lines), "null"))
+    struct = _in_order(pl.Struct(schema), first)
+    assert isinstance(struct, pl.Struct)
+    return pl.scan_ndjson(str(file), schema={field.name: field.dtype for field in struct.fields})
+
+
+def _in_order(dtype: Any, row: Any) -> Any:
+    """Return a type whose fields are in the order of a row, then by name."""
+    if not isinstance(dtype, pl.Struct):
+        return dtype
+    cells = row if isinstance(row, dict) else {}
+    places = {name: place for place, name in enumerate(cells)}
+    fields = sorted(dtype.fields, key=lambda field: (places.get(field.name, len(places)), field.name))
+    return pl.Struct([pl.Field(field.name, _in_order(field.dtype, cells.get(field.name))) for field in fields])
 
 
 def _check_json(file: Path) -> None:

@@ -30,6 +30,8 @@ def test_keep__copies_the_text_of_the_file(kind: str, tmp_path: Path) -> None:
         read = pl.read_csv(out, infer_schema=False, separator="\t" if kind == "tsv" else ",")
     assert read.columns == [*GIVEN, "prediction"]
     assert read.rows() == [(*GIVEN.values(), "p")] * 2
+    for _ in range(2):  # predictions without rows, which are an empty file of NDJSON, are replaced as others
+        bigforest.predict_file(forest, pl.DataFrame(schema={"x": pl.Float64}), out, overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])

@@ -201,6 +201,16 @@ def test_text__dates_are_those_of_both_kinds(name: str, tmp_path: Path) -> None:
     assert_frame_equal(read(tmp_path / "t.ndjson"), expected)
 
 
+def test_ndjson__names_are_in_the_order_of_the_first_row(tmp_path: Path) -> None:
+    """Also of more than 32, which Polars has in another order in each process."""
+    names = [f"{place * 7 % 40}" for place in range(40)]
+    rows = [dict.fromkeys(names, 1) | {"s": dict.fromkeys(names, 2)}, {"z": 3, "a": 4}]
+    (tmp_path / "t.ndjson").write_text("\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    frame = read(tmp_path / "t.ndjson")
+    assert frame.columns == [*names, "s", "a", "z"]
+    assert [field.name for field in frame.schema["s"].fields] == names  # type: ignore[attr-defined]
+
+
 def test_ndjson__dates_of_all_rows_of_all_files(tmp_path: Path) -> None:
     dates = ["2024-01-02"] * 1500
     for folder, last in (("t", "2024-01-03"), ("u", "later")):
