@@ -123,8 +123,10 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         frame, names = frame.iloc[:, places], [names[place] for place in places]
     if names and all(dtype in _PLAIN for dtype in frame.dtypes):  # ten times as fast for a single row
         arrays = [column.to_numpy() for _, column in frame.items()]
-        return pl.DataFrame([pl.Series(*pair, nan_to_null=True) for pair in zip(names, arrays, strict=True)])
-    # Polars would make up a name for an empty one.
+        # Of a list of columns, Polars would make up a name for an empty one.
+        return pl.DataFrame(
+            {name: pl.Series(name, one, nan_to_null=True) for name, one in zip(names, arrays, strict=True)}
+        )
     numbered = frame.set_axis(range(len(names)), axis=1)
     plain_types = {
         place: dtype.subtype if isinstance(dtype, pd.SparseDtype) else dtype.newbyteorder("=")
@@ -142,10 +144,10 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
     except _PANDAS_FAULTS:
         columns = {}
     polars_frame = pl.DataFrame(
-        [
-            columns[place].alias(name) if place in columns else _pandas_column(numbered[place], name, reading)
+        {
+            name: columns[place] if place in columns else _pandas_column(numbered[place], name, reading)
             for place, name in enumerate(names)
-        ]
+        }
     )
     dtypes = zip(names, numbered.dtypes, strict=True)
     categories = {name: dtype.categories for name, dtype in dtypes if getattr(dtype, "ordered", False)}
@@ -176,7 +178,7 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
             where = f"column {name!r} of the pandas frame cannot be read"
             raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
         values = pl.Series([None] * len(column), dtype=pl.Null)
-    return values.alias(name)
+    return values
 
 
 def _pandas_objects(column: Any) -> pl.Series:

@@ -185,17 +185,15 @@ class Race:
             raise OutputExistsError(
                 f"{out} compares candidates on {begun.run.location}; choose another output, or {api('overwrite')} it"
             )
-        if begun is not None and begun.run.location is not None and is_store(kept):
-            store = Store.open(kept)
-        else:
-            if begun is None and kept.exists():
-                remove(kept)
-            path = kept if begun is None else out / f"again-{_STORE}"
-            store = self._make_store(run, path)
-            if begun is not None and path.exists():
-                same = store.fingerprint == begun.run.fingerprint
-                remove(path)
-                store = Store.open(kept) if same and is_store(kept) else store
+        if begun is None and kept.exists():
+            remove(kept)
+        # Encoded again, as a file may have other content than when the comparison began.
+        path = kept if begun is None else out / f"again-{_STORE}"
+        store = self._make_store(run, path)
+        if begun is not None and path.exists():
+            same = store.fingerprint == begun.run.fingerprint
+            remove(path)
+            store = Store.open(kept) if same and is_store(kept) else store
         if begun is not None and store.fingerprint != begun.run.fingerprint:
             raise DataError(
                 f"the table is not the one that {out} compares candidates on: columns or values differ; choose "

@@ -115,6 +115,9 @@ def test_frame_in_memory__plain_columns_of_pandas_are_as_polars_reads_them() -> 
         found = frame_in_memory(rows)
         assert found is not None
         assert_frame_equal(found, pl.from_pandas(rows))
+        unnamed = frame_in_memory(rows.rename(columns={"xd": ""}))
+        assert unnamed is not None
+        assert_frame_equal(unnamed, found.rename({"xd": ""}))
 
 
 @pytest.mark.parametrize("kind", IN_MEMORY)

@@ -155,12 +155,16 @@ def test_compare__goes_on_where_it_was_killed_as_a_candidate_began(whole: bf.Com
 
 def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> None:
     how: dict[str, Any] = {"candidates": {"a": {}, "b": {"min_leaf": 5}}, "out": tmp_path / "c", "exclude": ["w", "g"]}
-    bf.compare(table(), "y", options={"trees": 5}, **how)
+    data = tmp_path / "t.parquet"
+    table().write_parquet(data)
+    bf.compare(data, "y", options={"trees": 5}, **how)
+    table().with_columns(pl.col("x0") + 1).write_parquet(data)
     with pytest.raises(DataError, match="not the one"):
-        bf.compare(table().with_columns(pl.col("x0") + 1), "y", options={"trees": 5}, **how)
+        bf.compare(data, "y", options={"trees": 5}, **how)
+    table().write_parquet(data)
     with pytest.raises(OutputExistsError, match="other candidates or options"):
-        bf.compare(table(), "y", options={"trees": 6}, **how)
-    again = bf.compare(table(), "y", options={"trees": 6}, overwrite=True, **how)
+        bf.compare(data, "y", options={"trees": 6}, **how)
+    again = bf.compare(data, "y", options={"trees": 6}, overwrite=True, **how)
     assert again.forest.trees == 6
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("kept")
