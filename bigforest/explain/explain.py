@@ -154,22 +154,16 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
             if section.fast and (section.needs == "forest" or not without_rows)
         )
     requested = some_of(parts, SECTIONS, "parts")
-    if forest.config.boosts:
-        _check_boosting(forest, requested)
+    unfit = [name for name in requested if SECTIONS[name].needs == "out of bag"]
+    if forest.config.boosts and unfit:
+        others = ", ".join(name for name, section in SECTIONS.items() if section.needs != "out of bag")
+        raise ConfigError(
+            f"{unfit[0]} uses out-of-bag rows, which cannot be recomputed for a forest trained with sampling "
+            f"{forest.config.sampling!r}; ask for {others}"
+        )
     if "filling" in requested and any(feature.is_filled for feature in forest.spec.features):
         raise ConfigError("filling needs trees that split on missing values; this forest puts numbers in their place")
     return tuple(name for name in SECTIONS if name in requested)
-
-
-def _check_boosting(forest: Forest, names: Sequence[str]) -> None:
-    """Raise ConfigError for sections that evaluate trees grown with boosting one by one."""
-    for name in names:
-        if SECTIONS[name].needs == "out of bag":
-            others = ", ".join(other for other, section in SECTIONS.items() if section.needs != "out of bag")
-            raise ConfigError(
-                f"{name} uses out-of-bag rows, which cannot be recomputed for a forest trained with sampling "
-                f"{forest.config.sampling!r}; ask for {others}"
-            )
 
 
 def plan_sections(job: ExplainJob) -> dict[str, SectionPlan]:

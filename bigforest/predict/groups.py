@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from bigforest.forest.ballots import mixed_leaves
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import (
     PIECE_BYTES,
     Span,
@@ -224,15 +223,9 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
     for piece in read_span(span, header):
         used[piece.used] = True
         projects |= piece.terms is not None and piece.terms.feature.size > 0
+        impure, entries = mixed_leaves(piece.feature, piece.counts), piece.entries
         for begin, end in pairwise(dict.fromkeys([0, *piece.starts.tolist()])):
             if piece.depth[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
-            sizes[-1] += _count_sizes(piece, begin, end)
+            sizes[-1] += end - begin, np.count_nonzero(impure[begin:end]), entries[end] - entries[begin]
     return _SurveyedPart(np.array(sizes).T, used, projects)
-
-
-def _count_sizes(piece: TreeArrays, begin: int, end: int) -> tuple[int, int, int]:
-    """Count the nodes from `begin` to before `end`, their impure leaves, and their terms and levels."""
-    impure = int(np.count_nonzero(mixed_leaves(piece.feature[begin:end], piece.counts[begin:end])))
-    lists = [entries.start for entries in (piece.terms, piece.levels) if entries is not None]
-    return end - begin, impure, sum(int(start[end] - start[begin]) for start in lists)

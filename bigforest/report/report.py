@@ -181,7 +181,9 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     rows, error = errors["row"].to_numpy(), errors["error"].to_numpy()
     mean, deviation = float(error.mean()), float(error.std())
     lines = []
-    for name in _looked_at(forest, source):
+    ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
+    plain = [name for name in ranked if name in source.schema and not source.schema[name].is_nested()]
+    for name in plain[:_FEATURES]:
         column = source.column(name).alias("").gather(rows)  # as in `cells`
         for text, inside in _parts(column):
             size = int(inside.sum())
@@ -195,11 +197,6 @@ def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
     schema = {"feature": pl.String, "slice": pl.String, "rows": pl.Int64, **numbers}
     table = pl.DataFrame(lines, schema=schema, orient="row")
     return table.sort("excess", descending=True, maintain_order=True).head(most)
-
-
-def _looked_at(forest: Forest, source: Source) -> list[str]:
-    ranked = forest.features.sort("importance", descending=True, maintain_order=True)["name"]
-    return [name for name in ranked if name in source.schema and not source.schema[name].is_nested()][:_FEATURES]
 
 
 def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
