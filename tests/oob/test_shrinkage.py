@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.run_file import Shrinkage
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan
-from bigforest.oob.choice import SQUARES, in_second_half, sum_losses
+from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half, sum_losses
 from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import write_oob
@@ -397,3 +398,16 @@ def test_votes_that_are_kept__stay_with_a_forest_that_is_shrunk(tmp_path: Path) 
     assert merged.oob_votes.collect().height == votes.height + other.oob_votes.collect().height
     pruned = bf.prune_forest(plain, frame, tmp_path / "pruned").shrink(3.0)
     assert (pruned.revised, pruned.has_votes) == ("pruned", False)
+
+
+@pytest.mark.parametrize(("error", "crossed"), [(5, 15), (6, 16)])
+def test_choose_shrinkage__each_half_chooses_for_the_other_what_gains_more_than_its_error(
+    error: int, crossed: int
+) -> None:
+    losses = np.array([[10, 4, 6], [10, 9, 3]], np.int64) << 52  # sixteenths
+    squares = np.array([[0, (error << 52) ** 2, 0], [0, 0, 0]], object)
+    spec: Any = SimpleNamespace(target=SimpleNamespace(is_regression=False), total_weight=8)
+    found = ChoiceLosses(losses, squares, np.array([3, 5]))
+    tried = (0.0, 1.0, 3.0)
+    expected = Shrinkage(3.0, tried, (20 / 16, 13 / 16, 9 / 16), crossed / 16)
+    assert choose_shrinkage(tried, found, SimpleNamespace(spec=spec), 1.0) == expected  # type: ignore[arg-type]
