@@ -172,10 +172,7 @@ def run_on_threads(
 ) -> None:
     """Call `function(*arguments[i])` for every i on `workers` threads, and `on_result(i, result)` after each.
 
-    Tasks start in the order of `arguments`. Results are delivered exactly once, in the order in which the tasks end, in
-    the calling thread, and are not kept. The first exception of a task, of `on_result` or from the keyboard is raised
-    as it is; no further task starts then, and running ones end before it is raised. A single task, or a single worker,
-    runs in this thread.
+    See `Executor.run`. Tasks start in the order of `arguments`. A single task, or a single worker, runs in this thread.
     """
     if workers == 1 or len(arguments) == 1:  # starting threads takes milliseconds
         for index, call in enumerate(arguments):

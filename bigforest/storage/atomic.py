@@ -75,7 +75,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
             replace_output(folder / path.name, path, folder)
         return
     with naming_refusal(Path(out).parent):
-        workspace = create_locked_dir(path.parent, _hidden_prefix(path))
+        workspace = create_locked_dir(path.parent, f".{path.name}.")
     try:
         made = workspace.path / "new" / path.name
         with naming_full_disk(path.parent):
@@ -116,11 +116,6 @@ def made_folder(folder: Path) -> Iterator[None]:
         raise
 
 
-def _hidden_prefix(path: Path) -> str:
-    """Return the prefix of the hidden folders for an output."""
-    return f".{path.name}."
-
-
 def _recover_output(path: Path) -> None:
     """Remove hidden folders of killed processes next to an output, and restore an output that they were replacing."""
 
@@ -129,7 +124,7 @@ def _recover_output(path: Path) -> None:
             (folder / _REPLACED).rename(path)
 
     if not is_remote(path):
-        remove_stale_dirs(path.parent, _hidden_prefix(path), put_back)
+        remove_stale_dirs(path.parent, f".{path.name}.", put_back)
 
 
 def _check_free(out: str | Path, path: Path, *, overwrite: bool) -> None:
@@ -244,7 +239,7 @@ def set_aside(path: Path) -> Iterator[None]:
 
     It is moved back if the block fails, and removed otherwise.
     """
-    workspace = create_locked_dir(path.parent, _hidden_prefix(path))
+    workspace = create_locked_dir(path.parent, f".{path.name}.")
     aside = workspace.path / _REPLACED
     try:
         path.rename(aside)

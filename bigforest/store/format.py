@@ -33,7 +33,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ class Manifest:
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
-            raw, spec = _parse_manifest(read_json_text(path / MANIFEST))
+            raw = json.loads(read_json_text(path / MANIFEST))
         except (ValueError, RecursionError, MemoryError) as error:
             raise damaged_store(f"{path / MANIFEST}: not JSON ({error})") from error
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
@@ -138,10 +137,10 @@ class Manifest:
             raise FormatError(f"{path}: a store of version {version}, of an older bigforest; encode the table again")
         if type(version) is not int or version != VERSION:
             raise FormatError(f"{path}: a store of version {version}; upgrade bigforest to read it")
-        return cls._checked(raw, spec, path)
+        return cls._checked(raw, path)
 
     @classmethod
-    def _checked(cls, raw: dict[str, Any], spec: DataSpec | str | None, path: Path) -> Manifest:
+    def _checked(cls, raw: dict[str, Any], path: Path) -> Manifest:
         damaged = damaged_store(f"{path / MANIFEST}: not the entries of a manifest")
         expected = {"format", "version", "block_rows", "max_bins", "bytes", "crc32", "dataspec"}
         if (
@@ -151,8 +150,10 @@ class Manifest:
             or not (raw["max_bins"] == EXACT or is_integer(raw["max_bins"], 2, MAX_BINS))
         ):
             raise damaged
-        if not isinstance(spec, DataSpec):
-            raise damaged_store(f"{path / MANIFEST}: {spec}")
+        try:
+            spec = DataSpec.from_entries(raw["dataspec"])
+        except FormatError as error:
+            raise damaged_store(f"{path / MANIFEST}: {error}") from error
         if (problem := _contradiction(spec)) is not None:
             raise damaged_store(f"{path / MANIFEST}: {problem}")
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
@@ -162,18 +163,6 @@ class Manifest:
         if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise damaged
         return manifest
-
-
-@lru_cache(maxsize=1)
-def _parse_manifest(text: str) -> tuple[Any, DataSpec | str | None]:
-    """Return the entries of a manifest, and its dataspec or what is wrong with it. A run opens its store twice."""
-    raw = json.loads(text)
-    if not isinstance(raw, dict) or "dataspec" not in raw:
-        return raw, None
-    try:
-        return {**raw, "dataspec": None}, DataSpec.from_entries(raw["dataspec"])
-    except FormatError as error:
-        return raw, str(error)
 
 
 def is_meant_as_store(path: Path) -> bool:
