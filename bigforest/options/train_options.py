@@ -200,7 +200,7 @@ class TrainOptions:
         panel=TREES,
         within="[0.25, 16]",
         metavar="auto|off|POWER",
-        help="Raise class probabilities to a power, and scale them: by out-of-bag log loss (auto), or to POWER.",
+        help="Power of class probabilities (scaled to sum to 1): selected by out-of-bag log loss (auto), or POWER.",
         more=(
             "Means over trees are often too cautious: the predicted class is right more often than its probability "
             'says. "auto" selects the power from 1 to 9 that has the lowest out-of-bag log loss. It uses 1 unless the '
