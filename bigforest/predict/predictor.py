@@ -362,7 +362,7 @@ class Predictor(NamedTuple):
     ) -> None:
         """Predict `chunk` rows from each of `starts` on."""
         trees, roots = self.forest_trees, self.packed.roots
-        total = trees if self.votes is None else self.votes
+        total = float(trees) if self.votes is None else self.votes
         try:
             router = self.routers.pop()
         except IndexError:
