@@ -47,8 +47,9 @@ from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.row_cache import forget_row_cache
-from bigforest.grow.trees import TreeRows, find_left_out, split_arrays, splits_of
-from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.grow.trees import TreeRows, code_view, find_left_out, split_arrays, splits_of
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
@@ -317,7 +318,7 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     grown = grown if rules is None else cut_whole(grown, rules)
     if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
         return GrownTrees(grown, None)
-    table = (store.codes, store.dictionaries, shared.features)
+    table = (shared.view, store.dictionaries, shared.features)
     return GrownTrees(grown, leaves_of(*table, grown, bags, projected=family.uses_values))
 
 
@@ -346,7 +347,7 @@ def _bag_items(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]
 
 
 def leaves_of(
-    codes: Codes,
+    view: CodeView,
     dictionaries: Dictionaries,
     features: Features,
     trees: TreeArrays,
@@ -362,7 +363,7 @@ def leaves_of(
     splits, roots = splits_of(split_arrays(trees), dictionaries, features, projected=projected), trees.starts[:-1]
     depth, levels = int(trees.depth.max()), features.largest
     return [
-        find_left_out(codes, splits, root, bag, depth=depth, levels=levels)
+        find_left_out(view, splits, root, bag, depth=depth, levels=levels)
         for root, bag in zip(roots.tolist(), bags, strict=True)
     ]
 
@@ -373,6 +374,7 @@ class SharedInputs(NamedTuple):
     by_row  codes of the table, row by row
     family  result of Family.shared
     header  header of the forest's files, with levels
+    view    codes, for routing rows
     """
 
     sampler: Sampler
@@ -382,6 +384,7 @@ class SharedInputs(NamedTuple):
     family: Any
     features: Features
     header: Header
+    view: CodeView
 
 
 # Shared data of the forests that grow in this process.
@@ -401,8 +404,9 @@ def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
         target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(store.target, zero)
         family = family_of(config).shared(store, config)
         rules = rules_of(store, config)
+        view = code_view(store.codes, copies.by_row)
         features, header = Features.of(store, config), Header(store.spec, config, store.levels())
-        return SharedInputs(Sampler(store, config), copies.by_row, rules, target, family, features, header)
+        return SharedInputs(Sampler(store, config), copies.by_row, rules, target, family, features, header, view)
 
     return _shared_inputs.get((store, config), make)
 

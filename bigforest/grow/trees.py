@@ -6,7 +6,7 @@
     rows out of bag ── find_left_out ──────────────────────► GrownSplits or ProjectedSplits, for routing rows
 
 A tree that splits on features routes rows by codes. For a tree that splits on projections, values are looked up by
-codes, or the cells are values already.
+codes (`code_view`), or the cells are values already.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import Criterion
 from bigforest.grow.feature_kinds import Features
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.common.layout import Codes, LevelLists, Terms
+from bigforest.kernels.common.layout import Codes, LevelLists, RowMajorCodes, Terms
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.route_codes import (
     CodeScratch,
+    CodeView,
     GrownSplits,
     ProjectedScratch,
     ProjectedSplits,
@@ -42,6 +42,9 @@ from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.kernels.tree.finalize import finalize_nodes
 from bigforest.store.store import Dictionaries
+
+# Bytes of a core's second-level cache that the rows of a node may fill.
+_CACHE_BYTES = 768 * 1024
 
 
 class TreeRows(NamedTuple):
@@ -151,6 +154,17 @@ def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first
     )
 
 
+def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
+    """Return the codes for routing rows."""
+    columns: tuple[NDArray[Any], ...] = codes[:3]
+    rows: tuple[NDArray[Any], ...] = by_row[:3]
+    u8, u16, u32, r8, r16, r32 = (read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
+    widths, room = np.array([matrix.shape for matrix in columns], np.uint64).T.copy()
+    width = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
+    reach = np.uint64(_CACHE_BYTES // width if width else 0)
+    return CodeView(u8, u16, u32, r8, r16, r32, room, widths, codes.place, reach)
+
+
 def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
     """Return the arrays of TreeArrays that rows are routed by, under the names of GrownSplits and ProjectedSplits.
 
@@ -190,7 +204,7 @@ def splits_of(
 
 
 def find_left_out(
-    codes: Codes | BlockValues,
+    view: CodeView,
     splits: GrownSplits | ProjectedSplits,
     root: int,
     bag: NDArray[np.uint16],
@@ -200,7 +214,6 @@ def find_left_out(
 ) -> LeftOut:
     """Return the rows out of bag of a tree, and their leaves.
 
-    codes   of the table, or cells of a block
     root    position of the root among the nodes of `splits`
     bag     how often each row of the table, or of a block, is in the bag, uint16 [rows]
     depth   depth of the deepest node
@@ -208,7 +221,7 @@ def find_left_out(
     """
     rows, leaf = np.flatnonzero(bag == 0).astype(np.uint32), np.empty(bag.size, np.uint32)
     spare, stack = np.empty(rows.size, np.uint32), np.empty((depth + 2, 3), np.uint64)
-    tree = (codes, splits, np.uint64(root), rows.copy(), leaf)
+    tree = (view, splits, np.uint64(root), rows.copy(), leaf)
     if isinstance(splits, ProjectedSplits):
         find_projected_leaves(*tree, ProjectedScratch(spare, np.empty(rows.size), stack))
     else:

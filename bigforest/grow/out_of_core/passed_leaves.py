@@ -36,8 +36,12 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.memory_model import fitting
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import Passes, TableView
-from bigforest.grow.trees import find_left_out, split_arrays, splits_of
+from bigforest.grow.trees import code_view, find_left_out, split_arrays, splits_of
+from bigforest.kernels.columns.row_major import fill_rows
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
+from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.predict.packed_trees import replace_thresholds
 from bigforest.storage.array_file import ArrayFile, ScratchArray, appending, mapped_array, writing_arrays
 from bigforest.storage.paths import local_workdir
@@ -196,10 +200,11 @@ def send_blocks(
         reader = stack.enter_context(table.reader(blocks, features_read, True))
         files = [stack.enter_context(writing_arrays(_leaves_path(run, part), LEAF_TYPES)) for part in parts]
         for block, cells in reader.each(blocks, features_read):
+            view = block_view(cells, reader.size(block))
             for part, add in zip(parts, files, strict=True):
                 left_out = [
                     find_left_out(
-                        cells, kept[tree], 0, sampler.block(tree, block), depth=splits[tree].depth, levels=levels
+                        view, kept[tree], 0, sampler.block(tree, block), depth=splits[tree].depth, levels=levels
                     )
                     for tree in part
                 ]
@@ -218,3 +223,17 @@ def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) 
 
 def _leaves_path(run: Path, part: range) -> Path:
     return run.with_name(f"{run.name}-{part.start}.bin")
+
+
+def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
+    """Return the cells of a block of this many rows for routing; codes by rows are made once for all trees."""
+    if isinstance(cells, BlockValues):
+        place = cells.place.copy()
+        place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)
+        values: tuple[Any, ...] = cells.u8, cells.f32, cells.f64
+        none = [np.empty((0, 0), matrix.dtype) for matrix in values]
+        return code_view(Codes._make((*values, place)), RowMajorCodes._make(none))
+    matrices: tuple[NDArray[Any], ...] = cells[:3]
+    by_row = RowMajorCodes._make(np.empty((rows, len(matrix)), matrix.dtype) for matrix in matrices)
+    fill_rows(cells, by_row, 0, rows)
+    return code_view(cells, by_row)

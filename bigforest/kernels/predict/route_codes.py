@@ -9,12 +9,11 @@ once for all its rows.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import on_column
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.partition import partition_by, partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
@@ -23,6 +22,29 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 _MISSING, _CATEGORY = 1, 2
 _ONE = np.uint64(1)
 _ALL = np.uint32(0xFFFFFFFF)
+
+
+class CodeView(NamedTuple):
+    """The codes of a table by columns and by rows, one matrix after the other, read-only.
+
+    u8, u16, u32  by columns: the cell of a row is at index row + slot * rows[matrix]; if cells are values, of uint8,
+                  float32, float64
+    r8, r16, r32  by rows: index row * widths[matrix] + slot; u8, u16, u32 again if there is no copy by rows
+    rows, widths  uint64 [3], rows and columns of each matrix
+    place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
+    reach         a node of up to this many rows is read by rows
+    """
+
+    u8: NDArray[np.uint8]
+    u16: NDArray[Any]
+    u32: NDArray[Any]
+    r8: NDArray[np.uint8]
+    r16: NDArray[Any]
+    r32: NDArray[Any]
+    rows: NDArray[np.uint64]
+    widths: NDArray[np.uint64]
+    place: NDArray[np.uint32]
+    reach: np.uint64
 
 
 class GrownSplits(NamedTuple):
@@ -75,15 +97,15 @@ def decided(without, code, left):
 
 
 @inlined
-def code_is_up_to(i, row, column, below, without):
+def code_is_up_to(i, row, cells, across, base, below, without):
     """Return whether a row goes left at a node on a number, as uint64: its code is at most `below`; without: see
     `decided`."""
-    code = np.uint32(column[np.uint64(row)])
+    code = np.uint32(cells[np.uint64(row) * across + base])
     return decided(without, code, np.uint64(code <= below))
 
 
 @inlined
-def code_goes_left(i, row, column, bounds, low, threshold, without):
+def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
     """Return whether a row goes left at a node on a number, as uint64.
 
     bounds   codes up to the first bound go left, codes from the second on go right; between them, `low` of the code is
@@ -91,7 +113,7 @@ def code_goes_left(i, row, column, bounds, low, threshold, without):
     without  see `decided`
     """
     below, above = bounds
-    code = np.uint32(column[np.uint64(row)])
+    code = np.uint32(cells[np.uint64(row) * across + base])
     left = np.uint64(code <= below)
     after = np.uint32(below + np.uint32(1))
     if np.uint32(code - after) < np.uint32(above - after):
@@ -100,10 +122,10 @@ def code_goes_left(i, row, column, bounds, low, threshold, without):
 
 
 @inlined
-def level_goes_left(i, row, column, listed, others_left):
+def level_goes_left(i, row, cells, across, base, listed, others_left):
     """Return whether a row goes left at a node on a category, as uint64: listed levels go to one side, all others to
     the opposite side."""
-    return np.uint64(listed[np.uint64(column[np.uint64(row)])] != others_left)
+    return np.uint64(listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left)
 
 
 @inlined
@@ -114,14 +136,14 @@ def mark_levels(splits, node, listed, mark):
 
 
 @inlined
-def part_numbers(column, splits, threshold, without, node, rows, spare):
-    """Partition the rows of a node on a number by the codes in `column`, with the field threshold of `splits`.
+def part_numbers(cells, across, base, splits, threshold, without, node, rows, spare):
+    """Partition the rows of a node on a number by the codes in `cells`, with the field threshold of `splits`.
 
     without  see `decided`
     """
     below = splits.left_code[node]
     if threshold is None:
-        return partition_by(code_is_up_to, (column, below, without), rows, spare)
+        return partition_by(code_is_up_to, (cells, across, base, below, without), rows, spare)
     else:  # noqa: RET505, only this form is dropped when threshold is None
         above = splits.right_code[node]
         if without is not None:
@@ -129,37 +151,57 @@ def part_numbers(column, splits, threshold, without, node, rows, spare):
             one_sided = (without < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
             below, above = (np.uint32(0), _ALL) if one_sided else (below, above)
         low = splits.low[np.uint64(splits.offsets[np.uint64(splits.feature[node])]) :]
-        arguments = (column, (below, above), low, threshold[node], without)
+        arguments = (cells, across, base, (below, above), low, threshold[node], without)
         return partition_by(code_goes_left, arguments, rows, spare)
 
 
 @inlined
-def part_cells(column, splits, threshold, kind, node, rows, scratch):
-    """Partition the rows of a node by the codes in `column`, with the fields threshold and kind of `splits`."""
+def part_cells(cells, across, base, splits, threshold, kind, node, rows, scratch):
+    """Partition the rows of a node by the codes in `cells`, with the fields threshold and kind of `splits`."""
     if kind is None:
-        return part_numbers(column, splits, threshold, None, node, rows, scratch.spare)
+        return part_numbers(cells, across, base, splits, threshold, None, node, rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
         feature = np.uint64(splits.feature[node])
         if kind[feature] == _CATEGORY:
             mark_levels(splits, node, scratch.listed, True)
-            levels = (column, scratch.listed, splits.default_left[node])
+            levels = (cells, across, base, scratch.listed, splits.default_left[node])
             size_l = partition_by(level_goes_left, levels, rows, scratch.spare)
             mark_levels(splits, node, scratch.listed, False)
             return size_l
         without = np.uint8(splits.default_left[node]) if kind[feature] == _MISSING else np.uint8(2)
-        return part_numbers(column, splits, threshold, without, node, rows, scratch.spare)
+        return part_numbers(cells, across, base, splits, threshold, without, node, rows, scratch.spare)
 
 
 @inlined
-def part_rows(codes, splits, node, rows, scratch):
+def on_cells(view, feature, size, action, arguments):
+    """Call action(cells, across, base, *arguments); the cell of the feature in a row is cells[row * across + base],
+    uint64.
+
+    size  uint64, number of rows: few are read by rows
+    """
+    width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
+    few = size <= view.reach
+    matrix = np.uint64(width >> np.uint32(1))
+    across, base = _ONE, slot * view.rows[matrix]
+    if few:
+        across, base = view.widths[matrix], slot
+    if width == np.uint32(1):
+        return action(view.r8 if few else view.u8, across, base, *arguments)
+    if width == np.uint32(2):
+        return action(view.r16 if few else view.u16, across, base, *arguments)
+    return action(view.r32 if few else view.u32, across, base, *arguments)
+
+
+@inlined
+def part_rows(view, splits, node, rows, scratch):
     """Partition the rows of a node; return how many go left."""
     arguments = (splits, splits.threshold, splits.kind, node, rows, scratch)
-    return on_column(codes, codes.place, np.uint64(splits.feature[node]), part_cells, arguments)
+    return on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), part_cells, arguments)
 
 
 @inlined
-def descend_rows(part, codes, splits, root, rows, leaf, scratch):
-    """Find the leaves of rows, as `find_leaves`; part(codes, splits, node, rows, scratch) partitions the rows of a node
+def descend_rows(part, view, splits, root, rows, leaf, scratch):
+    """Find the leaves of rows, as `find_leaves`; part(view, splits, node, rows, scratch) partitions the rows of a node
     and returns the number of rows on the left."""
     stack = scratch.stack
     stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
@@ -168,7 +210,7 @@ def descend_rows(part, codes, splits, root, rows, leaf, scratch):
         size -= _ONE
         node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
         while splits.feature[node] != LEAF and begin < end:
-            at = begin + part(codes, splits, node, rows[begin:end], scratch)
+            at = begin + part(view, splits, node, rows[begin:end], scratch)
             if at < end:
                 right = np.uint64(root) + np.uint64(splits.right[node])
                 stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
@@ -180,17 +222,17 @@ def descend_rows(part, codes, splits, root, rows, leaf, scratch):
 
 
 @kernel
-def find_leaves(codes, splits, root, rows, leaf, scratch):
+def find_leaves(view, splits, root, rows, leaf, scratch):
     """Find the leaf of a tree in which each row of `rows` ends.
 
-    codes, splits, scratch  Codes, GrownSplits, CodeScratch
+    view, splits, scratch  CodeView, GrownSplits, CodeScratch
     root  position of the root among the nodes
     rows  uint32 [rows sent], mutated: put in the order of the leaves
     leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
 
     Cost: one visit per row and level, of about 2 ns. Oracle: tests/naive/predict.py find_leaf.
     """
-    descend_rows(part_rows, codes, splits, root, rows, leaf, scratch)
+    descend_rows(part_rows, view, splits, root, rows, leaf, scratch)
 
 
 class ProjectedSplits(NamedTuple):
@@ -226,10 +268,10 @@ class ProjectedScratch(NamedTuple):
 
 
 @inlined
-def add_cells(column, low, first, weight, rows, value):
+def add_cells(cells, across, base, low, first, weight, rows, value):
     """Add weight * low[first + code], or weight * cell where low is None, to value[i] for rows[i]."""
     for i in range(np.uint64(rows.size)):
-        cell = column[np.uint64(rows[i])]
+        cell = cells[np.uint64(rows[i]) * across + base]
         if low is None:
             value[i] += weight * np.float64(cell)
         else:
@@ -237,7 +279,14 @@ def add_cells(column, low, first, weight, rows, value):
 
 
 @inlined
-def compared_values(codes, splits, node, rows, value):
+def add_node_term(view, splits, feature, weight, rows, value):
+    """Add a term of a projection to value[i] for rows[i]."""
+    arguments = splits.low, np.uint64(splits.offsets[feature]), weight, rows, value
+    on_cells(view, feature, np.uint64(rows.size), add_cells, arguments)
+
+
+@inlined
+def compared_values(view, splits, node, rows, value):
     """Set value[i] to the number of rows[i] that a node compares with its threshold: a projection, or a value of its
     feature."""
     for i in range(np.uint64(rows.size)):
@@ -250,26 +299,25 @@ def compared_values(codes, splits, node, rows, value):
     for t in range(count):
         if splits.feature[node] == OBLIQUE:
             feature, weight = np.uint64(splits.term[begin + np.uint64(t)]), splits.weight[begin + np.uint64(t)]
-        arguments = splits.low, np.uint64(splits.offsets[feature]), weight, rows, value
-        on_column(codes, codes.place, feature, add_cells, arguments)
+        add_node_term(view, splits, feature, weight, rows, value)
 
 
 @inlined
-def part_projected(codes, splits, node, rows, scratch):
+def part_projected(view, splits, node, rows, scratch):
     """Partition the rows of a node, see descend_rows."""
-    compared_values(codes, splits, node, rows, scratch.value)
+    compared_values(view, splits, node, rows, scratch.value)
     return partition_rows(scratch.value, splits.threshold[node], rows, scratch.spare)
 
 
 @kernel
-def find_projected_leaves(codes, splits, root, rows, leaf, scratch):
+def find_projected_leaves(view, splits, root, rows, leaf, scratch):
     """Find the leaf of a tree of oblique nodes in which each row of `rows` ends.
 
-    codes, splits, scratch  Codes, or BlockValues (kernels/out_of_core/blocks.py), ProjectedSplits, ProjectedScratch
+    view, splits, scratch  CodeView (route_codes.py), ProjectedSplits, ProjectedScratch
     root  position of the root among the nodes
     rows  uint32 [rows sent], mutated: put in the order of the leaves
     leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
 
     Cost: one visit per row, level and term. Oracle: tests/naive/predict.py find_leaf.
     """
-    descend_rows(part_projected, codes, splits, root, rows, leaf, scratch)
+    descend_rows(part_projected, view, splits, root, rows, leaf, scratch)
