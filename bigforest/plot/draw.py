@@ -109,7 +109,8 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
         chart.properties(
             title=alt.Title(one_line(title, 90), subtitle=[one_line(line, 110) for line in caption], anchor="start")
         )
-        .configure(background="white", font=FONT, padding=12)
+        # Descriptions of single marks are expressions, in which Vega-Lite does not escape a backslash of a name.
+        .configure(background="white", font=FONT, padding=12, aria=False)
         .configure_axis(
             **axis,
             gridOpacity=0.25,

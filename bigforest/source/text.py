@@ -196,7 +196,8 @@ def _check_json(file: Path) -> None:
             try:
                 json.loads(line.strip() or "null", parse_constant=refuse)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{file}: line {number} cannot be read: {error}; mend the line") from error
+                at = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+                raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> list[Scan]:

@@ -51,7 +51,7 @@ def table(rows: int = 240, classes: int = 3) -> pl.DataFrame:
     names = np.array([EVIL, 'b"&', "c", "d"])[:classes]
     c = [None if r < 0.1 else "<i>" if r < 0.5 else "z" for r in random.random(rows)]
     y = np.digitize(a + random.normal(0, 0.7, rows), np.linspace(-0.7, 0.7, classes - 1))
-    return pl.DataFrame({"a<b>": a, "b.[0]": b, "c": c, "y": names[y]})
+    return pl.DataFrame({"a<b>": a, "b.[0]\\x": b, "c": c, "y": names[y]})
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -62,7 +62,7 @@ def grown(request: Any) -> tuple[bf.Forest, pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def numbers() -> tuple[bf.Forest, pl.DataFrame]:
-    frame = table().with_columns(y=pl.col("a<b>") * 2.5 + pl.col("b.[0]"))
+    frame = table().with_columns(y=pl.col("a<b>") * 2.5 + pl.col("b.[0]\\x"))
     return bf.train(frame, target="y", trees=12, threads=1), frame
 
 
@@ -222,7 +222,7 @@ def test_contributions__go_from_base_to_prediction(grown: Any) -> None:
     assert steps["begin"].to_list()[1:] == pytest.approx(steps["end"].to_list()[:-1])
     swarm = swarm_table(found.sort("row"), frame)
     assert swarm.height == 3 * frame.height
-    sums = {name: swarm.filter(pl.col("feature") == name)["change"].sum() for name in ("a<b>", "b.[0]", "c")}
+    sums = {name: swarm.filter(pl.col("feature") == name)["change"].sum() for name in ("a<b>", "b.[0]\\x", "c")}
     assert sums == pytest.approx({name: found[f"c_{name}"].sum() for name in sums})
     assert swarm.filter(pl.col("feature") == "c")["level"].null_count() == frame.height
 

@@ -134,7 +134,7 @@ def test_slices__and_worst_rows_go_by_the_deviance(tmp_path: Path) -> None:
 
 def test_command__grows_the_same_forest(tmp_path: Path) -> None:
     table().write_parquet(tmp_path / "t.parquet")
-    options: dict[str, Any] = {"exclude": ["b.[0]"], "class_weight": {"c": 2.0}, "min_leaf": 3, "replace": False}
+    options: dict[str, Any] = {"exclude": ["b.[0]\\x"], "class_weight": {"c": 2.0}, "min_leaf": 3, "replace": False}
     forest = bf.train(tmp_path / "t.parquet", target="y", trees=4, seed=5, threads=1, **options)
     words = shlex.split(shlex.join(command(forest)))[1:]
     run = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "again.forest"), "--quiet"])

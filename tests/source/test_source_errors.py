@@ -118,7 +118,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "csv short by another mark": (text("t.csv", "a;b;c\n1;2;3\n4;5\n"), "line 3 has 2 values"),
     "csv twice": (text("t.csv", 'a,b,"a"\n1,2,3\n'), "t.csv: duplicate column names 'a'"),
     "csv twice after a mark": (text("t.csv", "\ufeffa,b,a\n1,2,3\n"), "t.csv: duplicate column names 'a'"),
-    "not ndjson": (text("t.ndjson", "{oops"), "t.ndjson: line 1 cannot be read: Expecting .*; mend the line"),
+    "not ndjson": (
+        text("t.ndjson", "{oops"),
+        "t.ndjson: line 1 cannot be read: Expecting .* at character 2; mend the line",
+    ),
     "NaN in ndjson": (text("t.ndjson", '{"a": 1}\n\n{"a": NaN}\n'), "t.ndjson: line 3 cannot be read: NaN is no value"),
     "list in ndjson": (text("t.ndjson", "[1, 2]\n"), "not a readable NDJSON file: .*; check that it is one"),
     "inexact long doubles": (
