@@ -21,13 +21,24 @@ from bigforest.explain.boosted_stage import WalkedStage, walked_stage
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import SectionPlan, Sweep, TreeStock, forget_trees
+from bigforest.explain.tree_groups import (
+    LoadedTree,
+    SectionPlan,
+    Sweep,
+    TreeStock,
+    forget_trees,
+    leaf_positions,
+    load_trees,
+)
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest
 from bigforest.predict.groups import LOADING_BYTES, survey
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
 from bigforest.source import Source
+
+# Rows that are routed at a time to compare a table with training.
+_CHECKED_ROWS = 1 << 16
 
 
 class OutOfBagRows(NamedTuple):
@@ -142,7 +153,13 @@ class ExplainJob:
         groups = self.source.column(config.group) if config.group in self.source.schema else None
         codes = group_codes(spec, config, groups, labelled.astype(np.uint64))
         classes = table.target()[labelled] if table.classes else np.empty(0, np.uint16)
-        return OutOfBagRows(table, TreeBags.of(self.forest.files, BagInputs(spec, classes, codes)))
+        bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
+        tree = load_trees(self.stock, table, range(1))[0]
+        # Projections of bins are not those of values, and calibrated leaves have the counts of other rows.
+        binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
+        if not binned and self.forest.revised != "calibrated":
+            _check_leaves(tree, table, bags)
+        return OutOfBagRows(table, bags)
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
         """Return positions among the rows with a target, not numbers of rows: of the requested rows, or of a sample of
@@ -219,11 +236,15 @@ class ExplainJob:
                 self.resources.executor(1).run_on_all_workers(forget_trees, str(self.work))
 
 
+def _advice() -> str:
+    return f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"
+
+
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError if the rows recognisably differ from the rows that the forest was grown on."""
+    """Raise DataError if there are other numbers of rows than in training, or other targets."""
     spec = forest.spec
     labelled = table.labelled_rows()
-    advice = f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"
+    advice = _advice()
     if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:
         counts = f"{counted(labelled.size, 'row')} with a target and {table.rows - labelled.size:,} without"
         raise DataError(f"the table has {counts}, in training there were {spec.rows:,} and {spec.dropped:,}; {advice}")
@@ -240,3 +261,24 @@ def _check_training(forest: Forest, table: RowTable) -> None:
                 f"training; {advice}"
             )
         begin += len(truth)
+
+
+def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags) -> None:
+    """Raise DataError if the bag of a tree does not fall into its leaves as in training: values of features differ.
+
+    The weight of each leaf is known or, if rows have weights, that each leaf has rows.
+    """
+    rows, bag, values = table.labelled_rows(), bags.bag(tree.number), table.values()
+    drawn = np.zeros(tree.weight.size)
+    for begin in range(0, rows.size, _CHECKED_ROWS):
+        stretch = slice(begin, begin + _CHECKED_ROWS)
+        leaves = leaf_positions(tree, values, rows[stretch]) - np.uint32(tree.begin)
+        drawn += np.bincount(leaves, bag[stretch], drawn.size)
+    reached = drawn > 0
+    same = (
+        reached.sum() == reached.size // 2 + 1
+        if table.weighted
+        else np.array_equal(drawn[reached], tree.weight[reached])
+    )
+    if not same:
+        raise DataError(f"the values of some features are not those of training; {_advice()}")

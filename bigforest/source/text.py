@@ -191,13 +191,16 @@ def _check_json(file: Path) -> None:
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no value of JSON, whose missing value is null")
 
-    with text_lines(file, "utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
+    number = 0
+    try:
+        with text_lines(file, "utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):  # noqa: B007, the error names it
                 json.loads(line.strip() or "null", parse_constant=refuse)
-            except (ValueError, RecursionError) as error:
-                at = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-                raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: not NDJSON in UTF-8: {error}; convert it") from error
+    except (ValueError, RecursionError) as error:
+        at = f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
 
 
 def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> list[Scan]:

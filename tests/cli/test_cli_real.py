@@ -45,7 +45,7 @@ def test_tour__train_oob_inspect_predict(run: Run, folder: Path) -> None:
     assert run.code == 0
     assert [line.split()[0] for line in run.out.splitlines()[-6:]] == ["trees", "1", "2", "5", "10", "12"]
     run("inspect", "things.forest", "--trees", "--features")
-    assert max(map(len, run.out.splitlines())) <= 120  # also in a pipe
+    assert max(len(line) for line in run.out.splitlines() if str(folder) not in line) <= 120  # also in a pipe
     assert run.code == 0
     assert "importance" in run.out
     assert "seed 0, family axis, mtry sqrt, splitter best, impurity gini, min_split 2, min_leaf 1" in run.out

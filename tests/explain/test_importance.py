@@ -274,6 +274,7 @@ def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
         (lambda frame: frame.drop("y"), {}, "lacks the target 'y'"),
         (lambda frame: frame.head(100), {}, "the table has .* in training there were"),
         (lambda frame: frame.reverse(), {}, "are not those of training"),
+        (lambda frame: frame.with_columns(a=-pl.col("a")), {}, "the values of some features are not those of training"),
         (lambda frame: frame.drop("a"), {}, "lacks feature 'a'"),
         (lambda frame: frame.with_columns(y=pl.lit("other")), {}, "labels in 'y' that the forest does not know"),
         (lambda frame: frame, {"loss": "mse"}, "does not fit the target"),

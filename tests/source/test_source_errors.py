@@ -123,6 +123,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         "t.ndjson: line 1 cannot be read: Expecting .* at character 2; mend the line",
     ),
     "NaN in ndjson": (text("t.ndjson", '{"a": 1}\n\n{"a": NaN}\n'), "t.ndjson: line 3 cannot be read: NaN is no value"),
+    "latin-1 in ndjson": (text("t.ndjson", b'{"a": "\xff"}\n'), "t.ndjson: not NDJSON in UTF-8: .*; convert it"),
     "list in ndjson": (text("t.ndjson", "[1, 2]\n"), "not a readable NDJSON file: .*; check that it is one"),
     "inexact long doubles": (
         lambda folder: {"a": np.array([1, 3], np.longdouble) / 3},
