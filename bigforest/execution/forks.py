@@ -1,7 +1,6 @@
 """A check for forked processes, which lack the threads of Polars and would wait for them without end.
 
-Importing bigforest imports this module, so that a fork is seen whoever has used Polars before it. If bigforest is
-imported only after the fork, the threads of the processes that this one was forked from are looked at.
+Importing bigforest imports this module, so that a fork is seen whoever has used Polars before it.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from bigforest.errors import ConfigError
 # Each names itself once it runs, so that any of them may be the first.
 _POOL = re.compile(r"polars-\d|async-executor-")
 
-# Places of two fields in the list of `_status`: the process that started this one, and the address of its stack.
-_PARENT, _STACK = 1, 25
-
 _used_polars = False
+_lacks_threads = False
 
 
 def check_polars_threads() -> None:
@@ -35,37 +32,12 @@ def check_polars_threads() -> None:
     _used_polars = True
 
 
-def _has_pool(process: str) -> bool:
-    """Return True if Polars has been used in a process. Systems without /proc do not tell."""
-    for name in Path(f"/proc/{process}/task").glob("*/comm"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            if _POOL.match(name.read_text(encoding="utf-8", errors="replace")):
-                return True
-    return False
-
-
-def _was_forked() -> bool:
-    """Return True if this process is a fork of one that has used Polars and still runs, or a fork of a fork of it."""
-    with contextlib.suppress(OSError):
-        process, fields = "self", _status("self")
-        stack = fields[_STACK]  # begins at a random address, which a fork shares and another program does not
-        while fields[_STACK] == stack:
-            if _has_pool(process):
-                return process != "self"
-            process = fields[_PARENT]
-            fields = _status(process)
-    return False
-
-
-def _status(process: str) -> list[str]:
-    """Return the fields of /proc/PROCESS/stat after the name. Raises OSError."""
-    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-
-
 def _before_fork() -> None:
     """Note whether others have used Polars. Systems without /proc tell of bigforest's own use alone."""
     global _used_polars
-    _used_polars |= _has_pool("self")
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            _used_polars |= bool(_POOL.match(name.read_text(encoding="utf-8", errors="replace")))
 
 
 def _after_fork() -> None:
@@ -73,6 +45,5 @@ def _after_fork() -> None:
     _lacks_threads = _used_polars
 
 
-_lacks_threads = _was_forked()
 if hasattr(os, "register_at_fork"):  # POSIX
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
