@@ -308,6 +308,7 @@ def _command_line_names(command: Any) -> dict[str, str]:
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}
     names |= {"validate_forest": "`bigforest validate`", "predict_file": "`bigforest predict`"}
+    names |= {"explain_forest": "`bigforest explain`", "new_rows": "--new-rows"}
     for parameter in command.params:
         longest = max(parameter.opts, key=len, default="")
         if longest.startswith("--"):

@@ -237,7 +237,7 @@ class ExplainJob:
 
 
 def _advice() -> str:
-    return f"give the table the forest was grown on, or, for other rows, say {api('new_rows')}"
+    return f"give the table the forest was grown on; {api('explain_forest')} takes other rows with {api('new_rows')}"
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
