@@ -31,8 +31,11 @@ from bigforest.store.format import CODE_TYPES
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
-# The options that decide which kernels are needed, besides those in the variants of the family.
-_KERNEL_OPTIONS = ("family", "splitter", "replace", "impurity")
+# Options that decide which kernels are needed, in addition to the variants of the family. The last three cut trees.
+_KERNEL_OPTIONS = (
+    *("family", "splitter", "replace", "impurity"),
+    *("max_leaf_nodes", "min_impurity_decrease", "ccp_alpha"),
+)
 _ROWS = 64
 # Few buckets of many codes each, so that passes open buckets, and some nodes need several passes for that.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)

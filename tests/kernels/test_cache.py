@@ -509,14 +509,16 @@ import polars as pl
 import bigforest
 from bigforest.options.train_config import TrainConfig
 from bigforest.grow.forest import compile_for, grow_tree
+from bigforest.kernels.tree.cut import cut_trees
 from bigforest.kernels.tree.grow import grow_while_room
 from bigforest.kernels.tree.finalize import finalize_nodes
 
+kernels = grow_while_room, finalize_nodes, cut_trees
 plain = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [4.0, 1.0, 2.0, 2.5]})
 mixed = plain.with_columns(c=pl.Series(list("abab")))
 classes, numbers = pl.Series("y", [0, 1, 0, 1]), pl.Series("y", [0.5, 1.0, 0.25, 1.5])
 for place, (table, target, options) in enumerate([
-    (plain, classes, {}),
+    (plain, classes, {"max_leaf_nodes": 3}),
     (mixed, classes, {}),
     (plain, numbers, {}),
     (mixed, numbers, {"min_leaf": 1}),
@@ -530,9 +532,9 @@ for place, (table, target, options) in enumerate([
     store = bigforest.encode_store(table.with_columns(target), Path(sys.argv[1]) / str(place), target="y")
     config = TrainConfig.of(trees=1, **options).for_task(store.spec.target.task)
     compile_for(store.shape.extras, config, False, None)
-    before = [len(kernel.signatures) for kernel in (grow_while_room, finalize_nodes)]
+    before = [len(kernel.signatures) for kernel in kernels]
     grow_tree(store, config, 0)
-    after = [len(kernel.signatures) for kernel in (grow_while_room, finalize_nodes)]
+    after = [len(kernel.signatures) for kernel in kernels]
     assert before == after, (options, before, after)
 """
 
