@@ -109,8 +109,7 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
         chart.properties(
             title=alt.Title(one_line(title, 90), subtitle=[one_line(line, 110) for line in caption], anchor="start")
         )
-        # Descriptions of single marks are expressions, in which Vega-Lite does not escape a backslash of a name.
-        .configure(background="white", font=FONT, padding=12, aria=False)
+        .configure(background="white", font=FONT, padding=12)
         .configure_axis(
             **axis,
             gridOpacity=0.25,
@@ -120,7 +119,8 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
             titleFontWeight="normal",
             titlePadding=10,
         )
-        .configure_mark(color=COLORS[0])
+        # Descriptions of single marks are expressions, in which Vega-Lite does not escape a backslash of a name.
+        .configure_mark(color=COLORS[0], aria=False)
         .configure_title(color=INK, subtitleColor=INK, fontSize=14, subtitleFontSize=11, offset=12)
         .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal")
         .configure_header(labelColor=INK, titleColor=INK)
