@@ -39,6 +39,7 @@ from bigforest.source import Source
 
 # Rows that are routed at a time to compare a table with training.
 _CHECKED_ROWS = 1 << 16
+_ADVICE = f"give the table the forest was grown on; {api('explain_forest')} takes other rows with {api('new_rows')}"
 
 
 class OutOfBagRows(NamedTuple):
@@ -236,18 +237,13 @@ class ExplainJob:
                 self.resources.executor(1).run_on_all_workers(forget_trees, str(self.work))
 
 
-def _advice() -> str:
-    return f"give the table the forest was grown on; {api('explain_forest')} takes other rows with {api('new_rows')}"
-
-
 def _check_training(forest: Forest, table: RowTable) -> None:
     """Raise DataError if there are other numbers of rows than in training, or other targets."""
     spec = forest.spec
     labelled = table.labelled_rows()
-    advice = _advice()
     if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:
         counts = f"{counted(labelled.size, 'row')} with a target and {table.rows - labelled.size:,} without"
-        raise DataError(f"the table has {counts}, in training there were {spec.rows:,} and {spec.dropped:,}; {advice}")
+        raise DataError(f"the table has {counts}, in training there were {spec.rows:,} and {spec.dropped:,}; {_ADVICE}")
     if not forest.has_oob:
         return
     target, begin = table.target(), 0
@@ -258,7 +254,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
         if expected is None or not np.array_equal(values, expected):
             raise DataError(
                 f"the values of {spec.target.name!r} in rows {begin} to {begin + len(truth) - 1} are not those of "
-                f"training; {advice}"
+                f"training; {_ADVICE}"
             )
         begin += len(truth)
 
@@ -266,7 +262,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
 def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags) -> None:
     """Raise DataError if the bag of a tree does not fall into its leaves as in training: values of features differ.
 
-    The weight of each leaf is known or, if rows have weights, that each leaf has rows.
+    A leaf knows how often rows of the bag fell into it. If rows have weights, it only knows that some did.
     """
     rows, bag, values = table.labelled_rows(), bags.bag(tree.number), table.values()
     drawn = np.zeros(tree.weight.size)
@@ -275,10 +271,9 @@ def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags) -> None:
         leaves = leaf_positions(tree, values, rows[stretch]) - np.uint32(tree.begin)
         drawn += np.bincount(leaves, bag[stretch], drawn.size)
     reached = drawn > 0
-    same = (
-        reached.sum() == reached.size // 2 + 1
-        if table.weighted
-        else np.array_equal(drawn[reached], tree.weight[reached])
-    )
+    if table.weighted:
+        same = np.count_nonzero(reached) == reached.size // 2 + 1
+    else:
+        same = np.array_equal(drawn[reached], tree.weight[reached])
     if not same:
-        raise DataError(f"the values of some features are not those of training; {_advice()}")
+        raise DataError(f"the values of some features are not those of training; {_ADVICE}")

@@ -98,7 +98,8 @@ def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> 
     for at, tree in enumerate(trees):
         rows = rules.oob.out_of_bag(tree.number)
         if rows.size:
-            columns = np.zeros(rows.size) if stock.width == 1 else rules.oob.table.target()[rows]
+            classes = rules.oob.table.target()[rows] if stock.width > 1 else np.zeros(rows.size)
+            columns = classes.astype(np.uint32)
             for numbers, sums in _permute_groups(tree, rules, (rows, rows), row_weight, columns, stock.width):
                 losses.change[at, numbers], losses.weight[at] = sums.change, sums.weight
     return losses
@@ -132,7 +133,7 @@ def permute_rows(
         chosen, change = np.ascontiguousarray(rows[is_out]), np.full((rows.size, len(rules.groups)), np.nan)
         change[is_out] = 0.0
         if chosen.size:
-            columns = np.arange(chosen.size)
+            columns = np.arange(chosen.size, dtype=np.uint32)
             for numbers, sums in _permute_groups(tree, rules, (left_out, chosen), None, columns, chosen.size):
                 change[np.flatnonzero(is_out)[:, None], numbers] = sums.change.T
         file.put(tree.number, change.reshape(-1))
@@ -143,7 +144,7 @@ def _permute_groups(
     rules: PermutationRules,
     rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
     weight: NDArray[np.float64] | None,
-    columns: NDArray[Any],
+    columns: NDArray[np.uint32],
     width: int,
 ) -> Iterator[tuple[list[int], Any]]:
     """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
@@ -162,7 +163,7 @@ def _permute_groups(
         for leaf_losses in parts:
             sums.weight[:] = 0.0
             parted.seen[:] = 0
-            permute(tree.walked, replaced, chosen, columns.astype(np.uint32), leaf_losses, parted, sums)
+            permute(tree.walked, replaced, chosen, columns, leaf_losses, parted, sums)
         yield numbers, sums
 
 

@@ -224,7 +224,7 @@ def _keys(
 def _windows(
     key: NDArray[np.uint64], weight: NDArray[np.uint64], window: int
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
-    """Yield the different keys, ascending, and the sums of their weights, those of some leaves at a time."""
+    """Yield the different keys of some leaves at a time, ascending, and the sum of the weights of each key."""
     count = -(-key.size // window)
     sample = np.sort(key[:: -(-_SAMPLED * key.size // window)]) if count > 1 else key[:0]
     ends = np.unique(sample[sample.size * np.arange(1, count) // count] >> np.uint64(32) << np.uint64(32))

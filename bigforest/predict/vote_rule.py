@@ -211,7 +211,7 @@ class VoteRules:
         coverage_by: Any = None,
         jackknife: bool = False,
     ) -> VoteRule:
-        """Return the rule of these options, which are those of `Forest.predict`. None means as in training.
+        """Return the rule of these options of `Forest.predict`. None means as in training.
 
         Raises ConfigError, and DataError for the column `coverage_by`.
         """

@@ -160,7 +160,7 @@ class Sampler:
             return _draw_counts(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
         span = block_span(self.store.rows, block)
         target = self.store.labels(span.start, span.stop)[others]
-        return _drawn(target, tree, block, self.config, draws[block])
+        return _draw_by_class(target, tree, block, self.config, draws[block])
 
     def search_weights(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
         """Return the weight of each row of a bag in the search for splits, uint16 [rows].
@@ -249,16 +249,16 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
 def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
     """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
     if not config.replace:
-        return _drawn(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
+        return _draw_by_class(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
     counts = np.zeros(size, np.uint16)
     draw_with_replacement(counts, draws, _key(config, tree, 2 + block))
     return counts
 
 
-def _drawn(
+def _draw_by_class(
     classes: NDArray[np.uint16], tree: int, block: int, config: TrainConfig, draws: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
-    """Draw as `drawn_rows`, draws[c] rows of class c; classes: of the rows."""
+    """Draw how often each row of a block is in the bag, uint16; draws[c] draws are of class c. classes: of the rows."""
     counts, order = np.zeros(classes.size, np.uint16), np.empty(classes.size, np.uint16)
     ends = np.empty(draws.size, np.uint32)
     draw_strata(counts, classes, ends, order, draws, config.replace, _key(config, tree, 2 + block))

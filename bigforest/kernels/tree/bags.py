@@ -20,7 +20,7 @@ def draw_with_replacement(counts, draws, key):
     """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Probabilities are off by less than
     2**-32.
 
-    The draws of `draw_strata` with one class, but compiled in a seventh of the time.
+    The draws of `draw_strata` with one class; it compiles sooner.
     """
     rows = np.uint64(counts.size)
     state = key
