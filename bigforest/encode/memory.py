@@ -1,8 +1,7 @@
-"""The memory of encoding, how the work is divided within a budget, and the job that its tasks share.
+"""The memory of encoding, the division of the work within a budget, and the job that all tasks share.
 
-A budget too small is refused before the run.
-
-With less memory, first more columns are encoded in pieces (features.py), then there are fewer workers.
+With less memory, first more columns are encoded in pieces (features.py), then fewer workers are used. A budget that is
+too small is refused before the run.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from bigforest.source import Source
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
 
-# Reading with Arrow and Polars, per process and per worker: buffers, pages, allocators. Measured, see the test.
+# Reading with Arrow and Polars, per process and per worker: buffers, pages, allocators. Measured.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
-# A column in pieces (features.py): slices, and memory of merging besides the keys.
+# A column in pieces (features.py): its slices, and the memory of merging in addition to the keys.
 PIECE_BYTES = 16_000_000
-# The shortest useful run of a column in pieces, and the bytes that a worker gets before there is another worker.
+# Rows of the shortest useful run of a column in pieces. Bytes that each worker should have before another is added.
 _MIN_RUN = 1 << 18
 _GOOD_BYTES = 100_000_000
-# Scratch bytes per row besides its key: ranks of rows, ranks of keys and, with bins, counts of keys.
+# Scratch bytes per row in addition to its key: ranks of rows and of keys; with bins also counts of keys.
 _RUN_BYTES = 8
 _COUNT_BYTES = 4
 _SLICE_COPIES = 3
@@ -40,13 +39,13 @@ _SLICE_COPIES = 3
 
 @dataclass(frozen=True, slots=True)
 class EncodePlan:
-    """Division of the features into tasks. It changes no byte of the store.
+    """Division of the features into tasks. The bytes of the store do not depend on it.
 
-    groups      the features, in order, in groups that one task reads and encodes.
-    workers     tasks at a time.
+    groups      the features in order; a task reads and encodes one group.
+    workers     tasks that run at the same time.
     task_bytes  memory of a task in addition to reading; None for no limit.
     limits      rows read at a time, and similar sizes.
-    rows        rows of the source; once known, of the store.
+    rows        rows of the source, and rows of the store once they are known.
     bytes       bytes of a value of each feature.
     binned      True with max_bins.
     """
@@ -73,7 +72,7 @@ class EncodePlan:
 
     @property
     def memory(self) -> int:
-        """Maximal anonymous memory of the whole process, bytes."""
+        """Most bytes of anonymous memory of the whole process."""
         needs = [
             group_code_bytes(self.rows, [self.bytes[name] for name in group], self.limits) for group in self.groups
         ]
@@ -82,7 +81,7 @@ class EncodePlan:
 
     @property
     def scratch(self) -> int:
-        """Maximal scratch space, bytes, not counting parts of the store."""
+        """Most bytes of scratch, without parts of the store."""
         pieces = [name for group in self.groups if not self.in_memory(group) for name in group]
         more = _RUN_BYTES + _COUNT_BYTES * self.binned
         bytes_ = sorted(key_size(self.bytes[name]) + more for name in pieces)
@@ -90,19 +89,19 @@ class EncodePlan:
 
 
 def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
-    """Return the memory of encoding features with values of `sizes` bytes: keys, items of one, and a slice."""
+    """Return the bytes of encoding features whose values have `sizes` bytes: keys of all, items of one, and a slice."""
     return _bytes(rows, sum(map(key_size, sizes)), max(sizes), limits)
 
 
 def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
-    """Return `group_code_bytes` for keys of `keys` bytes together and a widest value of `widest` bytes."""
-    # Ranks of values of 8 and 16 bits come from a table of all of them.
+    """Return `group_code_bytes` for keys of `keys` bytes in total and a widest value of `widest` bytes."""
+    # Values of 8 and 16 bits are not sorted: their ranks come from a table of all possible values.
     gaps = keys // 4 * rows // 8  # a bit per row
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
 
 
 def sort_bytes(rows: int) -> int:
-    """Return the memory of `presort` (values.py) for this many rows, bytes, besides the keys."""
+    """Return the bytes of `presort` (values.py) for this many rows, in addition to the keys."""
     return 8 * rows + 8 * min(rows, BUCKET_ROWS) + (36 << CELL_BITS) + (1 << 15)
 
 
@@ -114,10 +113,10 @@ def plan_encode(
     *,
     binned: bool,
 ) -> EncodePlan:
-    """Return the division of the work.
+    """Return the division of the features into tasks.
 
     value_bytes  bytes of a value of each feature.
-    categories   features that are encoded one by one: a task has only these, or none.
+    categories   features that are encoded one by one. A task has only categories, or none.
 
     Raises ConfigError with the smallest sufficient budget.
     """
@@ -138,7 +137,7 @@ def plan_encode(
 def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """Return the memory and scratch of encoding. Values of unknown size count as 8 bytes, the maximum.
 
-    Never raises: for a budget too small, `memory` is that of the smallest sufficient one.
+    If the budget is too small, estimate for the smallest sufficient one.
     """
     sizes = {str(i): size for i, size in enumerate(shape.sizes or [8] * shape.features)}
     smallest = _smallest(group_code_bytes(shape.rows, [max(sizes.values())], resources.limits))
@@ -188,7 +187,7 @@ class EncodeJob:
 
     rows_file  file of the rows of the source to encode, ascending, ROW_NUMBER_TYPE; None for all rows.
     max_bins   "exact", or the maximal number of codes of a feature.
-    plan       rows of the store, and how much of a column may be in memory.
+    plan       division of the work, with the rows of the store and the limits of memory.
     parts      folder for the parts of the store that tasks write.
     scratch    folder for columns that do not fit in memory.
     columns    the column of the table that holds each feature.
@@ -205,11 +204,11 @@ class EncodeJob:
     kinds: Mapping[str, str]
 
     def column(self, name: str) -> Iterator[pl.Series]:
-        """Yield the rows to encode of one column, in slices that are not empty."""
+        """Yield the cells of a column in the rows to encode, in slices that are not empty."""
         return (cells(frame, name) for frame in self.slices([name]))
 
     def slices(self, names: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Yield the rows to encode of some columns, in frames that are not empty."""
+        """Yield some columns of the rows to encode, in frames that are not empty."""
         rows = self.plan.limits.slice_rows
         if self.rows_file is None:
             yield from self.source.batches(names, rows)
@@ -217,7 +216,7 @@ class EncodeJob:
         kept = np.asarray(np.memmap(local_path(self.rows_file), ROW_NUMBER_TYPE, "r"))
         at, begin = int(kept[0]), 0
         for frame in self.source.batches(names, rows, at, int(kept[-1]) + 1):
-            # A slice has at most as many kept rows as rows: search only among the next ones.
+            # Search only among the next len(frame) kept rows: a frame cannot contain more.
             end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(at + len(frame))))
             if end - begin == len(frame):
                 yield frame

@@ -1,16 +1,17 @@
 """The workers behind a Dask client, and the executor whose tasks run on them.
 
-Tasks are futures, and Dask does the rest: it places them, moves results from worker to worker to the tasks that need
-them, runs the tasks of lost workers again, retries those that fail, and lets idle workers take tasks of busy ones.
+Tasks are futures, and Dask does the rest: it places tasks, moves results from worker to worker, runs the tasks of lost
+workers again, retries failed tasks, and lets idle workers take tasks of busy workers.
 
-    run, gather, map     a task makes several calls; two tasks per worker are on their way at a time
+    run, gather, map     a task makes several calls; two tasks per worker are in flight
     reduce_parts         calls of worker 1 ─┐
                          calls of worker 2 ─┼─ merge ─┐          finish parts 1 to 3
                          ...               ─┘         ├────►     finish parts 4 to 6
                          calls of worker n ─── merge ─┘          ...
 
-Each list of parts is pickled part by part. Merging tasks take up to _FAN_IN lists each, until at most _FAN_IN lists
-remain. Each finishing task receives all of these, and unpickles only its own parts.
+A task of calls returns a list of parts, and each part is pickled separately. A merging task takes up to _FAN_IN lists.
+Merging is repeated until at most _FAN_IN lists remain. Each finishing task receives all remaining lists, and unpickles
+only its own parts.
 """
 
 from __future__ import annotations
@@ -35,17 +36,21 @@ from bigforest.storage.atomic import TemporaryFolder
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-# Seconds for which the workers are taken to be the same: asking takes milliseconds of client and scheduler.
+# Seconds between two questions for the list of workers: asking takes milliseconds of client and scheduler.
 _FRESH = 15.0
-# Seconds for workers to appear.
+# Seconds to wait for workers to appear.
 _APPEARING = 60.0
 
 
 class Cluster:
-    """The workers behind a client of Dask, for one run of bigforest. session: identifies the run."""
+    """The workers behind a client of Dask, for one run of bigforest.
+
+    client   client of Dask.
+    session  random text that identifies the run.
+    """
 
     def __init__(self, client: Any, fresh: float = _FRESH) -> None:
-        """fresh: seconds for which the workers are taken to be the same."""
+        """Take a client; fresh: seconds between two questions for the list of workers."""
         self.client = client
         self._fresh_seconds = fresh
         self.session = secrets.token_hex(8)
@@ -55,7 +60,7 @@ class Cluster:
         self._seated_workers: set[str] = set()
 
     def check(self) -> list[str]:
-        """Raise ClusterError unless there are workers with the same versions; return further notices."""
+        """Raise ClusterError unless there are workers with the same software versions; return warnings."""
         with self.errors("looking at the workers"):
             try:
                 self.client.wait_for_workers(1, timeout=_APPEARING)
@@ -78,7 +83,7 @@ class Cluster:
         ]
 
     def threads(self) -> dict[str, int]:
-        """Return the threads of each worker, as of a few seconds ago at most."""
+        """Return the number of threads of each worker, from at most _FRESH seconds ago."""
         if time.monotonic() > self._last_look + self._fresh_seconds:
             with self.errors("asking for the workers"):
                 self._threads = dict(self.client.nthreads())
@@ -86,7 +91,7 @@ class Cluster:
         return self._threads
 
     def seats(self) -> list[Any]:
-        """Return futures of a seat (worker.Seat) on each worker."""
+        """Return a future for each worker, which pins tasks to the worker (worker.Seat)."""
         workers = set(self.threads())
         if self._seated_workers != workers or not self._seats:
             group = f"bigforest-make-seat-{secrets.token_hex(8)}"
@@ -97,7 +102,7 @@ class Cluster:
         return self._seats
 
     def stats(self) -> dict[str, TaskStats]:
-        """Return the task statistics of this run of each worker that still answers."""
+        """Return the statistics of the tasks of this run, for each worker that still answers."""
         if self.client.status != "running":
             return {}
         with contextlib.suppress(BigForestError), self.errors("asking what workers did"):
@@ -127,7 +132,7 @@ class Cluster:
                 )
 
     def on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
-        """Return the result of the function in each worker; a worker that goes away meanwhile is left out."""
+        """Return the result of the function in each worker, by address. A worker that is lost meanwhile is left out."""
         packed = pickle.dumps((function, arguments))
         with self.errors(f"calling {function.__name__}"):
             try:
@@ -171,16 +176,16 @@ def _has_result(address: str, result: Any) -> bool:
     return True
 
 
-# Tasks on their way per worker, so that none waits for the next.
+# Tasks in flight per worker, so that no worker waits for its next task.
 _AHEAD = 2
 # Retries of a failing task, for instance because a disk did not answer.
 _RETRIES = 2
-# Lists that a task merges. Each worker holds so many pickled lists at a time: for counts, a byte each in most cases.
+# Lists that a task merges. Each worker holds this many pickled lists at a time; a count takes a byte in most cases.
 _FAN_IN = 8
-# Tasks per worker that share out the calls of `run`. Each costs client and scheduler some milliseconds; with fewer,
-# workers wait longer for the last one.
+# Tasks per worker among which the calls of `run` are divided. Each task costs client and scheduler some milliseconds.
+# With fewer tasks, workers wait longer for the last one.
 _SHARES = 12
-# Seconds for running tasks to end after an error, and between two looks whether they have.
+# Seconds to wait for running tasks to end after an error, and seconds between two checks.
 _PATIENCE = 60.0
 _BETWEEN_LOOKS = 0.2
 
@@ -266,8 +271,7 @@ class ClusterExecutor(Executor):
         part_arguments: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
     ) -> list[Result]:
-        """See Executor. The same share of the arguments goes to the same worker in every call, as long as the workers
-        are the same."""
+        """See Executor. Each worker gets the same share of the arguments in every call, while workers do not change."""
         seats = self._cluster.seats()
         with _Tasks(self._cluster, function, self._slots) as tasks:
             packed = pickle.dumps(shared)
@@ -290,7 +294,7 @@ class ClusterExecutor(Executor):
 
 
 class _Tasks:
-    """The tasks of one call of the executor; a context manager that leaves none behind when its block fails."""
+    """The tasks of one call of the executor. A context manager, which stops the tasks when its block fails."""
 
     def __init__(self, cluster: Cluster, function: Callable[..., Any], threads: int) -> None:
         self._cluster = cluster
@@ -315,12 +319,12 @@ class _Tasks:
         *,
         name: Callable[..., Any] | None = None,
     ) -> list[Any]:
-        """Return futures of some tasks (worker.perform), which are handed out in one message.
+        """Submit tasks (worker.perform) in one message. Return their futures.
 
         arguments  arguments of each task
-        inputs     other futures for each task, which gets their values as its last arguments
-        seats      where the tasks should run, at least one for each
-        name       function that tasks are named after, if not that of the call
+        inputs     futures for each task, whose values are its last arguments
+        seats      seats of the workers where the tasks should run, at least one per task; empty for any worker
+        name       function that tasks are named after; None for the function of the call
         """
         if not arguments:
             return []
@@ -368,7 +372,7 @@ class _Tasks:
         return reported
 
     def _stop(self) -> None:
-        """Let queued tasks end at once, and wait for running ones, as far as the scheduler still answers."""
+        """End queued tasks at once, and wait for running tasks, if the scheduler still answers."""
         with contextlib.suppress(BigForestError):
             deadline = time.monotonic() + _PATIENCE
             while any(self._cluster.on_each(worker.stop, self._request.call).values()):
@@ -378,7 +382,7 @@ class _Tasks:
 
 
 def share_out(costs: Sequence[float], shares: int) -> list[int]:
-    """Return the number of consecutive calls of each task: at most `shares` tasks of about equal cost."""
+    """Divide consecutive calls among at most `shares` tasks of about equal cost. Return the calls of each task."""
     total = sum(costs)
     starts = islice(accumulate(costs, initial=0.0), len(costs))
     counts = Counter(int(start / total * shares) if total else 0 for start in starts)
@@ -392,11 +396,11 @@ def _cut(items: Sequence[Item], shares: int) -> list[Sequence[Item]]:
 
 
 def label(function: Callable[..., Any]) -> str:
-    """Return the name of a kind of task, of words and hyphens: Dask's dashboard groups tasks by it."""
+    """Return the name of a kind of task in words and hyphens. The dashboard of Dask groups tasks by it."""
     return name_of(function).replace("_", "-").removesuffix("-task")
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the one that a partial calls first (executor.py, reduce)."""
+    """Return the name of a function; for a partial of `Executor.reduce`, the name of the function that it wraps."""
     named = function.args[0] if isinstance(function, partial) else function
     return str(named.__name__)

@@ -1,8 +1,8 @@
 """Executors run the tasks of a stage: on the threads of this process, or on the workers of a Dask cluster.
 
-Stages do not depend on which one they have. A task is a function at the top level of a module, with arguments that can
-be pickled. It may run again, or twice at the same time, with the same effect: it writes files under names of its own or
-renames them when they are complete.
+A stage works with either executor. A task is a function at the top level of a module, with arguments that can be
+pickled. It may run again, or twice at the same time, with the same effect: it writes files under names of its own, or
+renames files when they are complete.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _REMOVED_AT_ONCE = 8
 class Executor:
     """Runs tasks on threads of this process. `ClusterExecutor` (dask_cluster.py) runs them on the workers of a cluster.
 
-    In all methods `shared` are the first arguments of every task, the same for all of them.
+    In all methods `shared` are the first arguments of every task, the same for all tasks.
 
-    remote  whether tasks run in other processes, which share only files with this one.
+    remote  True if tasks run in other processes, which share only files with this process.
     """
 
     remote = False
@@ -39,7 +39,7 @@ class Executor:
 
     @property
     def size(self) -> int:
-        """Number of tasks that run at once."""
+        """Number of tasks that run at the same time."""
         return self._size
 
     @property
@@ -60,11 +60,10 @@ class Executor:
         """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
 
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
-        first error ends the call: no further task starts, and running ones end before the error is raised.
+        first error ends the call: no further task starts, and running tasks end before the error is raised.
 
-        even   all tasks take about equally long: on a cluster each worker gets its share of them at once.
-        costs  about how long each task takes compared with the others; empty if unknown. Workers get shares that end
-               together.
+        even   all tasks take about equally long. On a cluster each worker gets its share of the tasks at once.
+        costs  relative times of the tasks; empty if unknown. Workers get shares of about equal time.
         """
         run_on_threads(function, [(*shared, *call) for call in arguments], workers=self.size, on_result=on_result)
 
@@ -92,7 +91,7 @@ class Executor:
     def map(
         self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
     ) -> Iterator[Result]:
-        """Yield results in the order of `arguments`, with few tasks on their way at a time.
+        """Yield results in the order of `arguments`, with few tasks in flight.
 
         For tasks that use threads of their own, or have large results. Without a cluster each task runs in the calling
         thread when its result is requested.
@@ -126,9 +125,9 @@ class Executor:
     ) -> list[Result]:
         """Return `finish(*shared, *part_arguments[i], parts[i])` for every i, in order.
 
-        `function` returns lists with one entry for every i. parts[i] is entry i of all results, merged in pairs in any
-        order. `merge` does not change its arguments. There is at least one task and one part. On a cluster parts are
-        merged and finished by the workers; here they are finished one after the other, and each is freed then, to limit
+        `function` returns a list with one entry for every i. parts[i] are the entries i of all lists, merged in pairs
+        in any order. `merge` does not change its arguments. There is at least one task and one part. On a cluster the
+        workers merge and finish parts. On threads, parts are finished one after the other and then freed, to limit
         memory.
         """
         calls = [(*shared, *each) for each in arguments]
@@ -206,7 +205,7 @@ def reduce_on_threads(
     merge: Callable[[Result, Result], Result],
     workers: int,
 ) -> Result:
-    """Merge the results of all calls as they end, freeing each, and return the merged result. See `run_on_threads`."""
+    """Merge the result of each call when it ends, and free it. Return the merged result. See `run_on_threads`."""
     merged: list[Result] = []
 
     def add(_: int, result: Result) -> None:
@@ -224,10 +223,10 @@ def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[An
 
 
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
-    """Return the result of `work` on each of `workers` threads, this one among them, which divide the work themselves.
+    """Return the results of `work`, which runs on `workers` threads including this one. The threads divide the work.
 
-    For work of some milliseconds, as scheduling tasks would take two more. The first exception is raised when all
-    threads have ended.
+    For work of some milliseconds: scheduling tasks would take two more. The first exception is raised when all threads
+    have ended.
     """
     if workers == 1:
         return [work()]

@@ -1,7 +1,8 @@
 """Choose how a forest grows within the memory: whole trees in memory, or by passes over the store.
 
-`choose_grow_plan` tries growing in memory with as many workers as there are, then with fewer, then passes. The bytes of
-either are sums of what the family declares (memory_model.py TreeMemory, PassMemory) and of what all families need.
+`choose_grow_plan` tries growing in memory, first with all workers and then with fewer, and after that passes. The
+memory of a plan is the sum of the bytes that the family declares (memory_model.py TreeMemory, PassMemory) and of the
+bytes that all families need.
 """
 
 from __future__ import annotations
@@ -40,63 +41,63 @@ from bigforest.store.format import BLOCK_ROWS, block_count
 
 # Share of the rows that are in a bag drawn with replacement.
 _DRAWN = 1.0 - math.exp(-1.0)
-# A part has trees for about this many rows, so that its table stays small compared with the codes. Names of files
+# Most rows of all trees of a part together, so that its table stays small compared with the codes. Names of part files
 # depend on it.
 _PART_ROWS = 1_000_000
-# At least this many parts if there are as many trees, so that cores stay busy to the end and a crash loses little. Down
-# to _MIN_PARTS if the trees of a part would have fewer than _MIN_PART rows in all: writing a part and reading it back
-# takes some milliseconds, as long as growing trees of half that many rows.
+# At least this many parts, if there are as many trees: cores stay busy to the end, and a crash loses little. Down to
+# _MIN_PARTS if the trees of a part would have fewer than _MIN_PART rows in all: writing and reading a part takes
+# some milliseconds, as long as growing trees of half that many rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART = 1 << 16
-# Most trees that share passes: more save little, and their rows wait on disk together. On a cluster more trees save
-# tasks, as long as their rows take at most _WAITING_BYTES.
+# Most trees that share passes: more trees save little time, and the rows of all of them wait on disk. On a cluster more
+# trees save tasks, as long as their rows take at most _WAITING_BYTES.
 _MAX_TREES = 16
 _MAX_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 16 << 30
-# Bag rows from which a tree is divided among the workers of a cluster if there are fewer trees than workers, and
-# subtrees per worker, so that no worker waits long for the largest.
+# A tree of at least this many bag rows is divided among the workers of a cluster if there are fewer trees than workers.
+# Each worker gets this many subtrees, so that none waits long for the largest one.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# Bytes of a node of a tree that rows are routed through, except for its counts: packed, and its ballot.
+# Bytes of a packed node and its ballot, without counts, in a tree that rows are routed through.
 _SENT_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT_BYTES = 8
-# Fewest bag rows for which a subtree grown in memory must have room.
+# A worker must have room for a subtree of at least this many bag rows.
 _MIN_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MAX_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
 _LOOKED_UP_BYTES = 20
-# Bytes of a node that rows out of bag are routed through. Nodes are mapped from a file: if they took more than the
+# Bytes of a node that out-of-bag rows are routed through. Nodes are mapped from a file: if all nodes took more than the
 # budget, each block of rows would read them from the disk again.
 _ROUTED_BYTES = 25
-# Bytes of a level that a node in the upper part of a tree lists, where levels are numbers, not bits.
+# Bytes of a level that a node in the upper part of a tree lists: a number, not a bit.
 _LISTED_LEVEL_BYTES = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
 _KEPT_COUNT_BYTES = 8
-# The histograms of a node take at most 1 / _NODES_OF_ROOM of the room for counts, and so do its collected rows. While a
-# node is scored, each count takes _SCORED_BYTES, and each collected row PassMemory.scored.
+# The histograms of a node take at most 1 / _NODES_OF_ROOM of the room for counts, and its collected rows as much again.
+# While a node is scored, each count takes _SCORED_BYTES, and each collected row PassMemory.scored.
 _NODES_OF_ROOM = 8
 _SCORED_BYTES = 48
-# Further bytes for each count that there is room for, if features are categories: while the levels of a category, whose
-# counts may take all the room, are put in order; and for lists of levels.
+# Further bytes for each count if features are categories: for putting the levels of a category in order, whose counts
+# may take all the room, and for lists of levels.
 _ORDERED_BYTES = 96
 _LIST_BYTES = 16
-# Estimated number of nodes split by passes, times the rows of the largest node that is grown in memory, per bag row.
-# Above 1, because children are of unequal size and become small enough at several depths.
+# Nodes split by passes, for each (largest node grown in memory) rows of the bag. An estimate: more than 1, because
+# children have unequal sizes and become small enough at several depths.
 _SPLITS_PER_SUBTREE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class GrowPlan:
-    """Way in which a forest is grown.
+    """Decisions of growing.
 
-    workers  threads that fit
-    limits   None to grow whole trees in memory; else large nodes are split by passes over the store
+    workers  number of threads
+    limits   limits of passes over the store, which split large nodes; None to grow whole trees in memory
     group    trees that share passes
     memory   most bytes of anonymous memory
-    keeps    the trees fit in memory until the first prediction of the forest
+    keeps    the finished trees stay in memory for the first prediction
     """
 
     workers: int
@@ -107,13 +108,13 @@ class GrowPlan:
 
 
 def part_size(rows: int, trees: int) -> int:
-    """Return the trees per part: a function of the task alone, so that the files do not depend on the machine."""
+    """Return the trees per part, a function of the numbers of rows and trees: files do not depend on the machine."""
     parts = min(_PARTS, max(_MIN_PARTS, rows * trees // _MIN_PART))
     return max(1, min(-(-trees // parts), _PART_ROWS // rows))
 
 
 def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) -> GrowPlan:
-    """Return the fastest plan within the budget. Raise ConfigError, naming the smallest budget, if there is none.
+    """Return the fastest plan within the budget. Raise ConfigError, naming the smallest budget, if nothing fits.
 
     Trees grow in memory if the codes and the growing trees fit together, so that no page of the store is read twice.
     """
@@ -131,7 +132,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             return GrowPlan(workers, None, config.trees, memory + kept if keeps else memory, keeps)
     assert budget is not None
     needs = family.pass_memory(shape, config)
-    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosting routes rows after each tree
+    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosting only grows in memory
         limits = limits_for(shape, config, needs, workers, budget)
         if limits is not None:
             parts = NodeStats.of(shape).slots
@@ -146,7 +147,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
 
 
 def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int]:
-    """Return the bytes of growing with this many workers, and of the data of the store that is read at random."""
+    """Return the bytes of growing in memory with `workers` threads, and the bytes of the store that stay in memory."""
     family = family_of(config)
     per_call = family.trees_per_call(shape, config)
     rows = per_call * distinct_rows(shape.rows, config, shape.classes)
@@ -178,9 +179,9 @@ def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int) -> int:
-    """Return the further memory for finding the leaves of out-of-bag rows, for trees of this many nodes together.
+    """Return the further memory for finding the leaves of out-of-bag rows, when the rows of the bags are freed.
 
-    The rows of the bags are not needed any more then.
+    nodes  nodes of all trees of a call together
     """
     distinct = distinct_rows(shape.rows, config, shape.classes)
     out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
@@ -193,7 +194,7 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, per_call: int, nodes: int
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:
     """Return the plan for `size` concurrent tasks of a cluster if whole trees fit.
 
-    Fewer large trees than tasks are grown by passes until there are subtrees for all tasks.
+    If there are fewer trees than tasks, large trees grow by passes until there are subtrees for all tasks.
     """
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
@@ -210,28 +211,28 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
 
 
 def _max_trees(shape: Shape, config: TrainConfig, resources: Resources, waiting: int) -> int:
-    """Return the most trees that share passes, so that all groups have about equally many.
+    """Return the most trees that share passes. All groups of trees get about the same size.
 
-    waiting  bytes on disk of each tree
+    waiting  bytes of each tree on disk between passes
     """
     most = _MAX_TREES if resources.cluster is None else max(_MAX_TREES_OF_CLUSTER, _WAITING_BYTES // waiting)
     return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
 
 
 def _waiting_bytes(shape: Shape, config: TrainConfig, needs: PassMemory, limits: MemoryLimits) -> int:
-    """Return the bytes on disk of the rows of small nodes of a tree, and of the nodes of rows."""
+    """Return the bytes of a tree on disk between passes: the rows of its small nodes, and the node of each row."""
     row = needs.spilled + TAG + target_bytes(shape) + ROW_NODE_BYTES
-    small = _top_splits(shape, config, limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
+    small = _top_splits(shape, config, limits.rows) * block_count(shape.rows)  # each block may have rows of each node
     return distinct_rows(shape.rows, config, shape.classes) * row + CHUNK * small
 
 
 def _sweeps(shape: Shape, limits: MemoryLimits) -> int:
-    """Return how often codes are read to look up all values: once for each range of a dictionary, of mean size."""
+    """Return how often codes are read to look up all values: once for each range of a dictionary of mean size."""
     return max(1, -(-shape.codes // (shape.features * limits.values)))
 
 
 def expected_visits(shape: Shape, config: TrainConfig) -> float:
-    """Return about how many values growing reads, for trees grown until their leaves are pure."""
+    """Return an estimate of the values that growing reads, for trees grown until their leaves are pure."""
     drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
@@ -239,7 +240,7 @@ def expected_visits(shape: Shape, config: TrainConfig) -> float:
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """Return the estimate of growing. For too small a budget, `memory` is the smallest budget."""
+    """Return the estimate of growing. If the budget is too small, estimate for the smallest sufficient one."""
     smallest = _smallest(shape, config)
     if resources.memory is not None and resources.memory < smallest:
         resources = replace(resources, memory=smallest)
@@ -259,7 +260,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
-    """Return the smallest budget for which there are limits with one worker, or in which the trees grow in memory."""
+    """Return the smallest budget with which one worker can grow the trees, in memory or by passes."""
     whole = sum(in_memory(shape, config, 1))
     if config.boosts:
         return whole
@@ -277,20 +278,20 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     """Return the limits of passes within the budget; None if it is too small."""
     stats = NodeStats.of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + needs.kept
-    # While rows are written nothing is requested.
+    # The memory of counts is free while rows are written.
     free = budget - base - workers * needs.block
     written = needs.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. Collected rows take no more: each
-    # is in one task, and copied once while blocks are joined.
+    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. Collected rows take no more: a
+    # row is collected by one task, and copied once while blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM
     room = free // (count + _ORDERED_BYTES + _LIST_BYTES if category else count)
     cells = min(_MAX_CELLS, room // (_NODES_OF_ROOM * needs.drawn))
-    # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
-    # upper part of the tree with half of it.
+    # Subtrees may use all of the share, first while they grow and later while they are written. With categories, half
+    # of the share is for the levels that the upper part of the tree lists.
     share = (budget - base) // workers - COPIED
     cut = cut_bytes(config, shape.classes)
     rows = _most_subtree_rows(shape, needs, share // 2 if category else share, cut)
@@ -299,8 +300,8 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_LEVEL_BYTES
     if upper > share // 2 or _listed_bytes(shape, config, rows) > _LIST_BYTES * room:
         return None
-    # Thresholds are looked up, and perceptrons trained, while nothing is counted. The values of a dictionary leave half
-    # of the share for the blocks.
+    # No counts are in memory while thresholds are looked up and perceptrons are trained. The values of a dictionary
+    # leave half of the share for the blocks.
     training = max(share - needs.block - written, 0)
     return MemoryLimits(
         int(rows * _repeats(shape, config)),
@@ -315,8 +316,10 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
 
 
 def _repeats(shape: Shape, config: TrainConfig) -> float:
-    """Return how often each row of a node is in the bag, on average and with a margin for single nodes; 1 where rows
-    are counted once each, and where that depends on the node."""
+    """Return the mean multiplicity of the rows of a node, less a margin for single nodes.
+
+    1 if each row counts once, and if the multiplicity depends on the node (weights, draws by class).
+    """
     if shape.extras.weighted or config.draws_by_class or not config.bootstrap:
         return 1.0
     return max(1.0, 0.95 * bag_size(shape.rows, config) / distinct_rows(shape.rows, config, shape.classes))
@@ -340,10 +343,10 @@ def _most_subtree_rows(shape: Shape, needs: PassMemory, memory: int, cut: int) -
 
 
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """Return about how many nodes of a tree are split by passes if nodes of this many rows are grown in memory."""
+    """Return an estimate of the nodes of a tree that are split by passes if nodes of `rows` rows grow in memory."""
     return _SPLITS_PER_SUBTREE * -(-bag_size(shape.rows, config) // rows)
 
 
 def _listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """Return the bytes of the levels that the nodes of `_top_splits` list, as bits, twice while rows are routed."""
+    """Return the bytes of the levels that the upper nodes (`_top_splits`) list as bits, of which routing has a copy."""
     return 2 * _top_splits(shape, config, rows) * -(-shape.extras.category // 8)

@@ -1,8 +1,8 @@
-"""The plan of the report within the memory: trees loaded together, and rows whose votes are kept at a time.
+"""The plan of the report within the memory: how many trees are loaded together, and rows processed at a time.
 
-Two steps need memory: routing all rows through some trees at a time, if leaves are missing (leaves.py), and adding up
-the votes on a range of rows (tally.py). Nodes and ballots of a tree that do not fit are mapped, so the smallest budget
-depends neither on the number of rows nor on the size of a tree.
+Two steps need memory: routing all rows through a group of trees, if leaves are missing (leaves.py), and adding up the
+votes on a range of rows (tally.py). If the nodes or ballots of a tree do not fit, they are mapped. The smallest budget
+therefore depends neither on the number of rows nor on the size of a tree.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from bigforest.predict.rows import tile_bytes
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.store.format import BLOCK_ROWS
 
-# Most trees that rows are routed through together: for each of these and each row of a block, a thread holds the
-# multiplicity in the bag and a leaf, and for out-of-bag rows these once more.
+# Most trees that rows are routed through together. For each tree and each row of a block, a thread holds the
+# multiplicity in the bag and a leaf, and a copy of both for out-of-bag rows.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
-# Bytes of nodes or ballots in memory at least. Larger trees are mapped.
+# At least this many bytes of nodes or ballots are in memory. Larger trees are mapped.
 FITTING_BYTES = 32 << 20
-# Bytes of a row and a lambda while losses are added up.
+# Bytes for each row and lambda while losses are added up.
 _LOSS_BYTES = 80
-# Most different scores held if memory is not limited; more go into files.
+# Most distinct scores in memory if there is no budget; more are written to files.
 _FREE_SCORES = 1 << 20
 # Tasks per thread.
 PIECES = 4
@@ -48,9 +48,9 @@ PIECES = 4
 class OobPlan(NamedTuple):
     """The plan of the report.
 
-    group_bytes  most bytes of trees or ballots that are loaded together; larger ones are mapped
+    group_bytes  most bytes of trees or ballots that are loaded together; a larger tree is mapped
     group_trees  most trees that are loaded together
-    rows         rows of a range, whose votes are kept
+    rows         rows of a range; the votes on its rows are in memory together
     need         estimate of the memory
     """
 
@@ -65,14 +65,15 @@ def oob_estimate(
 ) -> MemoryEstimate:
     """Return the estimate of the report of a forest.
 
-    nodes  nodes of each tree; None for as many as the bags allow. Leaves are assumed impure where that takes more
-           memory, and oblique nodes to have Family.max_terms, which need memory only where rows are routed through
-           existing trees.
+    nodes  nodes of each tree; None for as many as the bags allow
 
-    `smallest` is the smallest budget that works. The estimate for a smaller budget exceeds it.
+    Leaves are assumed to be impure if that takes more memory. Oblique nodes are assumed to have Family.max_terms terms;
+    they need memory only if rows are routed through existing trees. If the budget is too small, estimate for
+    `smallest`.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
-    # With p pure and m impure leaves, the latter of at least two different rows, p + 2 m <= distinct rows of the bag.
+    # An impure leaf has at least two distinct rows: with p pure and m impure leaves, p + 2 m <= distinct rows of the
+    # bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = family_of(config).max_terms(shape.features, config)
     if nodes is None:
@@ -95,10 +96,12 @@ def oob_estimate(
 
 
 def _add_scratch(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
-    """Add the scratch to the estimate: leaves, their ballots in files and mapped (bytes), scores, votes.
+    """Add the scratch to the estimate: leaves, ballots, scores and votes.
 
-    With stop_oob (training/growers.py) the votes on all rows are on disk, twice while they are replaced; else the votes
-    of all ranges, until the report is written.
+    ballots  bytes of ballots in files and of mapped ballots
+
+    Votes are on disk if there are several ranges, until the report is written. With stop_oob (training/growers.py)
+    the votes on all rows are on disk, and twice while they are replaced.
     """
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
@@ -116,7 +119,7 @@ def _max_impure(nodes: Any, distinct: int, classes: int) -> Any:
 
 
 def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
-    """Return the bytes of trees while rows are routed, or while their ballots are converted; terms: of a node."""
+    """Return the most bytes of each tree, while rows are routed or ballots are converted; terms: terms of a split."""
     entries = np.ceil(nodes // 2 * terms).astype(np.int64)
     loaded = loaded_tree_bytes(nodes, impure, entries, shape.classes)
     held = nodes if shape.extras.regression else impure
@@ -126,17 +129,17 @@ def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, la
 def choose_oob(
     shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int, entries: int = 0
 ) -> OobPlan:
-    """Return the plan of the report of trees of these sizes; a range is a multiple of `step_rows`, or all rows.
+    """Return the plan of the report of trees of these sizes. A range has a multiple of `step_rows` rows, or all rows.
 
-    sizes    int64 [trees], bytes, see groups.py Trees
+    sizes    int64 [trees], bytes of each tree, see groups.py Trees
     lambdas  number of lambdas by which leaves are shrunk
-    entries  most bytes of the terms and levels of a tree that rows are routed through, which are not mapped
+    entries  most bytes of the terms and levels of a tree that rows are routed through; they are never mapped
     """
     step = min(step_rows(shape.classes), shape.rows)
     together = min(_GROUP_TREES, kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
     cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
-    tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that fill them
+    tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # a tile, and the values that fill it
     finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
@@ -172,12 +175,12 @@ def votes_bytes(classes: int) -> int:
 
 
 def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executor: Executor) -> int:
-    """Return the rows of a range, at most `most`: whole row groups of the report.
-
-    On a cluster each process gets a range, but no range has fewer out-of-bag rows than a tree has nodes: loading the
-    ballots of all nodes takes as long as adding up that many votes.
+    """Return the rows of a range, at most `most`, a multiple of the rows of a row group of the report.
 
     nodes  mean number of nodes of a tree
+
+    On a cluster each process gets a range. A range has at least as many out-of-bag rows as a tree has nodes, because
+    loading the ballots of n nodes takes as long as adding up n votes.
     """
     if not executor.remote:
         return most
@@ -188,9 +191,9 @@ def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executo
 
 
 def max_scores(rows: int, curves: int, *, limited: bool) -> int:
-    """Return the most different scores held at a time; if there are more, they are sorted in files.
+    """Return the most distinct scores in memory at a time. More scores are sorted in files; the areas are the same.
 
     curves   number of ROC curves
-    limited  there is a budget of memory. The areas do not depend on it.
+    limited  True if there is a memory budget
     """
     return min(max(rows // 16, 1 << 14), MOST_SCORES) if limited else min(rows * curves, _FREE_SCORES)

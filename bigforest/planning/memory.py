@@ -1,8 +1,8 @@
 """Estimates of the memory and time of a run, so that it is refused at the start instead of killed later.
 
-Every stage declares its need beside its code: a function `..._estimate`, mostly of (shape, config, resources), returns
-a `MemoryEstimate`. `add_estimates` combines the estimates of a run. A `RunPlan` prints the result, and its `check`
-refuses a run, naming the stage and the smallest sufficient budget.
+Beside the code of each stage is a function `..._estimate`, mostly of (shape, config, resources), which returns a
+`MemoryEstimate`. `add_estimates` combines the estimates of a run. `MemoryEstimate.check` refuses a run, naming the
+stage and the smallest sufficient budget. A `RunPlan` displays the estimates.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bigforest.errors import ConfigError, api
 from bigforest.html import facts_table, rows_table
 from bigforest.planning.sizes import megabytes
 
-# Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
-# 140 MB after training on a small table. Compiling them takes up to 350 MB once more, which is no part of a budget.
+# Anonymous memory of a process with interpreter, libraries and kernels loaded. Measured: 140 MB after training on a
+# small table. Compiling the kernels takes up to 350 MB more, once; budgets do not include it.
 BASE_BYTES = 200_000_000
 # Parameters of mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and their values.
 _TRIM_THRESHOLD = -1
@@ -61,7 +61,7 @@ class Shape:
     widths   bytes of a code of each feature, in their order.
     codes    distinct values of all features together.
     classes  classes of the target.
-    sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
+    sizes    bytes of a value of each feature in the table to encode; empty for a store.
     bits     whether all values are known to be 0 or 1, except for features of a single value.
     extras   further traits of the table that need memory, as far as they are known.
     """
@@ -92,10 +92,10 @@ class MemoryEstimate:
     stage     name of the stage, as in events.
     memory    maximum bytes of anonymous memory with the budget of the run, BASE_BYTES included.
     smallest  smallest budget with which the stage can run.
-    scratch   bytes on disk in addition to its output.
-    passes    times it reads the table or store from end to end.
-    trees     trees that share a pass; 0 where passes have no trees, or all share the only one.
-    without   how to leave the stage out, for a refusal; empty if it is needed.
+    scratch   bytes on disk in addition to the output of the stage.
+    passes    number of times the stage reads the table or store from end to end.
+    trees     trees that share a pass; 0 if passes are not about trees, or there is one pass for all trees.
+    without   advice on how to leave the stage out, for the error of `check`; empty if the stage is needed.
     """
 
     stage: str
@@ -107,7 +107,7 @@ class MemoryEstimate:
     without: str = ""
 
     def check(self, budget: int | None) -> None:
-        """Raise ConfigError, naming the smallest budget, where it is more than `budget`; None is no limit."""
+        """Raise ConfigError, naming the smallest budget, if it is more than `budget`; None for no limit."""
         if budget is not None and self.smallest > budget:
             raise self.refusal(budget)
 
@@ -122,9 +122,10 @@ class MemoryEstimate:
 
 
 def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
-    """Return the needs of a run whose stages follow one another, named after the stage with the largest `smallest`.
+    """Return the needs of a run whose stages follow one another.
 
-    The scratch files of a stage are removed when it ends, except for a table that was streamed there.
+    `stage` of the sum is the stage with the largest `smallest`. The scratch files of a stage are removed when it ends,
+    except for a table that was streamed to scratch (stage "read").
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     largest = max(needs, key=lambda need: need.smallest)
@@ -143,22 +144,22 @@ def machine_bytes() -> int | None:
     limits: list[int] = []
     with suppress(OSError, AttributeError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1; "max" where there is none
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup versions 2 and 1; "max" means no limit
         with suppress(OSError, ValueError):
             limits.append(int(Path("/sys/fs/cgroup", file).read_text()))
     return min((limit for limit in limits if limit > 0), default=None)
 
 
 def keep_freed(large: int = _LARGE) -> None:
-    """Keep freed memory for the next arrays from now on, up to 16 MB in each thread, except for large arrays.
+    """Make the C library keep freed memory for later arrays, up to 16 MB in each thread, except for large arrays.
 
     large  bytes from which an array is large.
 
-    Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
-    pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Arrays of more than 2 MB
-    get pages of their own; left to itself, the library would put them between others once one of their size has been
-    freed, where they leave holes: growing 12 million rows within 360 MB took 370 MB at the peak, and takes
-    353 MB with this. Does nothing where the library cannot.
+    By default, the C library returns the memory of a tree to the system when its arrays are freed, and the system has
+    to make new pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Large arrays get
+    pages of their own. By default the library would place them among small arrays after the first one was freed, which
+    leaves holes: growing 12 million rows within 360 MB took 370 MB at the peak, and takes 353 MB with this setting.
+    Does nothing if the C library does not support it.
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)
@@ -167,10 +168,10 @@ def keep_freed(large: int = _LARGE) -> None:
 
 
 def release_freed() -> None:
-    """Return freed memory to the system, and keep memory that is freed later as `keep_freed` does.
+    """Return freed memory to the system, and call `keep_freed` for memory that is freed later.
 
-    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
-    threads that come and go. Does nothing where the library cannot.
+    The C library keeps the freed memory of each thread separately, which adds up over many short-lived threads. Does
+    nothing if the C library does not support it.
     """
     keep_freed()
     with suppress(OSError, AttributeError, TypeError):
@@ -205,7 +206,7 @@ class RunPlan:
 
     @property
     def fits(self) -> bool:
-        """True if memory and scratch suffice."""
+        """True if the memory budget and the free disk space suffice."""
         return (self.memory is None or self.smallest <= self.memory) and self.scratch <= self.scratch_free
 
     @property

@@ -1,4 +1,4 @@
-"""Bags of the trees of a forest. They are functions of seed and options, so they are not stored but drawn again."""
+"""Bags of the trees of a forest. A bag is a function of seed and options, so it is drawn again instead of stored."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class BagInputs(NamedTuple):
-    """Inputs of the draws other than the configuration; a Sampler takes them in place of a Store.
+    """Data of a forest from which its bags are drawn. A Sampler takes it in place of a Store.
 
-    target  class of each row, where bags are drawn by class; groups: group of each row, where whole ones are drawn.
+    target  class of each row, if bags are drawn by class; empty otherwise.
+    groups  group of each row, if whole groups are drawn; None otherwise.
     """
 
     spec: DataSpec
@@ -56,19 +57,21 @@ def bags_of(files: ForestFiles, trees: Sequence[int], group: Any) -> pl.DataFram
 
 
 def tree_bags(files: ForestFiles, groups: NDArray[np.uint32] | None) -> TreeBags:
-    """Return the bags of a forest; groups: code of the group of each training row, None unless whole groups are drawn.
-    Raises ConfigError."""
+    """Return the bags of a forest. Raises ConfigError.
+
+    groups  code of the group of each training row; None unless whole groups are drawn.
+    """
     by_class = files.config.bootstrap and files.config.draws_by_class
     target = _classes(files) if by_class else np.empty(0, np.uint16)
     return TreeBags.of(files, BagInputs(files.spec, target, groups))
 
 
 class TreeBags:
-    """The bags of the trees of a forest, each drawn when it is requested; can be sent to other processes.
+    """The bags of the trees of a forest. A bag is drawn when it is requested. Can be pickled.
 
-    config  of the forest.
-    merged  forests that it was merged from, each with a seed of its own.
-    inputs  of the draws.
+    config  configuration of the forest.
+    merged  forests that this forest was merged from, each with its own seed.
+    inputs  data from which bags are drawn.
     """
 
     def __init__(self, config: TrainConfig, merged: Sequence[MergedForest], inputs: BagInputs) -> None:
@@ -79,7 +82,7 @@ class TreeBags:
 
     @classmethod
     def of(cls, files: ForestFiles, inputs: BagInputs) -> TreeBags:
-        """Return the bags of a forest. Raises ConfigError with boosting: bags depend on the errors of its trees."""
+        """Return the bags of a forest. Raises ConfigError for boosting, where bags depend on the errors of trees."""
         from bigforest.sampling.bags import not_drawn_again
 
         if files.config.boosts:
@@ -100,7 +103,7 @@ class TreeBags:
         return self._samplers[seed].bag(number)
 
     def _origin(self, tree: int) -> tuple[int, int]:
-        """Return the seed a tree was grown with, and its number among the trees of that seed."""
+        """Return the seed that a tree was grown with, and the number of the tree in the forest of that seed."""
         for piece in self._merged:
             if piece.first_tree <= tree < piece.first_tree + piece.trees:
                 return piece.seed, tree - piece.first_tree
@@ -128,7 +131,7 @@ def _classes(files: ForestFiles) -> NDArray[np.uint16]:
 
 
 def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
-    """Return the code of each row's group: its rank among the names. Raises ConfigError and DataError."""
+    """Return the code of the group of each row: the rank of its name. Raises ConfigError and DataError."""
     if not config.bootstrap or config.group is None or spec.group is None:
         if group is not None:
             raise ConfigError(f"the bags of this forest were not drawn by groups; drop {api('group')}")

@@ -3,19 +3,19 @@
     draws of a tree over the blocks of rows      [ 65,501 | 65,588 | ... ]        one stream for the tree
     draws of a block over its rows               [ 1 0 2 1 0 ... ]                one stream for each block
 
-The draws of a tree are distributed over the blocks with the distribution of independent draws: a multinomial; without
-replacement a multivariate hypergeometric. So the bag of any block can be drawn alone, and every bag of n rows drawn
-with replacement has exactly n draws.
+The draws of a tree are distributed over the blocks as independent draws would be: by a multinomial or, without
+replacement, by a multivariate hypergeometric distribution. So the bag of any block can be drawn alone, and the draws of
+all blocks add up to exactly the size of the bag.
 
 Stratified and balanced bags do the same for each class separately, from the number of its rows in each block: in a
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
 many draws as the smallest. With groups, groups are drawn instead of rows, and every row follows its group.
 
-Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows.
-Whether a row is held out follows from its number, with groups from the number of its group, and from the share alone:
-forests of any seed, and the trial trees before them, hold out the same rows.
+Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows. The
+rows that are held out depend only on their share and on the number of the row, or of its group with groups. The forests
+of all seeds, and their trial trees, therefore hold out the same rows.
 
-With boosting (boosting.py) a bag depends on the trees before: the caller passes the weights of the rows to
+With boosting (boosting.py) a bag depends on the earlier trees: the caller passes the weights of the rows to
 `Sampler.draw_boosted`, tree by tree.
 """
 
@@ -46,8 +46,8 @@ _KEPT_BYTES = 64 << 20
 class Sampler:
     """The bags of all trees of a forest.
 
-    Keeps the draws of recent trees, up to some bytes, for callers that need many blocks of a few trees. Each process
-    draws for itself.
+    Keeps the draws of recent trees, up to _KEPT_BYTES, for callers that need many blocks of a few trees. Draws are not
+    pickled: each process draws its own.
     """
 
     def __init__(self, store: Store, config: TrainConfig) -> None:
@@ -85,18 +85,20 @@ class Sampler:
         return _make_sampler, (self.store, self.config)
 
     def draw_boosted(self, tree: int, weights: NDArray[np.int64]) -> None:
-        """Draw the bag of a tree by weights of the rows, int64 [rows], each above 0: the bags of boosting."""
+        """Draw the bag of a tree of boosting by positive weights of the rows, int64 [rows]."""
         ends = np.cumsum(weights, dtype=np.uint64)
         counts = np.zeros(weights.size, np.uint16)
         draw_by_weight(counts, ends, bag_size(weights.size, self.config), _key(self.config, tree, 2))
         self._boosted = (tree, counts)
 
     def draws(self, tree: int) -> NDArray[Any] | None:
-        """Return the draws of a tree, from which the bag of each of its blocks is computed.
+        """Return the draws of a tree, from which the bag of each block is computed.
 
-        The number of draws in each block, int64 [blocks], or in each class of each block, [blocks, classes]; with
-        groups, how often each group is in the bag, uint16 [groups]; with boosting, how often each row is, uint16
-        [rows]; None without bootstrap.
+        int64 [blocks]           draws in each block
+        int64 [blocks, classes]  draws of each class in each block, if drawn by class
+        uint16 [groups]          multiplicity of each group, with groups
+        uint16 [rows]            multiplicity of each row, with boosting
+        None                     without bootstrap
         """
         if not self.config.bootstrap:
             return None
@@ -168,9 +170,9 @@ class Sampler:
         first         number of the first row
         multiplicity  uint16 [rows], how often each row is in the bag
 
-        Wide weights are divided by WeightSpec.search, rounded up or down at random, so that the mean over trees is
-        exact, and clipped to the range from 1 to 65,535. Other weights are exact. Raises DataError if a row of such
-        weights exceeds 65,535.
+        Wide weights are divided by WeightSpec.search, rounded up or down at random so that the mean over trees is
+        exact, and clipped to the range from 1 to 65,535. Other weights are exact: DataError is raised if the weight
+        times the multiplicity of a row exceeds 65,535.
         """
         spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
         if spec is None:
@@ -217,7 +219,7 @@ def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:
-    """Return the error that the bags of a forest grown with boosting are not known once it is grown."""
+    """Return the error for bags of a forest that was grown with boosting: they are not known afterwards."""
     return ConfigError(
         f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
         "they are known only while it grows; train with another sampling"
@@ -238,7 +240,7 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
     sizes  int64 [blocks], rows of each block
     """
     rows = int(sizes.sum())
-    if sizes.size == 1:  # without a draw: making a stream would take longer than the rest of a small bag
+    if sizes.size == 1:  # making a random stream would take longer than the rest of a small bag
         return np.array([bag_size(rows, config)])
     random = _spreading(config, tree)
     if config.replace:
@@ -258,7 +260,11 @@ def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: i
 def _draw_by_class(
     classes: NDArray[np.uint16], tree: int, block: int, config: TrainConfig, draws: NDArray[np.int64]
 ) -> NDArray[np.uint16]:
-    """Draw how often each row of a block is in the bag, uint16; draws[c] draws are of class c. classes: of the rows."""
+    """Draw how often each row of a block is in the bag, uint16 [rows of the block].
+
+    classes  uint16 [rows of the block], class of each row
+    draws    int64 [classes], draws from each class
+    """
     counts, order = np.zeros(classes.size, np.uint16), np.empty(classes.size, np.uint16)
     ends = np.empty(draws.size, np.uint32)
     draw_strata(counts, classes, ends, order, draws, config.replace, _key(config, tree, 2 + block))
@@ -274,7 +280,7 @@ def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
 
 
 def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
-    """Return the stream that spreads the draws of a tree over the blocks."""
+    """Return the random stream that spreads the draws of a tree over the blocks."""
     key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
@@ -285,7 +291,7 @@ def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
 
 
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
-    """Return the draws of one bag from each class, int64 [classes], at least 1 each; rows: number of rows of each."""
+    """Return the draws of one bag from each class, int64 [classes], at least 1; rows: number of rows of each class."""
     share = np.full_like(rows, rows[rows > 0].min()) if config.sampling == "balanced" else rows
     return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
 
@@ -296,12 +302,12 @@ def bag_size(rows: int, config: TrainConfig) -> int:
 
 
 def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return the most different rows of a bag: a bound that holds for any bag in practice (12 standard deviations).
+    """Return a bound of the number of distinct rows of a bag, 12 standard deviations above its mean.
 
     classes  number of classes, for bags that are drawn class by class
 
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Drawn by class, a bag has at most one more
-    row per class: each class has at least one, and draws over fewer rows find no more distinct rows.
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average. A bag that is drawn by class has at most one
+    more row per class, because at least one row of each class is drawn.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:
@@ -312,10 +318,10 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return the most nodes of a tree: every leaf has a row of its own, and min_leaf bag rows."""
+    """Return the most nodes of a tree: every leaf has at least one distinct row, and at least min_leaf bag rows."""
     draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
-    if config.group is None and not config.weighs_rows:  # else bags have any number of rows, or leaves of any weight
+    if config.group is None and not config.weighs_rows:  # groups have any size, and min_leaf counts weights
         leaves = max(1, min(leaves, draws // config.leaf_rule))
     if config.max_depth is not None and config.max_depth < leaves.bit_length():
         leaves = min(leaves, 1 << config.max_depth)
@@ -323,7 +329,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_weight(store: Store, config: TrainConfig) -> int:
-    """Return the most rows of a bag, repeats counted; a bound as of `distinct_rows`."""
+    """Return a bound of the number of rows of a bag, with repeats, as `distinct_rows` does without."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
         return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)

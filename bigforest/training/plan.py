@@ -1,7 +1,7 @@
 """Plan of a run: options, roles of columns, and the memory, disk, passes and time of each stage.
 
-`resolve` decides all of that before the table is encoded, from its metadata, and from the target where necessary. The
-plan refuses a run that does not fit, and is what `bigforest plan` prints.
+`resolve` makes the plan before the table is encoded, from its metadata and, if necessary, from the target.
+`TrainingPlan.check` refuses a run that does not fit. `TrainingPlan.summary` is printed by `bigforest plan`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from bigforest.training.choose import choose_min_level, is_open, most_of, visits
 from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
-# The stages in the order in which they run. Each function declares what its stage needs, beside the code of the stage.
+# The stages in the order in which they run. Each function returns the needs of its stage, beside the code of the stage.
 STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,
     choose_estimate,
@@ -54,8 +54,8 @@ STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = 
     weigh_estimate,
 )
 
-# Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
-# Other processors, disks and tables differ by a factor of two and more: times are estimates.
+# Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes. On
+# other processors, disks and tables they differ by a factor of two and more.
 _READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
@@ -104,11 +104,11 @@ class Plan(RunPlan):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A run as it will be done.
+    """Decisions of a run: table, options, roles of columns and resources.
 
     run        the run, with the options as they were given.
-    table      the opened table; the store once there is one, with missing cells and levels filled as trees see it.
-    config     the options. Those that need the rows are None until `choose_options` (choose.py).
+    table      the opened table. Once it is encoded, the store, in which `filled_store` fills missing cells and levels.
+    config     the options. An option that is chosen from the rows is None until `choose_options` (choose.py).
     roles      the use of each column; None for a store.
     resources  threads, memory and disk.
     """
@@ -121,7 +121,7 @@ class TrainingPlan:
 
     @property
     def store(self) -> Store:
-        """The store of a plan that has one."""
+        """The table of the plan, after it was encoded."""
         assert isinstance(self.table, Store)
         return self.table
 
@@ -157,18 +157,20 @@ class TrainingPlan:
         return needs
 
     def check(self) -> None:
-        """Raise ConfigError where a stage needs more memory than the budget or, for a store without a budget, than the
-        machine has."""
+        """Raise ConfigError if a stage needs more memory than the budget.
+
+        Without a budget, compare the needs with the memory of the machine, once the table is a store.
+        """
         resources = self.resources
         if resources.memory is not None:
-            # The width of weights is not known before they are read. The store is checked again.
+            # The stage "weigh" depends on the width of weights, which is known once there is a store to check.
             sure = [need for need in self.needs if need.stage != "weigh" or isinstance(self.table, Store)]
             add_estimates(sure).check(resources.memory)
         elif isinstance(self.table, Store) and resources.cluster is None:
             self.check_machine(machine_bytes())
 
     def check_machine(self, machine: int | None) -> None:
-        """Raise ConfigError where a stage needs more than `machine` bytes of memory even in its smallest form."""
+        """Raise ConfigError if the smallest possible memory of a stage is more than `machine` bytes."""
         worst = add_estimates(self.needs)
         if machine is not None and worst.smallest > machine:
             raise ConfigError(
@@ -181,7 +183,7 @@ class TrainingPlan:
     def make_store(self, path: Path, listener: Listener) -> Store:
         """Encode the table into a store at `path`. Return the table itself if it is a store.
 
-        Raises ConfigError before it writes anything if a stage needs more memory than the budget.
+        Raises ConfigError before anything is written if a stage needs more memory than the budget.
         """
         if isinstance(self.table, Store):
             return self.table
@@ -192,7 +194,7 @@ class TrainingPlan:
     def for_store(self, store: Store) -> TrainingPlan:
         """Return the plan for the encoded table, with `min_level` chosen and missing cells and levels filled.
 
-        Raises ConfigError and DataError where the table, whose exact shape is known now, does not fit.
+        The exact shape of the table is known now. Raises ConfigError or DataError if the table does not fit.
         """
         config = choose_min_level(store, self.config)
         store = filled_store(store, config, self.resources)
@@ -235,8 +237,8 @@ class TrainingPlan:
 def open_table(run: Run, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
     """Open the table or store of a run.
 
-    temporary  existing folder into which tables that cannot be read by column are streamed.
-    verify     read and check all of a store on disk.
+    temporary  existing folder. A table that cannot be read by column is streamed into it.
+    verify     read a store on disk completely and check it.
     """
     data, missing = run.data, run.config.missing
     if isinstance(data, str | Path) and is_meant_as_store(as_path(data)):
@@ -250,9 +252,9 @@ def open_table(run: Run, temporary: Path, *, memory: int | None = None, verify: 
 
 
 def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPlan:
-    """Decide how a run will be done, from the metadata of its table.
+    """Return the plan of a run, from the metadata of its table.
 
-    Raises ConfigError and DataError where columns cannot be used as requested, or options do not fit the table.
+    Raises ConfigError or DataError if columns cannot be used as requested, or options do not fit the table.
     """
     config, roles = run.config, None
     if not isinstance(table, Store):
@@ -276,7 +278,7 @@ def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPl
 def match_config_to_store(run: Run, store: Store) -> TrainConfig:
     """Return the configuration with the options that the store was made with.
 
-    Raises ConfigError where explicit options differ from them, or ask for more features than there are.
+    Raises ConfigError if an explicit option differs from the option of the store, or asks for too many features.
     """
     config, spec = run.config, store.spec
     check_features(config, set(spec.feature_names))
@@ -304,7 +306,7 @@ def match_config_to_store(run: Run, store: Store) -> TrainConfig:
 
 
 def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:
-    """Return the bytes of a store of this shape: codes, dictionaries, targets, weights, checksums, not text of levels.
+    """Return the bytes of a store of this shape, without the text of levels.
 
     Weights are assumed to be wide, and targets to be exact whole numbers.
     """

@@ -8,7 +8,7 @@
     report                            shrinkage, power, error, rows
     finish                            the folder is renamed
 
-A resumed run takes the same way. The options in its file are final, and the files that it finds are not made again.
+A resumed run takes the same steps. It reads its final options from state.json, and does not write existing files again.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def train_forest(
 def _begin(run: Run, out: Path, resources: Resources, *, overwrite: bool) -> RunFolder:
     """Begin the folder of a run.
 
-    Before the trees of an unfinished run are discarded, and before the error that `out` exists, the table is checked,
-    so that an unusable table is the error.
+    Check the table before the trees of an unfinished run are discarded. If `out` exists and the table is unusable,
+    raise the error of the table.
     """
     if overwrite and is_unfinished(out):
         check_table(run, resources)
@@ -137,7 +137,7 @@ def _begin(run: Run, out: Path, resources: Resources, *, overwrite: bool) -> Run
 
 
 def check_table(run: Run, resources: Resources) -> None:
-    """Raise ConfigError and DataError where the table of a run cannot be used as requested, if it opens in a moment."""
+    """Raise ConfigError or DataError if a run cannot use its table. Tables that open slowly are not checked."""
     data = run.data
     is_store = isinstance(data, Store) or (isinstance(data, str | Path) and is_meant_as_store(as_path(data)))
     if is_store or opens_quickly(data):
@@ -146,7 +146,11 @@ def check_table(run: Run, resources: Resources) -> None:
 
 
 def _open_forest(directory: Path, trees: PackedTrees | None, holding: object = None) -> Forest:
-    """Open the finished forest. Its trees need not be read if they are in memory."""
+    """Open the finished forest.
+
+    trees    trees of the forest if they are in memory; None to read them when they are needed.
+    holding  temporary folder of the forest, which is removed with the returned object.
+    """
     forest = Forest(ForestFiles.of_run(directory, read_choices(directory), holding))
     if trees is not None:
         forest.loader.take(trees)
@@ -158,7 +162,7 @@ def resume(
 ) -> Forest:
     """Continue the unfinished run for `out`, or add trees to the finished forest there.
 
-    arguments  explicit arguments, which must agree with the run. Its data, if any, must be the same table.
+    arguments  explicit arguments, which must agree with the run; arguments.data is the same table, or None.
 
     Raises ConfigError for an option that contradicts the run, or when there is nothing to continue with.
     """
@@ -181,7 +185,7 @@ def resume(
 def _extend(
     out: Path, arguments: ColumnArguments, validate: Any, resources: Resources, listener: Listener
 ) -> RunFolder | None:
-    """Begin a run that adds trees to the finished forest `out`. Return None if it has all requested trees."""
+    """Begin a run that adds trees to the finished forest `out`. Return None if the forest has all requested trees."""
     if not is_forest(out):
         raise ConfigError(f"{out}: no unfinished run and no forest to continue; check the path")
     forest = read_forest(out)
@@ -252,12 +256,15 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _resumable(folder: RunFolder) -> Iterator[None]:
-    """Add to an error of the block how to continue. Discard a run that was refused before it grew."""
+    """Add advice on resuming to an error that the block raises.
+
+    If the run is new, has no trees, and the error is one of bigforest, remove its folder instead.
+    """
     try:
         yield
     except BaseException as error:
         if (full := no_room(error, folder.works[-1], folder.folder)) is not None:
-            if isinstance(error, DiskFullError):  # of a worker
+            if isinstance(error, DiskFullError):  # raised by a worker
                 full = f"{error}; {full.rpartition('; ')[2]}"
             raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
@@ -279,7 +286,7 @@ def _carry_out(
         find_files(validate)  # raises DataError if there are none
     plan = _make_or_open_store(folder, data, resources, timer)
     store = plan.store
-    # It is read like a table to predict for, because the dataspec says which columns are text.
+    # The dataspec of the store says which columns are text, as for a table to predict.
     validation = None if validate is None else open_rows(validate, store.spec, scratch=folder.temporary)
     if validation is not None:
         check_validation(validation, store.spec)
@@ -296,9 +303,10 @@ def _carry_out(
 
 
 def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
-    """Return the plan of a run for its store. Encode the table if the store is missing, or to compare another table.
+    """Return the plan of a run for its store. Encode the table if the store is missing.
 
-    Raises DataError when the table is not that of the run, FormatError when the store is damaged.
+    If `data` is given and is not at the path of the run, encode it and compare its fingerprint with that of the run.
+    Raises DataError if it is another table, FormatError if the store is damaged.
     """
     run, fingerprint = folder.state.run, folder.state.run.fingerprint
     complete = fingerprint is not None and folder.store.exists()
@@ -334,7 +342,7 @@ def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, t
     """Write the missing files of a forest. Return its trees if they are in memory."""
     store, config, directory, resources, _ = job
     _tell_of_fills(store, timer)
-    keep = validation is None or resources.memory is None  # a budget is not shared with validation
+    keep = validation is None or resources.memory is None  # validation may need the whole budget
     with store.unchanged():
         stop = None
         if config.stop_oob is not None:
@@ -355,10 +363,10 @@ def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, t
 def grow_forest(job: ForestJob, *, keep: bool = False, plan: GrowPlan | None = None) -> KeptTrees | None:
     """Write trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
 
-    keep  return the trees if they are in memory and fit; otherwise None is returned.
-    plan  how to grow; None for the best within the resources. It does not change the trees.
+    keep  return the trees if they fit in memory; otherwise return None.
+    plan  how to grow; None for the fastest way within the resources. It does not change the trees.
 
-    Raises what `Grower` does.
+    Raises the errors of `Grower`.
     """
     # Create the directory here: Dask may rerun a task after the run has ended.
     job.directory.mkdir(parents=True, exist_ok=True)
@@ -372,7 +380,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
 
     grown  the trees, if they are in memory.
 
-    Return the shrinkage and the power, and the trees, shrunk accordingly, if there is memory to keep them.
+    Return the choices (shrinkage, power, boosted rounds), and the shrunk trees if there is memory to keep them.
     """
     store, config, directory, resources, _ = job
     if grown is not None and resources.memory is not None:

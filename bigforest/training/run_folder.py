@@ -1,16 +1,18 @@
-"""A run, and the folder of one that is active, or was interrupted and can be resumed.
+"""A run, and the folder of an unfinished run, from which the run can be resumed.
 
-A forest `X` is made in the folder `X.unfinished` next to it:
+The forest `X` is made in the folder `X.unfinished` next to it:
 
-    lock          locked by the process that works here while it lives; empty
-    state.json    one object, see `RunState`; replaced as a whole, with a checksum
+    lock          empty file, locked by the process of the run
+    state.json    a `RunState` and its checksum; replaced as a whole
     forest/       the growing forest; only complete files have their final names
-    work/         table.store (the presorted table, once it is complete) and temporary/; with `scratch` they are in a
-                  folder there, whose name ends with random digits of the run: nothing is removed from others
+    work/         table.store (the complete presorted table) and temporary/
     replaced/     the previous `X`, between the two renames of `RunFolder.finish`
 
-A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without `forest` is
-worthless: the run was killed while it made or removed the folder.
+With `scratch`, the content of work/ is in a folder `bigforest-run-X-MARK` of scratch. MARK are random digits of the
+run, so that a run removes only its own files.
+
+A run begins when forest/ is made, after state.json, and ends when forest/ is renamed to `X`. A folder without forest/
+has nothing to resume: the process was killed while it made or removed the folder.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ def versions() -> dict[str, str]:
 class Run:
     """A forest to train: the table, and everything else that determines the forest.
 
-    data         the table: a path or glob, a Store, or a table in memory. A file has its absolute path, or None.
+    data         the table: a path or glob, a Store, or a table in memory. state.json has the absolute path, or None.
     target       target column; None for the first of the usual names.
     exclude      columns to leave out.
     config       the configuration. `resolve` and `choose_options` complete it.
@@ -103,7 +105,7 @@ class Run:
         return Origin(self.location, self.exclude, self.fingerprint, stop=stop)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entries of a file. Inverse: `from_json`."""
+        """Return the entries of state.json. Inverse: `from_json`."""
         return {
             "data": self.location,
             "separator": separator_of(self.data),
@@ -115,7 +117,7 @@ class Run:
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Run:
-        """Read the entries of a file. Raises ValueError, TypeError or LookupError, or ConfigError, for damaged ones."""
+        """Read the entries of state.json. Damaged entries raise ValueError, TypeError, LookupError or ConfigError."""
         config = TrainConfig.from_json(json.dumps(raw["config"]))
         raw, separator = {**raw}, raw.get("separator")
         raw.pop("separator", None)
@@ -143,7 +145,7 @@ class RunState:
     """A run and how far it has come: state.json.
 
     scratches    absolute paths of the scratch folders that the run has used, the present one last.
-    mark         random digits at the end of the names of its folders there.
+    mark         random digits at the end of the names of the run's folders in scratch folders.
     replaces     the forest may replace an existing one.
     extends      number of trees of the existing forest that this one begins with; 0 for none.
     trees        number of trees after which the out-of-bag error converged (stop_oob); None while unknown.
@@ -231,7 +233,7 @@ class RunFolder:
     def save(self, **changes: Any) -> None:
         """Replace entries of the state, in memory and, unless the folder is temporary, on disk."""
         self.state = replace(self.state, **changes)
-        if not is_temporary(self.folder):  # or no process could resume the run
+        if not is_temporary(self.folder):  # no process can resume a run in a temporary folder
             self.state.write(self.folder / _STATE)
             sync(self.folder)
 
@@ -261,12 +263,13 @@ class RunFolder:
         sync_names(self.forest)
         replace_output(self.forest, self.path, self.folder / _REPLACED)
         if not is_remote(self.path):
-            remove_leftovers(self.path)  # that came since; from now on workers look for the folder under its old name
+            # Files that lost workers wrote before the rename. They cannot write after it: the old path is gone.
+            remove_leftovers(self.path)
         self.discard()
 
     def discard(self) -> None:
         """Remove the folder and its work folder."""
-        remove(self.forest)  # from here on the folder counts as worthless
+        remove(self.forest)  # from here on there is nothing to resume
         for work in filter(is_own_folder, self.works[1:]):
             remove(work)
         _remove_rest(self.folder)
@@ -279,10 +282,12 @@ def remove_leftovers(forest: Path) -> None:
 
 
 def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> RunFolder:
-    """Begin a run for the output `out`, with its store and temporary files in `scratch` if that is not None.
+    """Begin a run for the output `out`.
 
-    Raises OutputExistsError when `out` exists, or a run to resume, and `overwrite` is False;
-    BusyError when another process works on it; ConfigError and FormatError.
+    scratch    folder for the store and temporary files; None to put them into the folder of the run.
+    overwrite  replace a forest or an unfinished run at `out`; if False, they raise OutputExistsError.
+
+    Raises BusyError if another process works on `out`; ConfigError and FormatError.
     """
     path = check_output(out, FOREST, overwrite=overwrite)
     old = _lock_folder(out, path)
@@ -302,7 +307,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     run = RunFolder(out, path, lock, replace(state, scratches=scratches, mark=secrets.token_hex(8)), fresh=True)
     try:
         run.save()
-        run.forest.mkdir()  # from here on the folder is worth keeping
+        run.forest.mkdir()  # from here on the run can be resumed
         sync(folder)
         run.clean()
     except BaseException as error:
@@ -335,13 +340,13 @@ def reopen(out: Path) -> RunFolder | None:
 
 
 def is_unfinished(out: Path) -> bool:
-    """Return True if there is a run for the output `out` to resume. A run killed while it began does not count."""
+    """Return True if the output `out` has an unfinished run that can be resumed."""
     path = out.resolve()
     return (_unfinished_path(path) / "forest").is_dir()
 
 
 def output_of(path: str | Path) -> Path:
-    """Return the output of a path: the path itself, or without the suffix of an unfinished run."""
+    """Return the output of a run from the path of the output or of its unfinished folder."""
     path = as_path(path)
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
 
@@ -352,7 +357,7 @@ def resume_advice(out: Path) -> str:
 
 
 def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
-    """Remove the locked folder of an earlier run. Raise OutputExistsError if it is worth keeping."""
+    """Remove the locked folder of an earlier run. Raise OutputExistsError if it can be resumed, unless `overwrite`."""
     folder = _unfinished_path(path)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
@@ -368,7 +373,7 @@ def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -
         aside.rename(path)
     try:
         RunFolder(out, path, lock, RunState.read(folder / _STATE), fresh=False).discard()
-    except FormatError:  # where its temporary files are is not known
+    except FormatError:  # without the state, the paths of temporary files are unknown
         _remove_rest(folder)
 
 

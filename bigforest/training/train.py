@@ -1,6 +1,6 @@
 """`bigforest.train` and `bigforest.plan_training`: from a table and options to a forest, or to a plan.
 
-`bigforest.shrink_forest` shrinks a finished forest, with an explicit lambda or with that of the lowest out-of-bag loss.
+`bigforest.shrink_forest` shrinks a finished forest by a given lambda, or by the lambda with the lowest out-of-bag loss.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-import bigforest  # whose Plan is loaded when it is named
+import bigforest  # for bigforest.Plan in an annotation, which is loaded lazily
 from bigforest.encode.encode import column_arguments
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
@@ -111,8 +111,8 @@ def train(
 ) -> Forest:
     """Train a forest on a table.
 
-    The options, which are the fields of `TrainConfig`, and the table determine the forest. The arguments that say where
-    and how fast it is trained do not change a bit of it.
+    The table and the options, which are the fields of `TrainConfig`, determine the forest. All other arguments, such as
+    `memory` and `threads`, do not change a bit of it.
 
     Parameters
     ----------

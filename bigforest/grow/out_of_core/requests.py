@@ -1,8 +1,8 @@
 """Request of a pass about one tree, packed into arrays for kernels, and the response.
 
-A request has the newest splits of the tree, through which rows are routed, and the probes of all searching nodes. The
-responses of runs of blocks are added up (`SplitResponse.merged`), and `SplitRequest.answers` unpacks the sum into the
-answers to the probes.
+A request has the newest splits of the tree, through which rows are routed, and the probes of all searching nodes. Each
+task responds for a run of consecutive blocks. The responses are added up (`SplitResponse.merged`), and
+`SplitRequest.answers` unpacks the sum into an answer to each probe.
 """
 
 from __future__ import annotations
@@ -41,14 +41,17 @@ class SplitRequest(NamedTuple):
     """The request of a pass about one tree; arrays are described in kernels/out_of_core/blocks.py.
 
     nodes      number of nodes
-    splits     newest splits, on the directions `ways`
+    splits     newest splits
+    ways       directions of the splits; None if nodes split on features
     row_nodes  see UpperTree
     tree_data  see UpperTree
-    asked      directions of counts and collects. `ways` and `asked` are None where nodes split on features
-    wanted     bool, wanted buckets of all collects
-    sums       nodes that request sums, and the features of these
+    asked      directions of `counts` and `collects`; None if nodes split on features
+    counts     probes for histograms
+    collects   probes for the rows of some buckets
+    wanted     bool, the buckets of all `collects` whose rows are wanted
+    sums       probes for sums of features: nodes, and the features of each node
     small      nodes whose rows the last pass writes, with all columns that the tree grows on. None in earlier passes,
-               which write the nodes of all rows for the next pass
+               which write the node of each row for the next pass
     """
 
     tree: int
@@ -81,8 +84,7 @@ class SplitRequest(NamedTuple):
         )
 
     def features(self) -> set[int] | None:
-        """Return the columns, of the table as the tree sees it (TableView.view), that are needed to answer; None for
-        all."""
+        """Return the columns of the tree's view of the table (TableView.view) that the answers need; None for all."""
         if self.small is not None:
             return None
         if self.ways is None or self.asked is None:
@@ -92,12 +94,12 @@ class SplitRequest(NamedTuple):
         return {int(feature) for array in arrays for feature in np.unique(array)}
 
     def max_probes(self) -> int:
-        """Return the most columns on which rows of one node are collected: no row is collected more often."""
+        """Return the most columns on which rows of one node are collected, a bound of how often a row is collected."""
         of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
         return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
     def answers(self, response: SplitResponse, slots: int) -> dict[type, Iterator[Answer]]:
-        """Return the answers to the probes of each kind, in their order; slots: of NodeStats."""
+        """Return the answers to the probes of each kind, in their order; slots: see NodeStats."""
         cells = np.split(response.counts.reshape(-1, slots), self.counts.offset[1:].astype(np.int64))
         counted = zip(cells, response.low.tolist(), response.high.tolist(), response.mark.tolist(), strict=False)
         return {
@@ -112,9 +114,9 @@ class SplitResponse(NamedTuple):
 
     collected     collected rows, a piece for each block
     sums          int64 [sums.feature, classes]
-    below, above  largest value that went left, and smallest that went right, of the newest splits
-    row_nodes     by the first block of the run, the file of the new nodes of rows, none without splits; in the last
-                  pass the file of the rows of small nodes
+    below, above  for each of the newest splits, the largest value that went left and the smallest that went right
+    row_nodes     files that were written, by the first block of the run: the new node of each row (no file without
+                  splits), or in the last pass the rows of small nodes
     """
 
     counts: NDArray[Any]
@@ -133,7 +135,7 @@ class SplitResponse(NamedTuple):
         return _response, (packed_counts(self.counts), *self._replace(collected=collected)[1:])
 
     def merged(self, other: SplitResponse) -> SplitResponse:
-        """Return the response of the blocks of both."""
+        """Return the response of the blocks of both responses."""
         return SplitResponse(
             counts=self.counts + other.counts,
             low=np.minimum(self.low, other.low),
@@ -151,9 +153,9 @@ def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
     return SplitResponse(unpacked_counts(counts), *others)
 
 
-# Counts as they are sent to another process: their type, the narrowest type that holds them, their number and, as
-# compressed bytes, the lowest byte of all narrow counts, then the next byte of all, and so on. Where workers are many,
-# most counts of each are small.
+# Counts as they are sent to another process: their type, the narrowest type that holds them, their number, and the
+# compressed bytes of the narrow counts: first the lowest byte of all counts, then the next byte of all counts, and so
+# on. With many workers, most counts of a worker are small.
 PackedCounts = tuple[str, str, int, bytes]
 
 
@@ -175,10 +177,9 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
 
 
 def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
-    """Choose searching nodes, in order, as many as have room for their histograms, but at least one if any node
-    searches.
+    """Choose searching nodes, in order, until their histograms fill the room, and at least one if any node searches.
 
-    Return trees, and the searches of the chosen nodes of each by entry.
+    Return each tree with the searches of its chosen nodes, by entry of the node.
     """
     chosen: list[tuple[UpperTree, dict[int, NodeSearch]]] = []
     left = room
@@ -195,7 +196,7 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, 
 
 
 def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int] | None = None) -> SplitRequest:
-    """Return the request of some searches of a tree, by entry of the node; small: see SplitRequest."""
+    """Return the request of the `searches` of a tree, by entry of the node; small: see SplitRequest."""
     split = [(entry, top.nodes[entry]) for entry in top.newest]
     probes = [
         (entry, top.stats.centre(top.nodes[entry].total), probe)
@@ -213,7 +214,7 @@ def root_request(tree: int, tree_data: Any, *probes: Probe) -> SplitRequest:
 
 
 def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
-    """Pack the splits of nodes, given with their entries; return their directions too, None for features."""
+    """Pack the splits of nodes, given as (entry, node). Return also their directions; None for splits on features."""
     nodes = [node for _, node in split]
     cuts = [node.cut for node in nodes if node.cut is not None]
     lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
@@ -234,7 +235,7 @@ def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[S
 def _pack_probes(
     asked: Sequence[tuple[int, int, Probe]], kind: ColumnKind
 ) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
-    """Pack probes, each given with the entry of its node and the node's centre, into the last fields of a request."""
+    """Pack probes, given as (entry of the node, centre of the node, probe), into the last fields of a request."""
     counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
     collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
@@ -271,5 +272,5 @@ def _probes(
     )
 
 
-# Merges the responses of two tasks, request by request.
+# Function that merges the responses of two tasks, request by request.
 merged_all = partial(merge_lists, SplitResponse.merged)
