@@ -22,19 +22,19 @@ def api(name: str) -> str:
 
 
 def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str:
-    """Return the message with each marked name as `name_of` returns it; a name for which it returns None is kept."""
+    """Return the message with each marked name replaced by `name_of(name)`, or kept if that is None."""
     pieces = message.split(_MARK)
     pieces[1::2] = [name_of(name) or name for name in pieces[1::2]]
     return "".join(pieces)
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of the message of the system or a library; other lines advise on its own options."""
+    """Return the first line of the message of the system or a library. Further lines are about its own options."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
 
 
 def shown(value: object) -> str:
-    """Return the value of an option as messages show it: cut short where it is long."""
+    """Return the value of an option as a text for messages, shortened to 80 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no numbers of more than 4,300 digits
@@ -160,6 +160,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names for a message: the first `most`, and the number of the others."""
+    """Return names for a message: the first `most` names, and the number of further names."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + rest

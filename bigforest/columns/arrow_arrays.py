@@ -1,8 +1,8 @@
-"""Conversion between numpy and Arrow without pandas, and the declared columns of our files.
+"""Conversion between numpy and Arrow without pandas, and the declaration of a column of a file.
 
-pyarrow imports pandas, where it is installed, in `pa.array` and `to_numpy`, which takes a quarter of a second and more.
-Polars would ask its threads for the values, which a forked process does not have. So buffers of
-arrays are wrapped directly; only lists go through Polars.
+`pa.array` and `to_numpy` import pandas if it is installed, which takes a quarter of a second and more. Polars converts
+arrays on its threads, which a forked process does not have. So the buffers of arrays are wrapped directly, and only
+lists are converted by Polars.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
     meaning  description in the documentation
     null     True if values may be null
-    later    True if the column was added after files of its format version had been written, which lack it
+    later    True if older files of the same format version lack the column
     """
 
     name: str
@@ -33,8 +33,11 @@ class Column(NamedTuple):
 
 
 def compute() -> ModuleType:
-    """Return pyarrow.compute. Importing it takes a twentieth of the time from a cold process to the first split, and a
-    forest that stays in memory does not need it."""
+    """Import pyarrow.compute when it is needed.
+
+    The import takes a twentieth of the time from process start to the first split. A forest that stays in memory does
+    not need it.
+    """
     import pyarrow.compute
 
     return pyarrow.compute
@@ -50,7 +53,7 @@ def arrow_array(
 ) -> Any:
     """Return an Arrow array of type `kind`, by default the type of the values; null where `mask` is True.
 
-    A list has values of one type, or None. The memory of a contiguous array is shared.
+    A list may contain values of one type, and None. The result shares the memory of a contiguous numpy array.
     """
     if isinstance(values, np.ndarray):
         valid = None if mask is None else bitmap(~mask)
@@ -68,7 +71,7 @@ def bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
 
 
 def arrow_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    """Return a table of columns that are Arrow arrays or arguments of `arrow_array`."""
+    """Return a table. A column is an Arrow array, or is converted by `arrow_array`."""
     made = []
     for field in schema:
         column = columns[field.name]
@@ -104,7 +107,7 @@ def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view, like an array mapped from a file: kernels are compiled for this type alone."""
+    """Return a read-only view. Kernels are compiled only for read-only arrays, like those mapped from files."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,7 +1,7 @@
-"""The classes of a target: in its own type, as values of Python, as text, and as codes.
+"""The classes of a target: in the type of the target, as Python values, as text, and as codes.
 
-The dataspec has booleans, numbers and text as they are. Dates, times and decimals are the physical integers of Polars:
-days, counts of the unit, and multiples of 10**-scale.
+The dataspec stores booleans, numbers and text unchanged. It stores dates, times and decimals as the physical integers
+of Polars: days, counts of the unit, and multiples of 10**-scale.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _DECIMAL = re.compile(r"Decimal\(precision=(\d{1,2}), scale=(\d{1,2})\)")
 _WITH_PARAMETERS = (pl.Datetime, pl.Duration, pl.Decimal)
 _EXACT = decimal.Context(prec=50)  # a decimal has 38 digits at most
 
-# Ranges of Python: the years 1 to 9999, without the first and last day, which time zones move; the days of a timedelta.
+# Ranges of Python: the years 1 to 9999, without the first and last day, because a time zone may shift a time beyond
+# them; the days of a timedelta.
 _FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
 _MAX_DAYS = 999_999_998
 _DAY = 86_400
@@ -37,7 +38,7 @@ UNKNOWN = -2
 
 
 def label_type(target: TargetSpec) -> pl.DataType:
-    """Return the Polars type of predictions. Raises FormatError if the dataspec names none that its classes fit."""
+    """Return the Polars type of predictions. Raises FormatError if the classes do not fit the type in the dataspec."""
     if target.is_regression:
         return pl.Float64()
     classes = list(target.classes)
@@ -55,7 +56,7 @@ def label_type(target: TargetSpec) -> pl.DataType:
 
 
 def python_holds(dtype: pl.DataType, least: Any, most: Any) -> bool:
-    """Return True if Python has values for all dates, times and durations from one physical integer to another."""
+    """Return True if Python can represent the dates, times or durations of the physical integers `least` to `most`."""
     if dtype == pl.Date:
         return bool(least >= _FIRST_DAY and most <= _LAST_DAY)
     if isinstance(dtype, pl.Datetime):
@@ -67,12 +68,12 @@ def python_holds(dtype: pl.DataType, least: Any, most: Any) -> bool:
 
 
 def label_series(target: TargetSpec) -> pl.Series:
-    """Return the classes in the type of the target, or as strings for every kind of text."""
+    """Return the classes in the type of the target; for String, Categorical and Enum as strings."""
     return _series(target, pl.String() if target.dtype in _TEXT else label_type(target))
 
 
 def label_values(target: TargetSpec, series: pl.Series | None = None) -> list[Any]:
-    """Return the classes as values of Python. Times, datetimes and durations are cut to microseconds.
+    """Return the classes as Python values. Times, datetimes and durations are cut to microseconds.
 
     series  result of `label_series`, if known.
     """
@@ -93,11 +94,11 @@ def label_texts(target: TargetSpec) -> list[str]:
     return [f"{text} and {rest} ns" if rest else text for text, rest in zip(texts, below, strict=True)]
 
 
-@lru_cache(maxsize=4)  # the report takes them once for every row group
+@lru_cache(maxsize=4)  # the report calls it for every row group
 def stored_labels(target: TargetSpec) -> Any:
     """Return the classes as a pyarrow array, in the type of labels in out-of-bag files.
 
-    The type is that of the target, string for every kind of text, and null for a regression.
+    The array has the type of the target, or string for String, Categorical and Enum. For regression it is empty.
     """
     import pyarrow as pa
 
@@ -121,7 +122,7 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
 
 
 def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
-    """Return the class code of every row of a column of labels, int32 [rows]: -1 for null, UNKNOWN for others."""
+    """Return the class code of each label, int32 [rows]: -1 for null, UNKNOWN for a label that is not a class."""
     places = places_of(series, label_series(target))
     codes = places.cast(pl.Int32).fill_null(UNKNOWN).to_numpy().copy()
     missing = series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()
@@ -130,7 +131,7 @@ def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
 
 
 def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:
-    """Return the class codes like `label_codes`. Raises DataError, naming the table `where`, for an unknown label."""
+    """Return `label_codes`. Raises DataError for a label that is not a class; where: name of the table in the error."""
     codes = label_codes(series, target)
     if codes is None:
         raise DataError(f"{where} has labels in {target.name!r} {strange_labels(series, target)}")
@@ -138,7 +139,7 @@ def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np
 
 
 def strange_labels(series: pl.Series, target: TargetSpec) -> str:
-    """Return the part of a message about labels that are not classes: some of them, and the classes."""
+    """Return the part of an error that lists some labels that are not classes, and the classes."""
     classes = [label_text(label) for label in label_series(target).to_list()]
     known_classes = f"its classes are {listed(classes, 10)}"
     if not is_feature_type(series.dtype):
@@ -150,7 +151,7 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
 
 
 def _named_type(target: TargetSpec) -> pl.DataType:
-    """Return the type that the dataspec names. Raises ValueError and others if there is none."""
+    """Return the Polars type of the name in the dataspec. Raises ValueError, among others, for a wrong name."""
     if match := _WITH_UNIT.fullmatch(target.dtype):
         kind, zone = match[1], match[3]
         unit = cast(Literal["ms", "us", "ns"], match[2])
@@ -172,7 +173,7 @@ def _named_type(target: TargetSpec) -> pl.DataType:
 
 
 def _series(target: TargetSpec, dtype: pl.DataType) -> pl.Series:
-    """Return the classes in this type, or as strings for every kind of text."""
+    """Return the classes in the type `dtype`; for String, Categorical and Enum as strings."""
     classes: list[Any] = list(target.classes)
     if target.dtype in _TEXT:
         return pl.Series(classes, dtype=pl.String, strict=True)

@@ -9,10 +9,13 @@ A numeric column that fits in memory:
     values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0 = missing, if any is
     codes         2     0     1    2
 
-A column that does not fit is cut into *runs* of rows that do. Each run is presorted by itself, and its ranks and
-distinct keys are written to scratch files. The keys of all runs are then merged, range by range, so that equal keys
-meet: this finds the dictionary, and for each key of a run its rank in the column. At last the ranks within runs are
-replaced by those in the column. The column is read once. The store has the same bytes for every way of cutting.
+A column that does not fit is cut into *runs*: consecutive rows that fit. The column is read once.
+
+1. Presort each run by itself, and write its ranks and distinct keys to scratch files. 2. Merge the keys of all runs,
+range by range. This finds the dictionary, and the rank in the column of each key of a run. 3. Replace the ranks within
+runs by the ranks in the column.
+
+The bytes of the store do not depend on how the column is cut.
 
     values   3.5 1.0 3.5 | 2.0 3.5        two runs
     keys     1.0 3.5     | 2.0 3.5        file `keys`: distinct in each run
@@ -20,8 +23,8 @@ replaced by those in the column. The column is read once. The store has the same
     merged   0 2         | 1 2            file `merged`: rank of each key of a run in the column
     codes    2 0 2       | 1 2            merged[ranks]
 
-The levels of a category are found in one reading of its column, and become codes in a second. Memory: a slice, and the
-distinct levels a few times.
+The column of a category is read twice: to find the levels, and to replace them by codes. A slice and a few copies of
+the distinct levels are in memory.
 
     cells   late  null  early  late
     levels  early  late                 distinct texts, in the order of their UTF-8 bytes (whole numbers: by value)
@@ -63,12 +66,12 @@ from bigforest.storage.paths import local_workdir
 from bigforest.store.writer import PartWriter
 
 _RANK = np.dtype("<u4")
-# With bins, merging also holds the number of rows of each key: this many times the memory.
+# Factor of the memory of merging with bins, where the number of rows of each key is needed too.
 _COUNTED = 3
 
 
 def encode_in_memory(job: EncodeJob, names: Sequence[str], part: PartWriter) -> list[str]:
-    """Read some features together, and encode each in memory. Return why features cannot be used, one text each."""
+    """Read some features together, and encode each in memory. Return an error text for each unusable feature."""
     makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
     keys = {name: np.empty(job.plan.rows, maker.key_type) for name, maker in makers.items()}
     gaps = {name: MissingRows() for name in names}
@@ -93,7 +96,7 @@ def encode_in_memory(job: EncodeJob, names: Sequence[str], part: PartWriter) -> 
 
 
 def encode_in_pieces(job: EncodeJob, name: str, part: PartWriter) -> list[str]:
-    """Encode a feature run by run, through files in the scratch folder. Return why it cannot be used, if so."""
+    """Encode a feature run by run, through files in the scratch folder. Return an error text if it is unusable."""
     maker = KeyMaker(name, job.source.schema[name])
     with (
         local_workdir(job.scratch) as scratch,
@@ -120,9 +123,9 @@ def _dictionary(job: EncodeJob, maker: KeyMaker, part: PartWriter, *, missing: b
 class _Run(NamedTuple):
     """Consecutive rows of a column that are ranked by themselves.
 
-    rows     number of rows.
-    begin    place of its first key in the file `keys`; end: the place behind its last.
-    missing  True if some rows have no value; their rank is 0 then, and other ranks are one larger.
+    rows        number of rows.
+    begin, end  places in the file `keys`: the keys of the run are begin to before end.
+    missing     True if some rows have no value. Their rank is then 0, and the ranks of values begin with 1.
     """
 
     rows: int
@@ -139,7 +142,7 @@ def _rank_runs(job: EncodeJob, maker: KeyMaker, files: Path) -> list[_Run]:
     gaps, rows, made = MissingRows(), 0, 0
 
     def end_run() -> None:
-        if maker.wrong() is None:  # else only the message needs the remaining rows
+        if maker.wrong() is None:  # otherwise the remaining rows are read only for the error
             begin = runs[-1].end if runs else 0
             distinct = _rank_run(files, maker.scale(), keys[:made], gaps, counted=isinstance(job.max_bins, int))
             runs.append(_Run(rows, begin, begin + distinct, gaps.any))
@@ -164,8 +167,8 @@ def _rank_runs(job: EncodeJob, maker: KeyMaker, files: Path) -> list[_Run]:
 def _rank_run(files: Path, scale: Scale, keys: Keys, gaps: MissingRows, *, counted: bool) -> int:
     """Append the ranks and distinct keys of a run to the files, and return the number of distinct keys.
 
-    keys     of the rows that have a value; overwritten.
-    counted  True if the number of rows of each key is needed, too.
+    keys     keys of the rows that have a value; overwritten.
+    counted  True to write also the number of rows of each key.
     """
     distinct = 0
     if len(keys):
@@ -174,7 +177,7 @@ def _rank_run(files: Path, scale: Scale, keys: Keys, gaps: MissingRows, *, count
         offsets += np.uint64(scale.low)
         distinct = len(offsets)
         _append(files / "keys", offsets, keys.dtype)
-        del offsets  # there is no memory for counts in addition
+        del offsets  # memory does not suffice for offsets and counts
         if counted:
             counts = np.zeros(distinct, np.uint32)
             count_offset_cells(keys, np.uint64(0), np.uint64(0), counts)
@@ -266,7 +269,7 @@ def _map_file(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
         raise OSError(f"{file}: the scratch file has been cut short; do not touch it during a run") from error
 
 
-# Levels are in memory as the known ones, as the new ones, and as the union of both.
+# Copies of levels in memory: known levels, new levels, and their union.
 _COPIES = 3
 
 
@@ -287,15 +290,15 @@ def encode_category(job: EncodeJob, name: str, part: PartWriter) -> None:
 
 
 def _find_levels(job: EncodeJob, name: str, dtype: pl.DataType, slices: Iterator[pl.Series]) -> tuple[pl.Series, bool]:
-    """Return the levels of a category in their order, as text, and whether values are missing."""
+    """Return the levels of a category in their order, as text, and True if values are missing."""
     max_bytes = job.plan.task_bytes
-    levels = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # distinct ones, then those of slices
+    levels = [pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)]  # joined levels, then those of slices
     missing = False
     for series in slices:
         missing |= bool(series.null_count())
         distinct = series.unique().drop_nulls()
         levels.append(distinct if dtype.is_integer() else level_text(distinct))
-        # Joined when their number has doubled, so that few joins are made.
+        # Join levels only when their number has doubled, so that there are few joins.
         if sum(map(len, levels)) >= 2 * max(len(levels[0]), job.plan.limits.levels_waiting):
             levels = [pl.concat(levels).unique()]
         taken = _COPIES * sum(each.estimated_size() for each in levels)

@@ -1,11 +1,11 @@
-"""Notices about features that are probably not what their users take them for, from dictionaries and levels alone.
+"""Notices about columns of a probably wrong type or without use, found from dictionaries and levels.
 
 numbers in text     "12", "n/a", "7"          words, commas, signs or quotes keep the column from being numeric
-dates in text       "3/15/2024", "1 May 24"   other forms than 2024-03-15, or several
+dates in text       "3/15/2024", "1 May 24"   another form than 2024-03-15, or several forms
 dates in numbers    20240315
-row numbers         3, 1, 2; names            another value in each row
+row numbers         3, 1, 2; names            a different value in each row
 constants           7, 7, 7; null             one value, or none
-spellings           "NY", "ny"                levels, or classes, that differ in case, spaces or composed letters alone
+spellings           "NY", "ny"                levels, or classes, that differ only in case, spaces or composed letters
 """
 
 from __future__ import annotations
@@ -21,34 +21,36 @@ from bigforest.errors import api, listed
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
-# A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
+# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
-# Marks between thousands, and _SIGNS: these, and signs and units next to numbers.
+# Marks between thousands. _SIGNS adds signs and units next to numbers.
 _MARKS = r"['’ \x{a0}\x{202f}](\d{3})\b"
 _SIGNS = r"\s?[%$€£¥₹<>≤≥~−]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
-_FRACTION = r"\d\.\d"  # whole numbers may be codes, as those of a post
+_FRACTION = r"\d\.\d"  # whole numbers may be codes, such as postal codes
 _THOUSANDS = r"^[^\d,]*[1-9]\d{0,2}(,\d{3})+\b"
-# Tables with more levels are not searched for such columns, or for dates.
+# Tables with more levels are not searched for numbers and dates in text.
 _MAX_SEARCHED = 100_000
 # A day in numbers or with the name of its month, and perhaps a time.
 _DATE = (
     r"(?i)^\s*(\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
     r"|[a-z]{3,9}[-/. ]\d{1,2},? \d{4})\.?([T, ]\s*\d{1,2}:\d{2}.*)?\s*$"
 )
-# A column of text is dates if at least _MIN_DATES levels and _DATE_SHARE of all are; a column of numbers if all are.
+# A text column has dates if it has at least _MIN_DATES levels, of which at least _DATE_SHARE are dates. A column of
+# numbers has dates if all its values, at least _MIN_DATES, are dates.
 _MIN_DATES, _DATE_SHARE = 5, 0.9
 _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
-# Texts name the rows if at least this many rows have at least this share of different texts.
+# A text column has names of rows if the table has at least _MIN_NAMED rows, and the share of distinct texts is at least
+# _NAMED_SHARE.
 _MIN_NAMED, _NAMED_SHARE = 20, 0.9
-# Whole numbers that differ in all rows are taken for row numbers if that is hardly by chance: as many random draws from
-# their range have rows**2 / (2 * range) repeats on average, and with 10 or more none with a probability of exp(-10).
+# Whole numbers that differ in all rows are reported as row numbers if this is unlikely to be chance. Random draws from
+# their range have rows**2 / (2 * range) repeats on average. If that is 10, no repeat has a probability of exp(-10).
 _MIN_REPEATS = 10.0
 # Names of columns in a message.
 _NAMED = 5
 
 
 def column_notices(store: Store) -> Iterator[str]:
-    """Yield messages about the columns of an encoded table that are probably not what they seem to be."""
+    """Yield messages about columns of an encoded table that probably have a wrong type or no use."""
     target = store.spec.target
     texts = _searched_texts(store)
     target_text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
@@ -82,7 +84,7 @@ _MESSAGES = {
 
 
 def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str | None:
-    """Return the key in _MESSAGES of a feature, if there is one."""
+    """Return the key in _MESSAGES that applies to a feature; None if no key applies."""
     feature = store.spec.features[number]
     different = feature.codes - feature.missing
     if different < 2:
@@ -102,7 +104,7 @@ def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str
 
 
 def _alike(levels: pl.Series) -> list[str]:
-    """Return the first levels that a person would take for one; single letters, which may be codes, are left out."""
+    """Return the first levels that are spellings of the same word. Single letters may be codes and are left out."""
     words = levels.filter(levels.str.len_chars() > 1)
     folded = words.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"\s+", " ")
     twice = folded.filter(folded.is_duplicated())
@@ -122,9 +124,9 @@ def _are_dates(levels: pl.Series) -> bool:
 
 
 def _are_row_numbers(store: Store, number: int) -> bool:
-    """Return True for whole numbers that are close to each other, and different wherever they are not missing.
+    """Return True for whole numbers in a narrow range that are different in all rows with a value.
 
-    In bins they are different if each bin has as many rows as whole numbers.
+    Numbers in bins are different if each bin has as many rows as it spans whole numbers.
     """
     missing = int(store.spec.features[number].missing)
     low, high = store.low(number)[missing:], store.high(number)[missing:]
@@ -147,7 +149,7 @@ def _are_row_numbers(store: Store, number: int) -> bool:
 
 
 def _searched_texts(store: Store) -> dict[str, pl.Series]:
-    """Return the levels of the columns of text, if these are few enough to be searched."""
+    """Return the levels of the text columns. Empty if the table has too many levels to be searched."""
     if not 0 < sum(feature.levels for feature in store.spec.features) <= _MAX_SEARCHED:
         return {}
     levels, features = store.levels(), enumerate(store.spec.features)
@@ -155,8 +157,11 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
 
 
 def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
-    """Yield names and a message of columns of text that look like numbers: with a few words among them, with a decimal
-    comma, with signs, units or marks between thousands, or with a decimal point."""
+    """Yield names and a message for each kind of text columns that look like numbers.
+
+    The kinds are numbers with a decimal point, numbers with a few words among them, numbers with a decimal comma, and
+    numbers with signs, units or marks between thousands.
+    """
     words = {name: _words_among_numbers(levels) for name, levels in text.items()}
     plain = [name for name, odd_words in words.items() if odd_words == [] and text[name].str.contains(_FRACTION).any()]
     if plain:
@@ -194,19 +199,19 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
 
 
 def _with_points(levels: pl.Series) -> pl.Series:
-    """Return texts without marks between thousands, and with a point for the comma."""
+    """Return the levels without marks between thousands, and with a point instead of a comma."""
     plain = levels.str.replace_all(r"\.(\d{3})\b|" + _MARKS, "${1}${2}")
     return plain.str.replace(",", ".", literal=True)
 
 
 def _may_be_decimal_comma(levels: pl.Series) -> bool:
-    """Return True for levels with commas, unless all stand between thousands."""
+    """Return True if some levels have a comma that does not separate thousands."""
     commas = levels.filter(levels.str.contains(",", literal=True))
     return len(commas) > 0 and not bool(commas.str.contains(_THOUSANDS).all())
 
 
 def _words_among_numbers(levels: pl.Series) -> list[str] | None:
-    """Return the levels that are not numbers, if they are few among many numbers, else None."""
+    """Return the levels that are not numbers. None if they are many, or numbers are few."""
     words = levels.filter(~levels.cast(pl.Float64, strict=False).is_finite().fill_null(value=False))
     fits = len(words) <= _MAX_WORDS and len(levels) - len(words) >= _MIN_NUMBERS
     return words.to_list() if fits else None

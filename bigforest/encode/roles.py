@@ -1,9 +1,8 @@
-"""The roles of the columns of a table, and its shape, known or bounded from above without presorting it.
+"""Roles of the columns of a table, and its shape (exact, or an upper bound), before the table is encoded.
 
-Roles are target, groups, weights, and features with their kinds.
-
-Columns are named before anything is read, so that an error about one costs no time; only a target of whole numbers,
-dates or times is read, to tell classes from measurements.
+Roles are target, groups, weights, and features with their kinds. Names of columns are checked before anything is read,
+so that a wrong name costs no time. Only a target of whole numbers, dates or times is read, to tell classes from
+measurements.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ from bigforest.storage.paths import readable
 
 USUAL_NAMES = ("target", "label", "class", "y")
 
-# Names that pandas writes for an index without a name to Parquet and Arrow. The index of a frame is no feature either.
+# Names that pandas writes to Parquet and Arrow for an index without a name. Such an index is not a feature.
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-# Names of an index without a name in files of text: empty, or Unnamed once pandas has read and written them again.
+# Names of an index without a name in text files: empty, or Unnamed if pandas has read the file and written it again.
 _INDEX_IN_TEXT = re.compile(r"|Unnamed: 0(\.\d+)*")
 
 
 class ColumnRoles(NamedTuple):
     """Roles of the columns of a table.
 
-    columns  all columns, nested ones as their leaves.
+    columns  all columns; a nested column is replaced by its leaves.
     others   columns of groups and of weights.
-    kinds    "numeric" or "category", of each feature.
+    kinds    "numeric" or "category" for each feature.
     values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.
-    indexes  columns left out because they are an index without a name.
+    indexes  columns that are excluded because they are an index without a name.
     """
 
     columns: dict[str, Leaf]
@@ -65,10 +64,10 @@ class ColumnRoles(NamedTuple):
 
 
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
-    """Return the roles of the columns. Raises DataError and ConfigError for unfit ones.
+    """Return the roles of the columns. Raises DataError and ConfigError for a column that cannot have its role.
 
-    target   the column to learn; None for the first of target, label, class and y that is a column.
-    exclude  columns that are neither features nor kept.
+    target   the column to predict; None for the first column named target, label, class or y.
+    exclude  columns to ignore.
     """
     columns = leaves(source.schema, exclude)
     name = find_target(columns, target)
@@ -88,13 +87,13 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
 
 
 def _indexes(source: Source, columns: Collection[str]) -> list[str]:
-    """Return the first columns of files if they are an index without a name, as pandas and R write it."""
+    """Return the first columns of a file if they are indexes without a name, as pandas and R write them."""
     named = takewhile(_INDEX_IN_TEXT.fullmatch, columns)
     return list(named) if source.files else []
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:
-    """Return the columns of groups and of weights. Raises DataError when one cannot have its role."""
+    """Return the columns of groups and of weights. Raises DataError for a column that cannot have its role."""
     roles = {}
     for role, name, check in (("group", config.group, check_group), ("weight", config.weight, check_weight)):
         if name is not None:
@@ -110,11 +109,11 @@ def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target
 def feature_kinds(
     leaves: Mapping[str, Leaf], target: str, exclude: Collection[str], categories: Collection[str]
 ) -> dict[str, str]:
-    """Return the kind of each feature: of all leaves but the target and the excluded columns.
+    """Return the kind of each feature. All leaves but the target and the excluded columns are features.
 
-    categories  features of whole numbers or booleans that are categories; features of text always are.
+    categories  features of whole numbers or booleans to use as categories. Features of text always are categories.
 
-    Raises DataError when one cannot be a feature.
+    Raises DataError for a column that cannot be a feature.
     """
     names = _choose_features(leaves, target, exclude)
     for name in categories:
@@ -175,7 +174,7 @@ def find_target(columns: Collection[str], requested: str | None) -> str:
 
 
 def check_column(name: str, columns: Collection[str], role: str) -> None:
-    """Raise DataError when `name` is not among `columns`; name similar ones."""
+    """Raise DataError, naming similar columns, if `name` is not among `columns`."""
     if name not in columns:
         near = get_close_matches(name, list(columns), n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
@@ -185,7 +184,7 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
 
 
 def _header_advice(columns: Collection[str]) -> str:
-    """Return advice for a table whose only column seems to be an undivided header, else an empty text."""
+    """Return advice if the name of the only column seems to be a whole header; otherwise an empty text."""
     if len(columns) > 1 or all(map(str.isidentifier, columns)):
         return ""
     return "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
@@ -194,16 +193,16 @@ def _header_advice(columns: Collection[str]) -> str:
 # Number of distinct values of a type.
 _VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UInt16: 2**16, pl.Float16: 2**16}
 
-# A range of integers wider than this says little about how many classes there are.
+# From integers in a wider range than this, the number of classes is not bounded usefully.
 _CLASS_RANGE = 1_000
 
 
 def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) -> Shape:
     """Return an upper bound of the shape of the store of a table.
 
-    data  argument that the table was opened from: the statistics of Parquet files bound the values of integer columns.
+    data  argument that the table was opened from. Statistics of Parquet files bound the values of integer columns.
 
-    Reads metadata, and the target if they do not bound its classes. Raises DataError for an unusable table, and
+    Reads metadata, and the target if metadata do not bound its classes. Raises DataError for an unusable table, and
     ConfigError for options of another task.
     """
     shape, name, task, _, kinds, *_ = roles
@@ -287,7 +286,7 @@ def _join_bounds(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | 
 
 
 class StoredIntegers(NamedTuple):
-    """Storage of the integers of a column: bytes of each, and whether they have a sign."""
+    """Storage of the integers of a column: bytes of an integer, and True if integers are signed."""
 
     size: int
     signed: bool
@@ -303,7 +302,7 @@ def _stored_integers(column: Any) -> StoredIntegers | None:
 
 
 def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, int] | None:
-    """Return the least and the greatest integer of a chunk; None if unknown, or where the column has no integers."""
+    """Return the least and the greatest integer of a chunk; None if unknown, or if the column has no integers."""
     if stored is None or chunk.low is None or chunk.high is None:
         return None
     if len(chunk.low) != stored.size or len(chunk.high) != stored.size:
@@ -313,7 +312,7 @@ def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, i
 
 
 def _count_values(source: Source, columns: Mapping[str, Leaf]) -> dict[str, ColumnBounds]:
-    """Return, for columns of a table in memory with few possible values, if all cells have a value."""
+    """Return `ColumnBounds.whole` for the columns of a table in memory whose types have few possible values."""
     bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
     if not bounded or source.frame is None:
         return {}
@@ -322,13 +321,13 @@ def _count_values(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Colu
 
 
 def _max_values(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
-    """Return the maximal number of codes, including that of missing values."""
+    """Return the maximum number of codes, including the code of missing values."""
     bound = min(_VALUES.get(type(dtype), rows), rows if bounds.span is None else bounds.span)
     return min(rows, bound + (bounds.whole is not True))
 
 
 def _max_classes(source: Source, target: Leaf, bounds: ColumnBounds) -> int:
-    """Return the maximal number of classes; they are counted, up to the allowed number, if metadata say little."""
+    """Return an upper bound of the number of classes. If metadata give no useful bound, read the target and count."""
     dtype = target.dtype
     if dtype.is_float():
         return MAX_UNUSUAL_CLASSES

@@ -4,8 +4,8 @@
     keys     [rows] unsigned, in the same order  0xbf000000 ...            `KeyMaker`, slice by slice
     offsets  (key - low) >> shift                few bits where keys vary in few    `Scale`, and back to values
 
-Missing values (null or NaN) have no key; their rows are recorded apart (`MissingRows`). `DictionaryWriter` takes the
-distinct offsets in ascending order, some at a time, and writes their values as those of the codes.
+Missing values (null or NaN) have no key: `MissingRows` records their rows. `DictionaryWriter` takes the distinct
+offsets in ascending order, some at a time, and writes the values of the codes.
 
 `presort` replaces the keys of a column in memory by their ranks:
 
@@ -13,10 +13,10 @@ distinct offsets in ascending order, some at a time, and writes their values as 
     ranks    [rows] the same array afterwards                       1  0  1  2
     offsets  [distinct] the distinct keys, ascending                3  7  9
 
-1. Few rows: numpy sorts them, without kernels to compile.
-2. Columns whose offsets span few bits: count every possible offset, number those that occur, look up each key.
+1. Few rows: sort by numpy, which needs no compiled kernels.
+2. Offsets of few bits: count the rows of every possible offset, number the offsets that occur, look up each key.
 3. Other columns: spread rows over buckets of neighbouring offsets that fit the second-level cache; sort each bucket by
-   digits. numpy sorts a bucket that does not fit, because many rows have almost the same offset.
+   digits. If many rows have almost the same offset, their bucket does not fit, and numpy sorts it.
 
 Oracle: numpy.unique with return_inverse (tests/grow/test_ranks.py). Kernels: kernels/presort/ranking.py.
 """
@@ -50,10 +50,10 @@ from bigforest.kernels.presort.ranking import (
 )
 from bigforest.store.writer import PartWriter
 
-# float64 tells all integers apart up to here, and all decimals of this many digits.
+# Up to these values, float64 represents different integers, and different decimals, by different numbers.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
-# Values converted and codes mapped at a time.
+# Values that are converted, and codes that are looked up, at a time.
 CHUNK_ROWS = 1 << 18
 # Values whose keys are made at a time, in the cache.
 _SLICE_ROWS = 1 << 14
@@ -70,7 +70,7 @@ Absent = NDArray[np.bool_]
 
 @lru_cache(maxsize=64)  # an Enum holds its categories
 def value_bytes(dtype: pl.DataType) -> int:
-    """Return the bytes of a value as it is ranked: integers of 128 bits are ranked in 64."""
+    """Return the bytes of a value that is ranked. Integers of 128 bits are ranked as integers of 64 bits."""
     if dtype in (pl.Float16, pl.Date):
         return 4
     if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
@@ -82,14 +82,14 @@ def value_bytes(dtype: pl.DataType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Range of the keys of a column: offset = (key - low) >> shift, which needs `bits` bits
-    (kernels/presort/ranking.py).
+    """Range of the keys of a column: offset = (key - low) >> shift (kernels/presort/ranking.py).
 
-    least     subtracted from a value to make it a key; 0 for unsigned types.
-    is_float  whether values are the bits of floats.
+    bits      bits of the largest offset.
+    least     key = value - least; 0 for unsigned types.
+    is_float  True if values are the bits of floats.
     size      bytes of a key.
-    divisor   of integers that are decimals.
-    crowded   whether neighbouring values may be the same float64.
+    divisor   10**scale of decimals, which are stored as integers; 1 for other types.
+    crowded   True if neighbouring values may be the same float64.
     """
 
     low: int
@@ -102,12 +102,12 @@ class Scale:
     crowded: bool = False
 
     def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
-        """Return the values at these offsets, of integers."""
+        """Return the values at these offsets as integers."""
         keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
         return keys if self.least == 0 else (keys + np.uint64(self.least % 2**64)).view(np.int64)
 
     def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """Return the values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
+        """Return the float64 nearest to the values at these offsets. -0.0 becomes 0.0."""
         if not self.is_float:
             return nearest_floats(pl.Series(self.integers(offsets)), self.divisor)
         whole = self.integers(offsets).view(np.int64)
@@ -116,16 +116,19 @@ class Scale:
 
 
 def _ordered_bits(raw: NDArray[np.integer[Any]], size: int) -> NDArray[np.integer[Any]]:
-    """Return the bits of floats of `size` bytes, as integers in the order of the floats, or the bits of these integers.
+    """Convert the bits of floats of `size` bytes to integers in the order of the floats. Also the inverse of itself.
 
-    The bits of positive floats are in the order of the floats, and of negative ones the other way round. With the
-    magnitude subtracted from the lowest integer all are in order, and -0.0 meets 0.0.
+    The bits of positive floats are in the order of the floats, the bits of negative floats in the reverse order. For a
+    negative float, subtract its bits from the lowest integer. Then all are in order, and -0.0 and 0.0 are equal.
     """
     return np.where(raw < 0, raw.dtype.type(-(1 << (8 * size - 1))) - raw, raw)
 
 
 class KeyMaker:
-    """Makes the keys of one feature, slice by slice, and remembers what is needed to check and to scale them."""
+    """Converter of the values of one feature to keys, slice by slice. It records the range of the keys.
+
+    made  number of keys made.
+    """
 
     def __init__(self, name: str, dtype: pl.DataType) -> None:
         self.name = name
@@ -134,7 +137,7 @@ class KeyMaker:
         self.size = key_size(value_bytes(dtype))
         self.key_type = np.dtype(f"u{self.size}")
         self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
-        # The smallest and the largest key, the bits in which keys differ from the first one, and the first one.
+        # The smallest and the largest key, the bits in which keys differ from the first key, and the first key.
         self._low, self._high, self._varying, self._first = 2**64, -1, 0, 0
         self._beyond: list[int] = []
 
@@ -142,7 +145,7 @@ class KeyMaker:
         """Write the keys of a slice without missing values into `keys`, from place `begin` on."""
         self.made += len(series)
         series = physical(series)
-        if self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
+        if self._is_beyond(series):  # the feature is unusable, and no more keys are needed
             return
         if series.dtype == pl.Float16:
             series = series.cast(pl.Float32)
@@ -166,7 +169,7 @@ class KeyMaker:
         self._varying |= int(np.bitwise_or.reduce(keys ^ keys.dtype.type(self._first)))
 
     def wrong(self) -> str | None:
-        """Return why the feature cannot be used: integers of more than 64 bits, or decimals of too many digits."""
+        """Return an error text for integers of more than 64 bits, or decimals of too many digits; otherwise None."""
         if not self._beyond:
             return None
         most = max(self._beyond, key=abs)
@@ -176,7 +179,7 @@ class KeyMaker:
         return f"{self.name} ({most} is an integer of more than 64 bits)"
 
     def scale(self) -> Scale:
-        """Return the scale of all keys made, which may be none."""
+        """Return the scale of all keys made so far."""
         if not self.made:
             return Scale(0, 0, 0, self._least, self.dtype.is_float(), self.size)
         low, varying = self._low, self._varying
@@ -188,40 +191,40 @@ class KeyMaker:
         return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size, divisor, crowded)
 
     def _is_beyond(self, series: pl.Series) -> bool:
-        """Return True if integers of 128 bits have been too large for keys of 64."""
+        """Return True if this slice, or an earlier one, has an integer of 128 bits that is too large for 64 bits."""
         if series.dtype in (pl.Int128, pl.UInt128) and len(series):
             low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
             self._beyond += [value for value in (low, high) if not -(2**63) <= value < 2**63]
         return bool(self._beyond)
 
     def _extremes(self) -> tuple[int, int]:
-        """Return the smallest and largest value, of integers."""
+        """Return the smallest and the largest value of an integer feature; zeros for floats."""
         if self.dtype.is_float() or self._low > self._high:
             return 0, 0
         return self._low + self._least, self._high + self._least
 
 
 def in_chunks(array: Keys) -> Iterator[Keys]:
-    """Return the array in views of CHUNK_ROWS entries."""
+    """Yield views of CHUNK_ROWS entries of the array."""
     for start in range(0, len(array), CHUNK_ROWS):
         yield array[start : start + CHUNK_ROWS]
 
 
 def absent_cells(series: pl.Series) -> Absent | None:
-    """Return a mask of the rows without a value, bool [rows]; None if all rows have one."""
+    """Return a mask of the rows without a value, bool [rows]; None if all rows have a value."""
     if series.dtype.is_float():
-        absent = np.isnan(series.to_numpy())  # without the cost of a query, as tables may have very many columns
+        absent = np.isnan(series.to_numpy())  # cheaper than a query, for tables of very many columns
         return absent if absent.any() else None
     return series.is_null().to_numpy() if series.null_count() else None
 
 
 def without(series: pl.Series, absent: Absent | None) -> pl.Series:
-    """Return the values of a slice without the absent ones."""
+    """Return the values of a slice without the absent cells."""
     return series if absent is None else series.filter(pl.Series(~absent))
 
 
 class MissingRows:
-    """Rows without a value of a column in memory, a bit per row."""
+    """Record of the rows without a value in a column, in memory, a bit per row."""
 
     def __init__(self) -> None:
         self._rows: list[int] = []
@@ -233,12 +236,12 @@ class MissingRows:
         return any(bits is not None for bits in self._bits)
 
     def add(self, absent: Absent | None, rows: int) -> None:
-        """Return the next rows, this many."""
+        """Record the next `rows` rows; absent: mask of `absent_cells`."""
         self._rows.append(rows)
         self._bits.append(None if absent is None else np.packbits(absent))
 
     def cut(self, ranks: Keys) -> Iterator[tuple[Keys, Absent | None]]:
-        """Return the ranks of the rows that have a value, in pieces, each with the gaps of the rows it is of."""
+        """Cut the ranks of the rows with a value into the pieces that were added. Yield each piece with its mask."""
         if not self.any:
             yield from zip(in_chunks(ranks), repeat(None))
             return
@@ -251,7 +254,7 @@ class MissingRows:
 
 
 def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
-    """Return the codes of all rows, uint32, from the codes of rows with a value. Codes move up by one; 0 is missing."""
+    """Return the codes of all rows, uint32: 0 for missing, and one more than `codes` for rows with a value."""
     above = codes.astype(np.uint32) + np.uint32(1)
     if absent is None:
         return above
@@ -263,8 +266,8 @@ def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
 class DictionaryWriter:
     """Writer of the values of codes, from the distinct offsets of a column in ascending order.
 
-    Without max_bins they are written as they come; with it, when all are known: until then there is no telling whether
-    every value has a code of its own. Memory is then in proportion to max_bins, never to the values.
+    Without max_bins, values are written as they are added. With max_bins, they are written at the end, when it is known
+    if there are more values than bins. The memory is proportional to max_bins, not to the number of values.
     """
 
     def __init__(
@@ -276,7 +279,7 @@ class DictionaryWriter:
         *,
         missing: bool = False,
     ) -> None:
-        """Start a dictionary; `missing` is True if code 0 is that of missing values."""
+        """Start a dictionary; missing: True if code 0 is for missing values."""
         self.ranks = 0
         self.scale = scale
         self.bins = bins
@@ -293,9 +296,9 @@ class DictionaryWriter:
             part.values(nothing, nothing if most else None)
 
     def add(self, offsets: NDArray[np.uint64]) -> None:
-        """Add the next distinct offsets, which the bins have already.
+        """Add the next distinct offsets, which are in the bins already.
 
-        Raises DataError when there are too many, or two of them are the same float64.
+        Raises DataError if there are too many offsets, or the values of two offsets are the same float64.
         """
         if self.ranks + len(offsets) + self.missing > MAX_CODES:
             raise DataError(
@@ -328,9 +331,9 @@ class DictionaryWriter:
         return 0 < len(self._first) < self.ranks
 
     def codes(self, ranks: Iterator[tuple[Keys, Absent | None]]) -> Iterator[Keys]:
-        """Return the codes of cells, piece by piece; to be called when all values are known.
+        """Yield the codes of cells, piece by piece. To be called when all values are known.
 
-        ranks  those of the cells of each piece that have a value, and which cells have none.
+        ranks  for each piece, the ranks of the cells with a value, and the mask of the cells without.
         """
         last = self.bins.last[: int(self.bins.state[0])]
         for piece, absent in ranks:
@@ -342,12 +345,15 @@ class DictionaryWriter:
             yield with_gaps(codes, absent) if self.missing else codes
 
     def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
-        """Set place[i] to the offset of ranks[i], ascending, where that rank is among the ones just found."""
+        """Set place[i] to the offset of rank ranks[i], if this rank is among `offsets`, the newest ones.
+
+        ranks  ascending
+        """
         begin, end = np.searchsorted(ranks, [self.ranks, self.ranks + len(offsets)])
         place[begin:end] = offsets[ranks[begin:end] - self.ranks]
 
     def _check_apart(self, offsets: NDArray[np.uint64]) -> None:
-        """Raise DataError when neighbouring values are one in float64, so that no threshold lies between them."""
+        """Raise DataError if neighbouring values are the same float64, so that no threshold separates them."""
         for chunk in in_chunks(offsets):
             neighbours = np.concatenate([self._last, chunk])
             values = self.scale.values(neighbours)
@@ -366,7 +372,7 @@ class DictionaryWriter:
             self._part.values(self.scale.values(chunk), None)
 
 
-# Rows of a bucket of `presort`, whose items and buffer fit the second-level cache; bits of a cell.
+# Rows of a bucket of `presort`: its items and a buffer fit the second-level cache. Bits of a cell.
 BUCKET_ROWS = 1 << 15
 CELL_BITS = 16
 # Columns of up to this many rows are ranked by numpy: 50 ns per row, and a second to compile the kernels.
@@ -379,8 +385,8 @@ def new_bins(rows: int, max_bins: str | int, *, missing: bool = False) -> Bins:
     """Return empty bins for a column.
 
     rows      rows that have a value.
-    max_bins  "exact" for no bins, or the maximal number of codes.
-    missing   True if one of the codes is that of missing values.
+    max_bins  "exact" for no bins, or the maximum number of codes.
+    missing   True if one of the codes is for missing values.
     """
     count = max_bins - missing if isinstance(max_bins, int) else 0
     return Bins(np.uint64(rows), np.zeros(2, np.uint64), np.empty(count, np.uint64))
@@ -389,7 +395,7 @@ def new_bins(rows: int, max_bins: str | int, *, missing: bool = False) -> Bins:
 def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     """Replace keys by their ranks from 0, and return the distinct offsets, ascending.
 
-    keys  [rows], 1 to 2**32 - 1 of them, contiguous; overwritten with ranks.
+    keys  [rows], contiguous, 1 to 2**32 - 1 rows; overwritten with ranks.
     bins  updated with every distinct value (`note_run` in kernels/presort/ranking.py).
 
     Anonymous memory in addition to the keys: `sort_bytes` (memory.py). About 15 ns per row.
@@ -405,7 +411,7 @@ def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
 
 
 def _presort_many(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
-    """Rank as `presort`, by kernels."""
+    """Presort many rows by kernels, see `presort`."""
     low, shift = np.uint64(scale.low), np.uint64(scale.shift)
     if scale.bits <= _table_bits(len(keys)):
         counts = np.zeros(1 << scale.bits, np.uint32)
@@ -446,7 +452,7 @@ def dense_ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArra
 
 
 def compile_presort(sizes: Collection[int] = (4, 8)) -> None:
-    """Compile the kernels of presorting many rows, or load them from the cache, before data are in memory.
+    """Compile the kernels of `presort`, or load them from the cache, before data are in memory.
 
     sizes  bytes of the keys.
     """
@@ -464,8 +470,8 @@ def compile_pieces() -> None:
 
 
 def _table_bits(rows: int) -> int:
-    """Return the bits of offset up to which a table of all offsets is used, at about 3 ns per row.
+    """Return the most bits of an offset for which a table of all offsets is used, at about 3 ns per row.
 
-    The table and the distinct offsets then take less memory than sorting does, or little.
+    The table and the distinct offsets then take less memory than sorting, or little memory.
     """
     return max(8, min(_MAX_TABLE_BITS, rows.bit_length() - 3), CELL_BITS if rows >= 1 << 12 else 0)

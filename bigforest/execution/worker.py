@@ -1,9 +1,9 @@
 """The part of the executor that runs in the workers of a Dask cluster.
 
 Every task on a cluster is `perform`: it runs one step (`call_each`, `reduce_calls`, `merge_packed` or `finish_parts`)
-on the threads of its worker. One task runs at a time in each worker, whatever number of threads Dask has there, so that
-it stays within the memory of a process. Function and arguments arrive as bytes: the scheduler, which unpickles
-everything else, opens no files.
+on the threads of its worker. Each worker runs one task at a time, on any number of Dask threads, so that the process
+stays within its memory. Arguments arrive as bytes that the scheduler does not unpickle, because unpickling a Store
+opens files.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from bigforest.version import __version__
 
 # Number of stopped calls that are remembered, so that their queued tasks do not begin.
 _REMEMBERED = 256
-# Threads per part that is finished at a time: scoring the counts of a tree takes up to three times the memory that
-# counting in a thread took before (grow/memory.py).
+# A worker finishes one part at a time for each _FINISHING threads: scoring the counts of a tree takes up to three times
+# the memory of counting on one thread (grow/memory.py).
 _FINISHING = 3
 # Size of a Seat for Dask, bytes.
 _SEAT = 1 << 25
 
 
 class TaskRequest(NamedTuple):
-    """Sent with every task.
+    """Data that are sent with every task.
 
-    session   identifies the run of bigforest, for its statistics.
-    call      identifies the call of the executor, which may be stopped.
+    session   identifies the run of bigforest, for statistics of the run.
+    call      identifies the call of the executor, so that its tasks can be stopped.
     threads   number of threads for the task.
     versions  required versions.
     """
@@ -59,7 +59,7 @@ class TaskResult(NamedTuple):
 
 
 class TaskStats(NamedTuple):
-    """Tasks that a worker did in a run, seconds in them, and bytes of their results."""
+    """Number of tasks of a run in a worker, seconds in these tasks, and bytes of their results."""
 
     tasks: int
     seconds: float
@@ -67,17 +67,22 @@ class TaskStats(NamedTuple):
 
 
 class WorkerInfo(NamedTuple):
-    """Versions in a worker, and whether Dask's limits of memory are active there, if there is a limit."""
+    """Facts about a worker.
+
+    versions   software versions.
+    monitored  True if Dask acts on the memory of the worker when it has a memory limit.
+    """
 
     versions: dict[str, str]
     monitored: bool
 
 
 class Seat:
-    """A marker on a worker that holds blocks of the store in its page cache or in a local copy.
+    """A marker that keeps tasks on one worker, which has blocks of the store in its page cache or in a local copy.
 
-    Dask places a task where its inputs are, and weighs their size: a task that has a seat among its inputs runs on the
-    same worker as the ones before it with this seat. When the worker is lost, Dask makes the seat again elsewhere.
+    Dask places a task on the worker with the most bytes of its inputs. A seat has no content but claims a large size,
+    so all tasks with the same seat among their inputs run on the same worker. If the worker is lost, Dask makes the
+    seat again on another worker.
     """
 
     def __sizeof__(self) -> int:
@@ -160,7 +165,7 @@ def finish_parts(
     part_arguments: dict[int, tuple[Any, ...]],
     *lists: list[bytes],
 ) -> list[Any]:
-    """Step: for each part, by number, merge its entries of all lists and call `finish` with them."""
+    """Step: for each part, by number, merge its entries of all lists and call `finish` with the result."""
     call = _stoppable(request, finish, shared)
 
     def finished(number: int, arguments: tuple[Any, ...]) -> Any:
@@ -178,7 +183,7 @@ def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple
 
 
 class _Activity:
-    """The tasks of the workers in this process, which are identified by their addresses: several may share it."""
+    """The tasks in this process. Several workers may share a process, so each method takes the address of a worker."""
 
     def __init__(self) -> None:
         self._locks: dict[str, threading.Lock] = {}
@@ -203,18 +208,18 @@ class _Activity:
             raise ClusterError("the run has been stopped")
 
     def stop(self, call: str) -> bool:
-        """Start nothing more of the call; return whether a task of it is still running."""
+        """Prevent further tasks of the call. Return True if one of its tasks is still running."""
         if call not in self._stopped:
             self._stopped.append(call)
         return call in self._active.values()
 
     def add(self, worker: str, session: str, stats: TaskStats) -> None:
-        """Count a task, while it has its turn."""
+        """Add a task to the statistics. To be called within `turn`."""
         tasks, seconds, size = self._stats.get((worker, session), TaskStats(0, 0.0, 0))
         self._stats[worker, session] = TaskStats(tasks + stats.tasks, seconds + stats.seconds, size + stats.bytes)
 
     def take_stats(self, worker: str, session: str) -> TaskStats:
-        """Return and forget what the worker has done in a session."""
+        """Return the statistics of a worker in a session, and remove them."""
         return self._stats.pop((worker, session), TaskStats(0, 0.0, 0))
 
 
@@ -222,24 +227,24 @@ _ACTIVITY = _Activity()
 
 
 def stop(call: str) -> bool:
-    """Start nothing more of the call in this process; return whether a task of it is still running."""
+    """Prevent further tasks of the call in this process. Return True if one of its tasks is still running."""
     return _ACTIVITY.stop(call)
 
 
 def take_stats(session: str, dask_worker: Any) -> TaskStats:
-    """Return and forget what this worker, which Dask passes, has done in a session."""
+    """Return the statistics of this worker in a session, and remove them. Dask passes `dask_worker`."""
     return _ACTIVITY.take_stats(dask_worker.address, session)
 
 
 async def run_off_loop(packed: bytes) -> Any:
-    """Call a pickled function with its arguments in a thread, while the worker goes on answering the scheduler."""
+    """Call a pickled function with its arguments in a thread, so that the worker can still answer the scheduler."""
     function, arguments = pickle.loads(packed)
     return await asyncio.to_thread(function, *arguments)
 
 
 @cache
 def versions_here() -> dict[str, str]:
-    """Return the versions on which the forest, or the data between processes, depends."""
+    """Return the software versions that must be equal in all processes of a run."""
     return {
         "bigforest": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -266,8 +271,12 @@ def describe_worker() -> WorkerInfo:
 
 
 def check_shared_file(path: str, content: str, answer: str) -> str:
-    """Return "" if the file `path` has this content here and a file `answer` can be written next to it, or the reason
-    why not."""
+    """Check that this worker sees the file `path` with its content, and can write a file next to it.
+
+    answer  begin of the name of the file to write
+
+    Return an empty text, or the reason for a failure.
+    """
     file = as_path(path)
     try:
         if file.read_text(encoding="utf-8") != content:

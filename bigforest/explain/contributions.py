@@ -2,9 +2,9 @@
 
 contributions  change of the prediction by each feature on the path of a row
 shap           exact Shapley values
-interactions   Shapley interaction values: main effects, and contributions of pairs beyond those of their features
+interactions   Shapley interaction values: main effects of features, and interactions of pairs of features
 
-All tasks iterate over all trees in their order, for a range of rows each.
+A task handles a range of rows, and iterates over all trees in order.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 # The section of exact contributions.
 SHAP = "shap"
-# Most numbers and rows of a file. Files are cut by the forest alone, so that a run can be resumed with another budget.
+# Most numbers and rows of a file. The rows of a file depend only on the forest, so that a run can be resumed with
+# another budget.
 _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
 # Most seconds on one thread for a file.
 _PART_SECONDS = 20.0
-# Nanoseconds on one thread for a node on the path, and for a node of the tree per point and class. Measured.
+# Nanoseconds on one thread: for a node on the path; for a node of the tree, per quadrature point and class. Measured.
 _PATH_NS = 15.0
 _POINT_NS = 1.0
 # Nanoseconds for writing a number. Measured.
@@ -51,7 +52,7 @@ _CELL_NS = 100.0
 class ContributionRules(NamedTuple):
     """Rules of the contributions.
 
-    exact    Shapley values if True, else contributions along the path.
+    exact    True for Shapley values, False for contributions along the path.
     chosen   codes of the explained classes; (0,) for regression.
     """
 
@@ -75,7 +76,7 @@ def plan_contributions(job: ExplainJob, name: str) -> SectionPlan:
 
 
 def check_exact(stock: TreeStock) -> None:
-    """Raise ConfigError where exact contributions are not defined: for splits on projections."""
+    """Raise ConfigError for splits on projections, for which exact contributions are not defined."""
     if stock.trees.projects:
         raise ConfigError(
             "Shapley values need splits on one feature each, and this forest splits on projections; use "
@@ -84,7 +85,7 @@ def check_exact(stock: TreeStock) -> None:
 
 
 def _sums(job: ExplainJob) -> int:
-    """Return how many arrays of sums a task holds at once: three where a boosted stage is added to the forest."""
+    """Return the number of arrays of sums that a task holds at once: three with a boosted stage, otherwise one."""
     return 1 if job.stage is None else 3
 
 
@@ -95,13 +96,14 @@ def _file_shape(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
 
 
 def write_contributions(job: ExplainJob, plan: SectionPlan, name: str) -> None:
-    """Write `contributions` or `shap`. For each row of the table and class: row, class, base, c_<feature> of each
-    feature, and prediction.
+    """Write `contributions` or `shap`: a row for each row of the table and each class.
 
-    base        the prediction without features: the mean over the trees of the value of the root.
-    prediction  the prediction: the sum of base and all contributions.
+    row, class   the explained row and class.
+    base         the prediction without features: mean over the trees of the value of the root.
+    c_<feature>  the contribution of each feature.
+    prediction   the prediction: the sum of base and all contributions.
 
-    With a boosted stage they are on the scale of the link: boosted_stage.py `on_scores`.
+    With a boosted stage base, contributions and predictions are on the scale of the link: boosted_stage.py `on_scores`.
     """
     table = job.table
     rules = ContributionRules(name == SHAP, chosen_classes(job))
@@ -122,7 +124,7 @@ def part_name(name: str, begin: int) -> str:
 
 
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Return the codes of the classes to explain: the requested ones, else the second of two, or all."""
+    """Return the codes of the requested classes. By default, return the second of two classes, or all of more."""
     classes = job.forest.classes
     if job.options.classes is not None:
         return job.options.codes(classes)
@@ -168,7 +170,8 @@ def _prediction_contributions(
 ) -> Contributions:
     """Return the contributions to predictions, of the forest and its boosted stage.
 
-    summed  returns the sums over some trees, given with the values of their nodes, and the number of classes of these
+    summed  function that returns the sums of contributions over trees. Its arguments are an iterable of (tree, values
+            of its nodes), and the number of classes of the values
     """
     forest_means = Contributions._make(
         part / sweep.stock.tree_count for part in summed(sweep.trees(), len(sweep.classes))
@@ -212,7 +215,7 @@ def _shapley_scratch(levels: int, points: int, totals: int, classes: int) -> Sha
 
 
 def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
-    """Return the edges of a tree without projections, and as many points as its longest path needs."""
+    """Return the edges of a tree without projections, and the quadrature points that its longest path needs."""
     from bigforest.kernels.explain.contributions import Points, TreeEdges, find_edges
 
     size = tree.end - tree.begin
@@ -241,14 +244,14 @@ def _table(sweep: Sweep, rules: ContributionRules, parts: Contributions, rows: r
     return pl.DataFrame(columns)
 
 
-# Default number of rows of a sample; rows of a task, and numbers that it holds.
+# Default number of rows of a sample; most rows of a task; most numbers that a task holds.
 _PAIR_SAMPLE = 100
 _PAIR_ROWS = 16
 _PAIR_CELLS = 1 << 21
 _PAIR_TYPES = {"base": "<f8", "votes": "<f8", "found": "<f8"}
-# Copies of these numbers that a task holds, in bytes: the sums, both orders of a pair, and the table.
+# Bytes of a task for each interaction: the sums, both orders of a pair, and the table.
 _PAIR_BYTES = 64
-# Nanoseconds on one thread of a pair of edges for each point and class. Measured.
+# Nanoseconds on one thread for a pair of edges, per quadrature point and class. Measured.
 _PAIR_NS = 1.0
 
 
@@ -266,7 +269,7 @@ def plan_interactions(job: ExplainJob) -> SectionPlan:
 
 
 def _pair_piece(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
-    """Return the number of interactions of a row, and of rows in a task."""
+    """Return the number of interactions of a row, and the number of rows of a task."""
     cells = (len(job.described.used) + 1) ** 2 * len(job.swept_classes(rules.chosen))
     return cells, max(1, min(_PAIR_ROWS, _PAIR_CELLS // cells))
 
@@ -274,9 +277,10 @@ def _pair_piece(job: ExplainJob, rules: ContributionRules) -> tuple[int, int]:
 def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `interactions` and `interaction-pairs`. Raises ConfigError for rows outside the table.
 
-    interactions  a row per row, class and pair of features on a common path: `interaction` of the pair, both halves of
-                  Lundberg's symmetric matrix; of a feature with itself its main effect (its Shapley value minus half of
-                  its pairs). base + all interactions of a row and class add up to the prediction.
+    interactions       an entry for each row, class and pair of features on a common path. `interaction` of two features
+                       is the sum of both halves of Lundberg's symmetric matrix. `interaction` of a feature with itself
+                       is its main effect: its Shapley value minus half of the interactions of its pairs. base and all
+                       interactions of a row and class add up to the prediction.
     interaction-pairs  the mean over the rows of |interaction|, by class and pair.
     """
     table = job.table
@@ -319,7 +323,7 @@ def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint3
 
 
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
-    """Return the interactions of pairs i <= j in the predictions of some rows; main effects are at i = j."""
+    """Return the interactions of pairs i <= j of features in the predictions of some rows; main effects at i = j."""
     from bigforest.kernels.explain.interactions import interactions
 
     values, columns = sweep.table.values(), len(sweep.table.used) + 1
@@ -363,7 +367,7 @@ def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
 def _interaction_tables(
     job: ExplainJob, rules: ContributionRules, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
 ) -> Iterator[pl.DataFrame]:
-    """Yield the table piece by piece; sizes of interactions are added to `total`."""
+    """Yield the table piece by piece. Add the absolute values of interactions to `total`."""
     for rows, path in pieces:
         base, votes, pair_sums = read_arrays(path, _PAIR_TYPES)
         path.unlink()

@@ -1,4 +1,4 @@
-"""The inputs of all sections of an explanation: forest, rows, options, and the tasks of a section."""
+"""`ExplainJob`: the inputs of all sections of an explanation, and methods that run the tasks of a section."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ADVICE = f"give the table the forest was grown on; {api('explain_forest')} take
 
 
 class OutOfBagRows(NamedTuple):
-    """Rows with their targets, and which of them are out of the bag of each tree.
+    """Rows with their targets, and the bags of the trees.
 
     bags  None if all rows are out of bag of all trees.
     """
@@ -126,7 +126,7 @@ class ExplainJob:
         return config.left_out_share
 
     def requested(self, most: int) -> int:
-        """Return an upper bound of the rows to explain: the requested ones, else a sample of `most`."""
+        """Return an upper bound of the number of rows to explain: the requested rows, or a sample of at most `most`."""
         count = len(set(self.options.rows)) or self.options.sample or most
         return min(count, self.described.rows)
 
@@ -156,17 +156,16 @@ class ExplainJob:
         classes = table.target()[labelled] if table.classes else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
         tree = load_trees(self.stock, table, range(1))[0]
-        # Projections of bins are not those of values, and calibrated leaves have the counts of other rows.
+        # A tree on bins projects bins, not values. Calibrated leaves have the counts of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
         if not binned and self.forest.revised != "calibrated":
             _check_leaves(tree, table, bags)
         return OutOfBagRows(table, bags)
 
-    def chosen(self, most: int) -> NDArray[np.uint32]:
-        """Return positions among the rows with a target, not numbers of rows: of the requested rows, or of a sample of
-        `most`.
+    def chosen_positions(self, most: int) -> NDArray[np.uint32]:
+        """Return the requested rows, or a sample of at most `most` rows, as positions among the rows with a target.
 
-        Raises ConfigError for rows that are not among them.
+        Raises ConfigError for a requested row without a target.
         """
         labelled = self.oob.table.labelled_rows()
         if not self.options.rows:
@@ -191,7 +190,7 @@ class ExplainJob:
         shared: tuple[Any, ...],
         collect: Callable[[range, Any], None] = lambda *_: None,
     ) -> None:
-        """Run a task for each group of trees of a plan; `collect` gets the numbers of its trees, and its result."""
+        """Run a task for each group of trees of a plan. Call `collect` with the numbers of its trees and its result."""
         groups, stock = plan.groups, self.stock
         with stage(name, stock.tree_count, "trees", self.listener) as progress:
 
@@ -203,8 +202,10 @@ class ExplainJob:
             self.resources.executor(plan.at_once).run(function, [(group,) for group in groups], finished, shared)
 
     def swept_classes(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the classes whose values are summed over the trees to explain the chosen ones: with a boosted stage
-        all classes that determine a prediction."""
+        """Return the classes whose values are summed over the trees to explain the chosen classes.
+
+        With a boosted stage these are all classes that determine a prediction.
+        """
         return chosen if self.stage is None else self.stage.classes
 
     def sweep(self, plan: SectionPlan, chosen: tuple[int, ...]) -> Sweep:
@@ -220,12 +221,12 @@ class ExplainJob:
         shared: tuple[Any, ...],
         done: int = 0,
     ) -> list[Any]:
-        """Run a task for each piece of the rows; return the results in the order of the pieces.
+        """Run a task for each piece of the rows. Return the results in the order of the pieces.
+
+        pieces  arguments of each task; the length of the first argument is the number of rows
+        done    rows that an earlier run has finished
 
         Trees that tasks keep loaded are freed at the end.
-
-        pieces  arguments of each task; the length of the first is the number of rows
-        done    rows that an earlier run has finished
         """
         rows = [len(piece[0]) for piece in pieces]
         with stage(name, done + sum(rows), "rows", self.listener) as progress:
@@ -238,7 +239,7 @@ class ExplainJob:
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError if there are other numbers of rows than in training, or other targets."""
+    """Raise DataError if the numbers of rows, or the targets, differ from training."""
     spec = forest.spec
     labelled = table.labelled_rows()
     if labelled.size != spec.rows or table.rows - labelled.size != spec.dropped:
@@ -260,9 +261,10 @@ def _check_training(forest: Forest, table: RowTable) -> None:
 
 
 def _check_leaves(tree: LoadedTree, table: RowTable, bags: TreeBags) -> None:
-    """Raise DataError if the bag of a tree does not fall into its leaves as in training: values of features differ.
+    """Raise DataError if the rows of a bag reach other leaves than in training, because values of features differ.
 
-    A leaf knows how often rows of the bag fell into it. If rows have weights, it only knows that some did.
+    Compare the number of bag rows in each leaf with the weight of the leaf. If rows have weights, check only that each
+    leaf is reached.
     """
     rows, bag, values = table.labelled_rows(), bags.bag(tree.number), table.values()
     drawn = np.zeros(tree.weight.size)

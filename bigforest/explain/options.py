@@ -19,7 +19,7 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOptions:
-    """The options of `explain`; see `bigforest.explain_forest`. Parts are names of explain.py SECTIONS."""
+    """The options of `bigforest.explain_forest`. `parts` are names of sections (SECTIONS of explain.py)."""
 
     parts: tuple[str, ...] = ()
     loss: str | None = None
@@ -59,8 +59,7 @@ class ExplainOptions:
             raise ConfigError(f"{api('sample')} must be a number of rows from 1 on, not {shown(self.sample)}")
 
     def loss_for(self, spec: DataSpec, impurity: str) -> str:
-        """Return the loss of permutation importance in a forest of this impurity, by default its first. Raises
-        ConfigError."""
+        """Return the loss of permutation importance. The default depends on target and impurity. Raises ConfigError."""
         kind, losses = "classes", ["error", "log_loss"]
         if spec.target.is_regression:
             kind, losses = "numbers", ["mse"]
@@ -76,8 +75,11 @@ class ExplainOptions:
         return self.loss
 
     def check_names(self, spec: DataSpec, labels: Sequence[Any], class_option: str = "classes") -> None:
-        """Raise ConfigError for a class that is none of `labels`, or a feature that the forest does not have, also if
-        no part uses it."""
+        """Raise ConfigError for an unknown class or feature, even if no part uses it.
+
+        labels        classes of the forest
+        class_option  name of the option of classes in the error
+        """
         if self.classes is not None:
             if spec.target.is_regression:
                 raise ConfigError(
@@ -92,7 +94,7 @@ class ExplainOptions:
             self.places(several(columns), spec, f"the group {name!r}")
 
     def codes(self, labels: Sequence[Any]) -> tuple[int, ...]:
-        """Return the codes of the classes to explain. Raises ConfigError for one that is none of the labels."""
+        """Return the codes of the classes to explain. Raises ConfigError for a class that is not among the labels."""
         texts = [str(label) for label in labels]
         requested = [str(label) for label in self.classes or ()]
         wrong = [label for label in requested if label not in texts]

@@ -32,12 +32,11 @@ def plan_local(job: ExplainJob) -> SectionPlan:
 def write_permutation(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `permutation`, `permutation-classes` and `permutation-trees`.
 
-    importance  mean over the trees of the increase of the loss per out-of-bag row when the feature is permuted among
-                these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss, squared error or
-                deviance.
-    scaled      importance over its standard error.
+    importance  increase of the loss per out-of-bag row when the feature is permuted among these rows, mean over the
+                trees (Breiman 2001, section 10). The loss is the error, log loss, squared error or deviance.
+    scaled      importance divided by its standard error.
 
-    With a boosted stage the loss is that of the whole prediction, and there is no table by tree.
+    With a boosted stage, the loss of the whole prediction is used, and there is no table `permutation-trees`.
     """
     options, spec = job.options, job.forest.spec
     loss, groups = options.loss_for(spec, job.forest.config.criterion), permuted_groups(job)
@@ -78,19 +77,20 @@ def _tables(
 
 
 def write_local(job: ExplainJob, plan: SectionPlan) -> None:
-    """Write `local`: the increase of the loss on a row when a feature is permuted, mean over the trees that leave the
-    row out.
+    """Write `local` (Breiman and Cutler's local importance): an entry for each row and each feature or group.
 
-    A row per row and feature or group: `importance`, null without trees, and the number of `trees` that leave out the
-    row. The orders are those of `permutation`. With a boosted stage the loss is that of the whole prediction. (Breiman
-    and Cutler's local importance; ranger divides by all trees.)
+    importance  increase of the loss on the row when the feature is permuted, mean over the trees that leave the row
+                out; null if there are none. (ranger divides by the number of all trees.)
+    trees       number of trees that leave the row out.
+
+    Features are permuted as for `permutation`. With a boosted stage, the loss of the whole prediction is used.
     """
     options = job.options
     loss, groups = options.loss_for(job.forest.spec, job.forest.config.criterion), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
     if job.folder.has("local", settings):
         return
-    rules, positions = permutation_rules(job, groups, loss), job.chosen(_SAMPLE)
+    rules, positions = permutation_rules(job, groups, loss), job.chosen_positions(_SAMPLE)
     rows = rules.oob.table.labelled_rows()[positions]
     if job.stage is None:
         change, votes = row_losses(job, plan, rules, rows)

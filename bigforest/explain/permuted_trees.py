@@ -1,7 +1,7 @@
 """Losses of single trees when features are permuted among their out-of-bag rows (Breiman 2001, section 10).
 
-A task of trees routes their out-of-bag rows, and again from every permuted feature on their path
-(kernels/explain/permute.py).
+A task routes the out-of-bag rows of some trees. For every permuted feature on the path of a row, it routes the row
+again from the first node on that feature (kernels/explain/permute.py).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _DRAWN_BYTES = 32 << 20
 
 
 class TreeLosses(NamedTuple):
-    """Changes of the losses of trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
+    """Changes of the losses of trees on their out-of-bag rows, by class of the rows. Regression has one class.
 
-    change  float64 [trees, groups, classes], increase of the loss when the group is permuted
+    change  float64 [trees, groups, classes], increase of the loss when the group of features is permuted
     weight  float64 [trees, classes], weight of the rows
     """
 
@@ -52,8 +52,10 @@ class TreeLosses(NamedTuple):
         return self.weight.sum(axis=1) > 0
 
     def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the importance of each group, and its standard error over the trees, on the rows of a class or, for
-        None, on all rows."""
+        """Return the importance of each group, and its standard error over the trees.
+
+        code  class of the rows; None for all rows
+        """
         if code is None:
             values = self.by_tree[self.weighed]
         else:
@@ -64,11 +66,13 @@ class TreeLosses(NamedTuple):
 
 
 def plan_trees(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
-    """Plan `permutation`, or `local` for `chosen` rows: values are drawn for all rows, and rows are routed once through
-    each tree, and again from every feature on their path."""
+    """Plan `permutation`, or `local` for `chosen` rows.
+
+    Values are drawn for all rows. Rows are routed once through each tree, and again from every feature on their path.
+    """
     stock, features, groups = job.stock, len(job.described.used), permuted_groups(job)
     rows, widest = job.described.rows, max(len(group.places) for group in groups)
-    again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
+    again = float(np.minimum(stock.depths(), features).max()) / 4  # most paths below a feature are short
     drawn = job.out_of_bag_share * rows
     walk = stock.walk_nanoseconds(job.out_of_bag_share * chosen) * (1.0 + again)
     work = drawn * stock.tree_count * features * DRAW_NS + walk
@@ -92,7 +96,7 @@ def tree_losses(job: ExplainJob, plan: SectionPlan, rules: PermutationRules) -> 
 
 
 def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> TreeLosses:
-    """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
+    """Task: return the losses of the trees of some entries. A loss depends only on seed, tree and group."""
     trees, row_weight = load_trees(stock, rules.oob.table, entries), rules.oob.table.weight()
     losses = TreeLosses(np.zeros((len(trees), len(rules.groups), stock.width)), np.zeros((len(trees), stock.width)))
     for at, tree in enumerate(trees):
@@ -108,8 +112,10 @@ def permute_trees(stock: TreeStock, rules: PermutationRules, entries: range) -> 
 def row_losses(
     job: ExplainJob, plan: SectionPlan, rules: PermutationRules, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Return the mean increase of the loss of each row over the trees that leave it out, float64 [rows, groups], nan
-    without trees, and the number of these trees, uint32 [rows]."""
+    """Return the mean increase of the loss of each row, and the number of trees that leave the row out.
+
+    Returns float64 [rows, groups], the mean over these trees, nan without trees; and uint32 [rows].
+    """
     file = MatrixFile(job.work / "local", job.shrunk.tree_count, rows.size * len(rules.groups), "<f8")
     file.make()
     job.over_trees("local importance", plan, permute_rows, (job.shrunk, rules, rows, file))
@@ -147,8 +153,12 @@ def _permute_groups(
     columns: NDArray[np.uint32],
     width: int,
 ) -> Iterator[tuple[list[int], Any]]:
-    """Yield groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
-    rows: out-of-bag rows, and the evaluated ones."""
+    """Yield the numbers of groups that are permuted together, and the sums of their losses.
+
+    rows     out-of-bag rows of the tree, and the rows to evaluate
+    columns  uint32, the column of the sums to which each evaluated row is added
+    width    number of columns of the sums
+    """
     from bigforest.kernels.explain.permute import Losses, permute
 
     left_out, chosen = rows
@@ -181,10 +191,10 @@ def _shuffle_groups(
 
 
 def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray[np.float64] | None) -> list[Any]:
-    """Return the LeafLosses that the kernels add up, one after the other; the last has the weights of the rows.
+    """Return the LeafLosses whose sum is the loss. The last one has the weights of the rows.
 
-    The Poisson deviance of a row is 2 p - 2 y log(p), without terms that do not depend on p. With all rows in one class
-    two losses add up to it: 2 p, and -2 log(p) with the weight y.
+    The Poisson deviance of a row with target y and prediction p is 2 p - 2 y log(p), without terms that do not depend
+    on p. It is the sum of two losses of one class: -2 log(p) with the weight y, and 2 p.
     """
     from bigforest.kernels.explain.permute import LeafLosses
 
@@ -193,6 +203,6 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
         losses = tree.answer if rules.loss == "mse" else class_losses(tree.answer, rules.loss)
         return [LeafLosses(target, weight, begin, losses, rules.loss == "mse")]
     only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
-    only.flags.writeable = heavy.flags.writeable = False  # as arrays in files: the kernel is compiled for these
+    only.flags.writeable = heavy.flags.writeable = False  # the kernel is compiled for read-only arrays
     mean = counted_means(rules, tree.answer)
     return [LeafLosses(only, heavy, begin, -2.0 * np.log(mean)), LeafLosses(only, weight, begin, 2.0 * mean)]

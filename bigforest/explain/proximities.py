@@ -89,7 +89,7 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
         return
     oob = job.oob
     kept = oob.table.labelled_rows()
-    chosen = job.chosen(_SAMPLE)
+    chosen = job.chosen_positions(_SAMPLE)
     leaves = leaf_rows(job, oob, plan)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
@@ -317,7 +317,7 @@ def _gaps(values: NDArray[np.float64], fillable: FillableColumns) -> NDArray[np.
 def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, fillable: FillableColumns) -> NDArray[np.uint32]:
     """Return the kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
     table, kept = oob.table, oob.table.labelled_rows()
-    rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
+    rows = job.chosen_positions(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _SCANNED_CELLS // (len(table.used) + 1))
     lacking = [
         rows[begin:end][_gaps(values[kept[rows[begin:end]]], fillable).any(axis=1)]

@@ -1,6 +1,6 @@
 """Rows to explain, in a file that every task maps, because explanations read single rows repeatedly.
 
-A mapped file is not anonymous memory, so a table may be larger than the budget; the system caches as much as fits.
+A mapped file is not anonymous memory, so the table may be larger than the budget. The system caches as much as fits.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _BATCH_ROWS = 1 << 16
 _MOST_ROWS = 2**32 - 1
 
 _FILES = ("values", "target", "weight", "kept")
-# Type of a target, of numbers and of classes.
+# Types of a target: of numbers, of classes.
 _TARGETS = ("f8", "u2")
 
 
 class RowTable(NamedTuple):
     """Rows in files that tasks map. Only the path of the folder is sent to other processes.
 
-    folder   has the file `values` and, if the table has the target, `target`, `weight` and `kept`.
-    rows     number of rows.
-    used     positions in the dataspec of the features, which are the columns; a column of zeros comes last.
-    narrow   whether the values are float32, else float64.
-    missing  features with missing values in these rows.
-    labelled  whether the table has the target.
-    weighted  whether its rows have weights.
-    classes  whether the target is classes, not numbers.
+    folder    folder of the files: `values` and, if the table has the target, `target`, `weight` and `kept`.
+    rows      number of rows.
+    used      positions in the dataspec of the features in the columns of `values`. A last column has zeros.
+    narrow    True if values are float32, False if float64.
+    missing   features with missing values in these rows.
+    labelled  True if the table has the target.
+    weighted  True if rows have weights.
+    classes   True for classification, False for regression.
     """
 
     folder: Path
@@ -59,12 +59,12 @@ class RowTable(NamedTuple):
     classes: bool
 
     def values(self) -> NDArray[Any]:
-        """Return float32 or float64 [rows, used features + 1]; categories are codes, and missing values NaN."""
+        """Return the values, float32 or float64 [rows, used features + 1]: codes of categories, NaN for missing."""
         cells = _map_array(self.folder / "values", "f4" if self.narrow else "f8")
         return cells.reshape(self.rows, len(self.used) + 1)
 
     def target(self) -> NDArray[Any]:
-        """Return uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
+        """Return the class, uint16 [rows], or the number, float64 [rows]; arbitrary in rows not in `labelled_rows`."""
         return _map_array(self.folder / "target", _TARGETS[self.classes])
 
     def weight(self) -> NDArray[np.float64] | None:
@@ -81,7 +81,7 @@ class RowTable(NamedTuple):
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files, at most."""
+        """Most bytes of the files."""
         target = (2 if self.classes else 8) + 4 + 8 * self.weighted if self.labelled else 0
         return self.rows * ((4 if self.narrow else 8) * (len(self.used) + 1) + target)
 
@@ -99,8 +99,12 @@ def _map_array(path: Path, kind: str) -> NDArray[Any]:
 def replace_columns(
     values: NDArray[Any], drawn: NDArray[Any], columns: NDArray[np.uint64], groups: NDArray[np.int64] | int
 ) -> Any:
-    """Return Replaced of kernels/explain/step.py: row i of `drawn` has the other values of column columns[i], which is
-    of group groups[i]."""
+    """Return Replaced of kernels/explain/step.py.
+
+    drawn    [columns, rows], row i has the replacement values of column columns[i]
+    columns  uint64, columns of `values` to replace
+    groups   int64, group of each of these columns
+    """
     from bigforest.kernels.explain.step import Replaced
 
     column, group = np.full(values.shape[1], -1, np.int32), np.full(values.shape[1], -1, np.int32)
@@ -109,7 +113,7 @@ def replace_columns(
 
 
 def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
-    """Describe the table that `write_row_table` will write, without reading rows, as if no value were missing.
+    """Describe the table that `write_row_table` will write, without reading rows. Missing values are unknown.
 
     Raises DataError if the source lacks features.
     """
@@ -136,7 +140,9 @@ def _weight_column(spec: DataSpec, source: Source) -> str | None:
 
 
 def write_row_table(forest: Forest, source: Source, table: RowTable, listener: Listener) -> RowTable:
-    """Read a table once, into the files that `describe_rows` describes, with its target if it has one.
+    """Read the rows once and write the files of `table`. Return the table with its missing values.
+
+    table  result of `describe_rows`
 
     Raises DataError for labels that the forest does not know.
     """
@@ -170,8 +176,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
 
 
 def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows:
-    """Return targets and weights, as `true_rows`, with the weights of classes. Raises DataError also for targets that
-    are too large."""
+    """Return the targets and weights of `true_rows`, with weights of classes. Raises DataError for a huge target."""
     truth = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
     if spec.target.is_regression and not (np.abs(truth.target[truth.known]) <= LARGEST).all():
         name = spec.target.name
@@ -180,9 +185,12 @@ def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows
 
 
 def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Return the values of a feature that no tree uses in some rows, ascending numbers, as in `RowTable.values`.
+    """Return the values of a feature that no tree uses, in the form of `RowTable.values`. Raises DataError.
 
-    The result is empty if the table lacks the feature. Raises DataError.
+    place  position of the feature in the dataspec
+    rows   numbers of the rows, ascending
+
+    The result is empty if the table lacks the feature.
     """
     if forest.spec.features[place].table_column not in source.schema:
         return np.empty(0)
@@ -199,7 +207,7 @@ def unused_values(forest: Forest, source: Source, place: int, rows: NDArray[np.u
 
 
 def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
-    """Return all rows, or as many as requested, drawn without replacement, ascending."""
+    """Return the numbers of `most` rows, drawn without replacement, or of all rows, ascending."""
     if rows <= most:
         return np.arange(rows, dtype=np.uint32)
     random = np.random.Generator(np.random.Philox(seed % 2**64))

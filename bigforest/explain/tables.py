@@ -34,14 +34,17 @@ def digest(*facts: Any) -> str:
 class ExplanationFolder:
     """Folder in which the tables of an explanation are written.
 
-    A table that exists already and was made from the same forest, data and options is kept, so an interrupted run
-    continues where it stopped. All tables of a folder are of one forest, with one lambda and one power.
+    An existing table from the same forest, data and options is kept, so an interrupted run continues where it stopped.
+    All tables of a folder belong to one forest, with one lambda and one power.
     """
 
     def __init__(self, path: str | Path, forest: str, rows: str, stamp: RunStamp | None, *, overwrite: bool) -> None:
-        """forest, rows: digests. stamp: of the forest, checked before a table appears; None for no check.
+        """Check the folder. Raises ConfigError and OutputExistsError.
 
-        Raises ConfigError and OutputExistsError.
+        forest     digest of the forest.
+        rows       digest of the rows.
+        stamp      stamp of the forest, checked before a table is renamed into place; None for no check.
+        overwrite  replace existing tables from other forests, rows or options.
         """
         self.path = absolute_path(path)
         self._stamp = stamp
@@ -66,7 +69,7 @@ class ExplanationFolder:
         return folder
 
     def _check_ours(self) -> None:
-        """Raise OutputExistsError for a forest, a store, or a folder with other Parquet files than explanations."""
+        """Raise OutputExistsError for a forest, a store, or a folder with Parquet files that are not explanations."""
         kind = known_folder(self.path)
         foreign = next((file for file in self.path.glob("*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
@@ -80,7 +83,7 @@ class ExplanationFolder:
         return sorted(file for file, mark in marks.items() if mark.get("forest") != self._forest)
 
     def remove_other_forests(self) -> None:
-        """Remove tables made from other forests: called after all refusals. The constructor checks `overwrite`."""
+        """Remove tables of other forests. To be called after all checks; the constructor has checked `overwrite`."""
         for file in self._tables_of_other_forests():
             file.unlink(missing_ok=True)
 
@@ -91,7 +94,7 @@ class ExplanationFolder:
         )
 
     def has(self, name: str, options: str = "") -> bool:
-        """Return whether the table exists. Raises OutputExistsError if the file has another table."""
+        """Return True if the table exists. Raises OutputExistsError if the file has a table of other inputs."""
         path = self.file(name)
         if not path.exists():
             return False
@@ -102,14 +105,14 @@ class ExplanationFolder:
         raise self._taken_error(path)
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
-        """Return whether all of these tables exist; each is checked. Raises OutputExistsError."""
+        """Return True if all of these tables exist. Raises OutputExistsError as `has`, for any of them."""
         exists = [self.has(name, options) for name in names]
         return all(exists)
 
     def remove_other_files(self, name: str, kept: Iterable[str]) -> None:
-        """Remove the files `NAME/part-N.parquet` of a table that are not in `kept`: they have other rows.
+        """Remove the files `NAME/part-N.parquet` of a table that are not in `kept`: their rows were cut differently.
 
-        Raises OutputExistsError if there are any and they may not be overwritten.
+        Raises OutputExistsError if such a file exists and `overwrite` is False.
         """
         files = [self.file(kept_name) for kept_name in kept]
         for file in sorted(set((self.path / name).glob("part-*.parquet")).difference(files)):
@@ -122,7 +125,7 @@ class ExplanationFolder:
         self.write_pieces(name, [table], options)
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
-        """Write a table that comes in pieces, one at least."""
+        """Write a table from its pieces, of which there is at least one."""
         self.file(name).parent.mkdir(parents=True, exist_ok=True)
         remove_half_made_as(self.file(name))
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in pieces)

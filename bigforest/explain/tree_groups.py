@@ -26,15 +26,15 @@ from bigforest.predict.packed_trees import pack
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
 
-# Groups of trees per concurrent task, so that slow tasks leave work to the others.
+# Groups of trees per concurrent task, so that fast tasks take work from slow tasks.
 _PIECES = 4
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
-# Bytes of a node in addition to its bytes in predict/groups.py, and of its value for a class.
+# Bytes of a node in addition to those of predict/groups.py, and bytes of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
-# Nanoseconds on one thread for loading a tree and a node, for a number of its value, and for a step of a row down a
-# tree. Measured on 2 cores of an AMD EPYC; other processors differ by a factor of two and more.
+# Nanoseconds on one thread for loading a tree, a node, and a number of its value, and for a step of a row down a tree.
+# Measured on 2 cores of an AMD EPYC; other processors differ by a factor of two and more.
 _TREE_NS = 500_000.0
 _LOAD_NS = 400.0
 _ANSWER_NS = 50.0
@@ -45,9 +45,9 @@ class TreeStock(NamedTuple):
     """Trees of a forest, to be loaded from its files.
 
     trees    one entry per tree.
-    soft     whether leaves predict shares of classes; else the most frequent class.
-    factors  float64 [trees], factors of the values if votes have weights, so that the mean over the trees is the
-             prediction; None if all votes have the same weight.
+    soft     True if leaves predict shares of classes, False if they predict the most frequent class.
+    factors  float64 [trees], factors of the values, with which the mean over the trees is the prediction; None if all
+             trees vote with the same weight.
     stage    boosted stage that predictions include; None without one, and if trees are explained one by one.
     """
 
@@ -75,33 +75,34 @@ class TreeStock(NamedTuple):
 
     @property
     def walked_nodes(self) -> NDArray[np.float64]:
-        """Number of nodes of each tree that rows are routed through, with the trees of the boosted stage."""
+        """Number of nodes of each tree, including the trees of the boosted stage."""
         nodes = self.trees.nodes.astype(np.float64)
         if self.stage is None:
             return nodes
         return np.append(nodes, np.diff(self.stage.trees.starts).astype(np.float64))
 
     def depths(self) -> NDArray[np.float64]:
-        """Estimate the length of the path of a row in each tree."""
+        """Return an estimate of the length of the path of a row in each tree."""
         return 1.5 * np.log2(self.walked_nodes + 1.0)
 
     def load_nanoseconds(self) -> float:
-        """Estimate the time of loading all trees on one thread."""
+        """Return an estimate of the time of loading all trees on one thread."""
         return self.tree_count * _TREE_NS + self.node_count * (_LOAD_NS + _ANSWER_NS * self.width)
 
     def walk_nanoseconds(self, rows: float) -> float:
-        """Estimate the time of routing rows through all trees, on one thread."""
+        """Return an estimate of the time of routing rows through all trees on one thread."""
         return rows * float(self.depths().sum()) * _STEP_NS
 
 
 class LoadedTree(NamedTuple):
     """A tree of a group.
 
-    number      of the tree in the forest.
-    walked      the nodes of the group; the tree has nodes from begin to before end.
-    weight      float64 [nodes of the tree], the bag weight in each.
-    answer      float64 [nodes of the tree, classes]; for regression [nodes, 1]. The value of an inner node is the
-                mean of its leaves over the bag: its own shares of classes, unless leaves are shrunk.
+    number      number of the tree in the forest.
+    walked      nodes of all trees of the group.
+    begin, end  the nodes of the tree are begin to before end.
+    weight      float64 [nodes of the tree], bag weight in each node.
+    answer      float64 [nodes of the tree, classes], value of each node; for regression [nodes, 1]. An inner node has
+                the mean of its leaves over the bag. Unless leaves are shrunk, this is the shares of its classes.
     """
 
     number: int
@@ -115,7 +116,7 @@ class LoadedTree(NamedTuple):
 def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
     """Load the trees of some entries, to route the rows of `table`.
 
-    Raises FormatError for damaged trees, and DataError where a value is missing and some splits are on projections.
+    Raises FormatError for damaged trees, and DataError if values are missing and trees split on projections.
     """
     from bigforest.kernels.explain.step import WalkedTrees, node_answers
 
@@ -143,7 +144,7 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
 
 
 def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the positions, among the nodes of the group, of the leaves in which these rows end."""
+    """Return the leaf of each row, uint32 [rows], as a position among the nodes of the group."""
     from bigforest.kernels.explain.step import walk_rows
 
     leaves = np.empty(rows.size, np.uint32)
@@ -154,13 +155,13 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
 def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
     """Return the trees of a boosted stage, to route the rows of `table`. A tree has the number of its sequence.
 
-    Answers are divided by the number of sequences, so the sum over all trees is added to the scores.
+    Answers are divided by the number of sequences, so that scores are the sum over all trees.
     """
     from bigforest.kernels.explain.step import WalkedTrees, node_answers
 
     trees = stage.trees
     assert trees.value is not None
-    nodes = trees._replace(value=trees.value[:, 0])  # only the places of leaves are used, no values
+    nodes = trees._replace(value=trees.value[:, 0])  # only the places of leaves are used, not their values
     packed = pack([[nodes]], stage.spec, used=np.array(table.used, np.int64))
     walked = WalkedTrees(packed.layout, packed.directions, packed.sets)
     values = trees.value[trees.feature == LEAF] / SEQUENCES
@@ -225,11 +226,12 @@ def forget_trees(key: str) -> None:
 
 
 class SectionPlan(NamedTuple):
-    """Iteration of a section over the trees, and its memory. No result depends on it.
+    """Iteration of a section over the trees, and its memory. Results do not depend on it.
 
     need         estimated memory, under the name of the section.
-    groups       of trees: a task each, or for each task one after the other; none if the budget is too small.
-    at_once      number of tasks that a process runs at once.
+    groups       groups of trees: one for each task (`plan_groups`), or all of them for every task (`plan_sweep`). Empty
+                 if the budget is too small.
+    at_once      number of tasks that a process runs at the same time.
     nanoseconds  estimated time on one thread.
     """
 
@@ -252,10 +254,11 @@ def plan_groups(
 ) -> SectionPlan:
     """Plan a section with one task for each group of trees.
 
-    task_bytes  bytes of a task without its trees; shared: bytes of all tasks together.
-    work    nanoseconds on one thread, without loading the trees.
-    sizes   int64 [trees], bytes of each tree; None for trees of `load_trees`.
-    scratch  bytes on disk without the rows and the tables.
+    task_bytes  bytes of a task without its trees.
+    work        nanoseconds on one thread, without loading the trees.
+    shared      bytes that all tasks share.
+    sizes       int64 [trees], bytes of each tree; None for trees of `load_trees`.
+    scratch     bytes on disk without the rows and the tables.
     """
     sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
     largest, whole = int(sizes.max()), int(sizes.sum())

@@ -1,4 +1,4 @@
-"""The shape of the trees: depth, sizes, which features follow which, and the most informative leaves as text."""
+"""The section `trees`: depth and sizes of trees, features that follow each other, and informative leaves as text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from bigforest.predict.groups import Trees
 
 # Levels of a category, and terms of a projection, that a rule names.
 _NAMED = 6
-# Most bytes of a pair of features while pairs are counted together.
+# Most bytes of a pair of features while pairs are counted.
 _PAIR_BYTES = 64
-# Bytes of a node in addition to loading it, and of a number of its answer; of a feature, and a tree, in the tables.
+# Bytes of a node in addition to loading it, and of a number of its value; bytes of a feature and of a tree in the
+# tables.
 _NODE_BYTES = 160
 _ANSWER_BYTES = 24
 _FEATURE_BYTES = 300
@@ -36,11 +37,12 @@ _PAIRS = {"key": pl.UInt64, "nodes": pl.Int64}
 class TreeShapes(NamedTuple):
     """The shapes of some trees.
 
-    lines    of `trees`.
-    splits   int64 [features, 4]: nodes that split on each feature, the bag weight in them, the sum of their levels,
-             and trees that split on it.
-    pairs    nodes on a second feature right below one on a first, columns _PAIRS.
-    leaves   the most informative: `interest` and the columns of `rules`, with classes as codes.
+    lines    rows of the table `trees`.
+    splits   int64 [features, 4], for each feature: nodes that split on it, the bag weight in these nodes, the sum of
+             their depths, and the number of trees with such a node.
+    pairs    counts of nodes whose parent splits on the first feature of a pair, and which split on the second one,
+             columns _PAIRS.
+    leaves   the most informative leaves: `interest` and the columns of `rules`, with codes instead of classes.
     """
 
     lines: pl.DataFrame
@@ -61,11 +63,11 @@ def plan_trees(job: ExplainJob) -> SectionPlan:
 def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     """Write `trees`, `tree-features`, `tree-pairs` and `rules`.
 
-    trees          nodes, leaves, depth, mean depth of the leaves by weight, and rows of the largest leaf.
-    tree-features  nodes that split on a feature, trees that do, their mean level and the bag weight in them.
-    tree-pairs     nodes on the feature `below` whose parent splits on `above`.
-    rules          the most informative leaves, with their conditions: by weight * squared distance of the value from
-                   the value of the root (for classes summed over shares).
+    trees          for each tree: nodes, leaves, depth, mean depth of the leaves by weight, share of the largest leaf.
+    tree-features  for each feature: nodes that split on it, their mean depth and bag weight, and trees with such nodes.
+    tree-pairs     number of nodes that split on the feature `below` and whose parent splits on `above`.
+    rules          the most informative leaves, with their conditions. A leaf is ranked by weight * squared distance of
+                   its value from the value of the root (for classes, summed over the shares).
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
     settings, folder = repr(job.options.rules), job.folder.without_rows()
@@ -94,7 +96,7 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:
-    """Return the most frequent pairs first, among ties the one of the first features."""
+    """Return the pairs, the most frequent first. Ties are in the order of the features."""
     pairs = pairs.sort("nodes", "key", descending=[True, False])
     names = pl.Series(features, dtype=pl.String)
     above, below = pairs["key"] // len(features), pairs["key"] % len(features)
@@ -102,7 +104,7 @@ def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:
 
 
 def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
-    """Return the most informative of some leaves; among ties the first tree and node."""
+    """Return the most informative of some leaves. Ties are in the order of trees and nodes."""
     best = leaves.sort("interest", "tree", "node", descending=[True, False, False])
     table = best.head(job.options.rules).drop("interest")
     if job.forest.is_regression:
@@ -111,7 +113,7 @@ def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
 
 
 def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeShapes:
-    """Task: the shapes of the trees of a group; most: pairs of features that are counted together."""
+    """Task: return the shapes of the trees of a group; most: pairs of features that are counted together."""
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     parent, level = _parents(nodes), nodes.depth.astype(np.int64)
@@ -137,7 +139,11 @@ def _parents(nodes: TreeArrays) -> NDArray[np.int64]:
 
 
 class _SplitFeatures(NamedTuple):
-    """The features that each node splits on, int64: node n has feature[start[n] : start[n + 1]]."""
+    """The features that nodes split on.
+
+    node     int64, a node for each of its features
+    feature  int64, node n has the features feature[start[n] : start[n + 1]]
+    """
 
     node: NDArray[np.int64]
     feature: NDArray[np.int64]
@@ -191,7 +197,7 @@ def _lines(nodes: TreeArrays, level: NDArray[np.int64]) -> pl.DataFrame:
 def _rule_leaves(
     nodes: TreeArrays, parent: NDArray[np.int64], tree: NDArray[np.int64], rules: int, header: Header
 ) -> pl.DataFrame:
-    """Return the most informative leaves; among ties the first tree and node."""
+    """Return the most informative leaves. Ties are in the order of trees and nodes."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = nodes.roots[tree[leaf]]
@@ -210,15 +216,16 @@ def _rule_leaves(
 
 
 def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Header) -> str:
-    """Return the conditions of a leaf as a text, in the order of their features on the path; the conditions on a number
-    are put together.
+    """Return the conditions of a leaf as a text, in the order in which their features occur on the path.
 
-    Bounds are written in full: a rule is true of the rows of the leaf and of no others.
+    All conditions on a numeric feature become one. Bounds have all their digits, so exactly the rows of the leaf
+    satisfy
+    the rule.
     """
     texts: dict[Any, str] = {}
     low: dict[int, float] = {}
     high: dict[int, float] = {}
-    shut: set[int] = set()  # features whose missing values have gone to the other side
+    shut: set[int] = set()  # features whose missing values do not reach the leaf
     path = []
     while parent[node] >= 0:
         path.append((int(parent[node]), node == parent[node] + 1))
@@ -255,7 +262,7 @@ def _levels_text(name: str, levels: list[str | None]) -> str:
 
 
 def _interval(name: str, low: float | None, high: float | None, missing: bool) -> str:
-    """Return the bounds of a number as a text, and whether a missing value passes all of its conditions."""
+    """Return the bounds of a number as a text; missing: True if a missing value satisfies all conditions."""
     if low is None:
         text = f"{name} <= {high!r}"
     elif high is None:

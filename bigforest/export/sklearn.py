@@ -1,7 +1,7 @@
 """A scikit-learn forest with the trees of a forest.
 
-scikit-learn converts its input to float32 and compares it with the float64 thresholds. Importances of
-features are computed by scikit-learn. For regression the impurity of leaves is 0: their variance is not stored.
+scikit-learn converts its input to float32 and compares it with the float64 thresholds. It computes importances of
+features itself. The impurity of a regression leaf is 0, because a forest does not store the variance of leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bigforest.export.trees import ExportedTree, exported_trees, library, refuse
 from bigforest.forest.forest_files import ForestFiles
 
 _TO = "scikit-learn"
-# What scikit-learn has in leaves.
+# Entries of a leaf in the arrays of scikit-learn: child, and feature or threshold.
 _LEAF, _UNDEFINED = -1, -2
 
 
@@ -73,7 +73,7 @@ def _nodes(tree: ExportedTree, dtype: Any) -> NDArray[Any]:
 
 
 def _depths(tree: ExportedTree) -> NDArray[np.int64]:
-    """Return the level of every node; a child comes after its parent."""
+    """Return the depth of every node. A child has a higher number than its parent."""
     depths = np.zeros(tree.nodes, np.int64)
     for node in np.flatnonzero(tree.left >= 0):
         depths[[tree.left[node], tree.right[node]]] = depths[node] + 1

@@ -15,7 +15,8 @@ MODES = 2
 class Multimodal:
     """Means are N(0, I); covariances are inverse-Wishart with 10 p degrees of freedom and mean I.
 
-    Both are drawn from the seed alone. All eight Gaussians are equally likely. The Bayes error has no closed form.
+    Means and covariances depend only on the seed. All eight Gaussians are equally likely. The Bayes error has no closed
+    form.
     """
 
     classes = CLASSES
@@ -25,9 +26,9 @@ class Multimodal:
         count, freedom = CLASSES * MODES, 10 * dims
         self._seed = seed
         self.means: Floats = random.standard_normal((count, dims))
-        # The covariance is c W^-1 with W = A A' of a Wishart distribution with scale I, by its Bartlett decomposition
-        # (1933): A is lower triangular, standard normal below the diagonal, on it the roots of chi-squares. As the
-        # inverse has mean I / (freedom - p - 1), c is that denominator.
+        # The covariance is c W^-1, where W = A A' has a Wishart distribution with scale I. Bartlett decomposition
+        # (1933): A is lower triangular, with standard normals below the diagonal and roots of chi-squares on it. The
+        # mean of W^-1 is I / (freedom - p - 1), so c = freedom - p - 1.
         lower = np.tril(random.standard_normal((count, dims, dims)), -1)
         lower[:, range(dims), range(dims)] = np.sqrt(random.chisquare(freedom - np.arange(dims), (count, dims)))
         self._whiten = lower / np.sqrt(freedom - dims - 1)
@@ -44,7 +45,7 @@ class Multimodal:
         return DrawnRows(values, target, target)
 
     def covariance(self, mode: int) -> Floats:
-        """Return the covariance of Gaussian `mode`, float64 [dims, dims]; its class is mode // 2."""
+        """Return the covariance of the Gaussian `mode`, float64 [dims, dims]; its class is mode // 2."""
         colour: Floats = self._colour[mode]
         return colour.T @ colour
 
