@@ -127,7 +127,7 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
     """Return the codes of the requested classes. By default, return the second of two classes, or all of more."""
     classes = job.forest.classes
     if job.options.classes is not None:
-        return job.options.codes(classes)
+        return job.options.codes(job.forest.spec.target)
     return (1,) if len(classes) == 2 else tuple(range(max(1, len(classes))))
 
 

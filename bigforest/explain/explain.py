@@ -167,7 +167,7 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
 
 
 def plan_sections(job: ExplainJob) -> dict[str, SectionPlan]:
-    job.options.check_names(job.forest.spec, job.forest.classes)
+    job.options.check_names(job.forest.spec)
     return {name: SECTIONS[name].plan(job) for name in job.options.parts}
 
 

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from bigforest.columns.dataspec import DataSpec
+import polars as pl
+
+from bigforest.columns.dataspec import DataSpec, TargetSpec
+from bigforest.columns.labels import UNKNOWN, class_places, label_texts
 from bigforest.errors import ConfigError, api, listed, shown
 from bigforest.options.values import check_flag, check_word, is_integer, plain, several
 
@@ -74,10 +77,9 @@ class ExplainOptions:
             )
         return self.loss
 
-    def check_names(self, spec: DataSpec, labels: Sequence[Any], class_option: str = "classes") -> None:
+    def check_names(self, spec: DataSpec, class_option: str = "classes") -> None:
         """Raise ConfigError for an unknown class or feature, even if no part uses it.
 
-        labels        classes of the forest
         class_option  name of the option of classes in the error
         """
         if self.classes is not None:
@@ -87,21 +89,21 @@ class ExplainOptions:
                     f"{spec.target.name!r}; "
                     "drop it"
                 )
-            self.codes(labels)
+            self.codes(spec.target)
         for names in self.features or ():
             self.places(several(names), spec, api("features"))
         for name, columns in self.groups.items():
             self.places(several(columns), spec, f"the group {name!r}")
 
-    def codes(self, labels: Sequence[Any]) -> tuple[int, ...]:
-        """Return the codes of the classes to explain. Raises ConfigError for a class that is not among the labels."""
-        texts = [str(label) for label in labels]
-        requested = [str(label) for label in self.classes or ()]
-        wrong = [label for label in requested if label not in texts]
+    def codes(self, target: TargetSpec) -> tuple[int, ...]:
+        """Return the codes of the classes to explain. Raises ConfigError for one that is not a class of the target."""
+        requested = [str(plain(label)) for label in self.classes or ()]
+        codes = class_places(pl.Series(requested, dtype=pl.String), target).tolist()
+        wrong = [label for label, code in zip(requested, codes, strict=True) if code == UNKNOWN]
         if wrong or not requested:
             problem = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
-            raise ConfigError(f"{problem}; the classes are {listed(texts, _NAMED)}")
-        return tuple(texts.index(label) for label in requested)
+            raise ConfigError(f"{problem}; the classes are {listed(label_texts(target), _NAMED)}")
+        return tuple(codes)
 
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
         """Return the positions of features in the dataspec. Raises ConfigError for a name that is not one."""

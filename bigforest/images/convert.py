@@ -22,7 +22,7 @@ from bigforest.images.folder import folder_images
 from bigforest.images.idx import idx_images, labels_beside
 from bigforest.images.imageset import Chunk, ImageSet
 from bigforest.images.table import array_images, table_images
-from bigforest.options.values import check_flag, check_word, is_integer
+from bigforest.options.values import check_flag, check_word, is_integer, plain
 from bigforest.progress import watching
 from bigforest.source import open_source
 from bigforest.storage.atomic import TemporaryFolder
@@ -72,7 +72,8 @@ class ImageConfig:
         if self.features == "pixels" and self.stride != "paper":
             raise ConfigError(f"stride {self.stride!r} applies to neighbours, not to pixels; drop it, or choose them")
         for name in ("ink", "threshold"):
-            value = getattr(self, name)
+            value = plain(getattr(self, name))
+            object.__setattr__(self, name, value)
             if value is not None and not is_integer(value, 1, 255):
                 raise ConfigError(f"{api(name)} must be a grey value from 1 to 255, not {value!r}")
         if self.threshold is None and self.features == "neighbours":

@@ -164,7 +164,7 @@ def is_power(value: object) -> bool:
 
 def check_power(value: object) -> None:
     """Raise ConfigError unless `power` is a whole number of quarters within its limits."""
-    if not is_power(value):
+    if not is_power(plain(value)):
         raise ConfigError(
             f"{api('power')} must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}"
         )
@@ -172,7 +172,7 @@ def check_power(value: object) -> None:
 
 def check_amount(value: object) -> None:
     """Raise ConfigError unless the argument `amount` is a lambda."""
-    if not is_lambda(value):
+    if not is_lambda(plain(value)):
         raise ConfigError(f"{api('amount')} must be a finite number of rows, 0 or more, not {shown(value)}")
 
 
@@ -200,8 +200,8 @@ def check_flag(value: object, name: str) -> None:
 
 
 def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard[int]:
-    """Return True for an int from `low` to `high`, but not for True or False."""
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    """Return True for an integer, of Python or numpy, from `low` to `high`, but not for True or False."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(low <= value <= high)
 
 
 def several(value: Any) -> tuple[Any, ...]:

@@ -279,7 +279,7 @@ _SIDE = 320
 def shown_classes(forest: Forest, label: Any = None) -> list[int]:
     """Return the codes of the classes to show: `label`, else of two the second, else the classes with the most rows."""
     if label is not None:
-        return [*ExplainOptions(classes=[label]).codes(forest.classes)]
+        return [*ExplainOptions(classes=[label]).codes(forest.spec.target)]
     if len(forest.classes) == 2:
         return [1]
     rows = forest.oob.metrics["rows"].to_list()[: len(forest.classes)]

@@ -423,7 +423,9 @@ class Pictures:
         """Return the option `classes` that explains one class, and the class; None for regression. See `swarm`."""
         classes = self.forest.classes
         if label is not None:
-            ExplainOptions(classes=[label]).check_names(self.forest.spec, classes, "label")
+            named = ExplainOptions(classes=[label])
+            named.check_names(self.forest.spec, "label")
+            label = classes[named.codes(self.forest.spec.target)[0]]
         if label is None and classes:
             label = classes[1] if len(classes) == 2 else self._largest_class()
         return None if label is None else [label], label
@@ -550,7 +552,7 @@ def plot_forest(
     altair()
     converter()
     named = ExplainOptions(classes=None if label is None else [label], features=features)
-    named.check_names(forest.spec, forest.classes, "label")
+    named.check_names(forest.spec, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else some_of(what, PICTURES, "what")
     arguments = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}

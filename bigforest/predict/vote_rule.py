@@ -19,7 +19,7 @@ from bigforest.columns.types import kind_of
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
-from bigforest.options.values import Ties, check_flag, check_word
+from bigforest.options.values import Ties, check_flag, check_word, several
 from bigforest.predict.certainty import Calibration, check_category
 from bigforest.predict.inbag import tree_bags
 
@@ -300,7 +300,7 @@ def _inner_share(value: Any, name: str) -> float:
 
 def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
     try:
-        return tuple(float(share) for share in quantiles)
+        return tuple(map(float, several(quantiles)))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{api('quantiles')} must be different numbers from 0 to 1, not {quantiles!r}") from error
 

@@ -35,7 +35,7 @@ from bigforest.metrics.classes import MOST_CURVES, curves_of
 from bigforest.options.signatures import explicit_options
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
-from bigforest.options.values import check_flag
+from bigforest.options.values import check_flag, plain
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.progress import watching
@@ -413,6 +413,7 @@ def tuned_forest(
 
     tune  number of candidates, or the time limit.
     """
+    tune = plain(tune)
     if isinstance(tune, bool) or not isinstance(tune, int | str):
         raise ConfigError(f"{api('tune')} must be a number of candidates, or a time such as 10m, not {shown(tune)}")
     count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune", "a number or "))
@@ -536,6 +537,6 @@ def compare(
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
     with watching(listener) as events, open_resources(scheduler, resources, folder, events, beside=True) as resources:
-        race = Race(arguments, candidates, metric, seconds, folder, resources, events)
+        race = Race(arguments, plain(candidates), metric, seconds, folder, resources, events)
         comparison = race.run(overwrite=overwrite)
     return comparison if holding is None else Comparison(comparison.path, holding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,25 @@ def test_contributions__of_two_classes_are_those_of_the_second() -> None:
     assert own.equals(found)
     with pytest.raises(ConfigError, match="is no class of the target; the classes are high, low"):
         case.forest.explain(case.frame, parts="shap", classes=["middle"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "written"),
+    [
+        ([False, True], [True, "true", "True", np.True_, 1]),
+        ([0, 1], ["1", 1.0, np.int8(1), True]),
+        ([0.5, 1.0], ["1", 1, np.float32(1.0)]),
+        ([Decimal("0.50"), Decimal("1.00")], ["1", 1, "1.00"]),
+    ],
+)
+def test_contributions__of_a_class_written_in_another_way(labels: list[Any], written: list[Any]) -> None:
+    x = [float(k * 7 % 40) for k in range(40)]
+    table = pl.DataFrame({"x": x, "y": [labels[one > 20] for one in x]})
+    forest = bf.train(table, "y", trees=2, task="classification")
+    expected = forest.explain(table, parts="contributions", classes=[labels[1]])["contributions"]
+    for label in written:
+        assert forest.explain(table, parts="contributions", classes=[label])["contributions"].equals(expected)
+        assert forest.plot.waterfall(table, label=label).to_dict() == forest.plot.waterfall(table).to_dict()
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,7 @@ def test_predict__quantiles_that_cannot_be(forest: Forest) -> None:
     for shares in ([1.5], [0.5, 0.5], [-0.1], [float("nan")], ["many"]):
         with pytest.raises(ConfigError, match="quantiles must be different numbers from 0 to 1"):
             forest.predict(frame(3), quantiles=shares)
+    assert forest.predict(frame(3), quantiles=0.5).equals(forest.predict(frame(3), quantiles=[0.5]))
     with pytest.raises(DataError, match=r"'q0\.5'"):
         forest.predict(frame(3), quantiles=[0.1], keep=["q0.5"])
     with pytest.raises(ConfigError, match="has the name of a prediction column"):

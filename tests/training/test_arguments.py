@@ -30,6 +30,34 @@ def test_numpy_scalars__are_numbers() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda forest, table, one: forest.shrink(one).shrinkage,
+        lambda forest, table, one: forest.sharpen(one).power,
+        lambda forest, table, one: forest.plot.waterfall(table, row=one).to_dict(),
+        lambda forest, table, one: forest.plot.tree(one, depth=one).to_dict(),
+        lambda forest, table, one: bigforest.report_forest(forest, out=f"{type(one).__name__}.html", trees=one).suffix,
+        lambda forest, table, one: bigforest.compare(
+            table, "y", candidates=one + type(one)(1), options={"trees": 1}
+        ).candidates["loss"].to_list(),
+        lambda forest, table, one: bigforest.train(table, "y", trees=1, tune=one + type(one)(1)).oob.error,
+        lambda forest, table, one: (
+            BigForestClassifier(1, categories=[one], random_state=0)
+            .fit(table.drop("y"), table["y"])
+            .forest_.spec.features
+        ),
+        lambda forest, table, one: bigforest.bayes_error("multimodal", dims=2, draws=one + type(one)(1)),
+    ],
+)  # fmt: skip
+def test_numpy_scalars__are_numbers_in_every_function(ask: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = pl.DataFrame({"x": [float(k * 7 % 40) for k in range(40)], "n": [k % 3 for k in range(40)]})
+    table = table.with_columns(y=pl.col("x") > 20)
+    forest = bigforest.train(table, "y", trees=2)
+    assert ask(forest, table, np.int64(1)) == ask(forest, table, 1)
+
+
 @pytest.mark.parametrize("given", [None, 5, [1], ["a", None]])
 def test_names_of__what_is_no_name(given: Any) -> None:
     with pytest.raises(ConfigError, match="keep must be names of columns"):
