@@ -19,7 +19,10 @@ from tests.thorough import examples
 # Of each kind.
 SOME = examples(150)
 # Cases that once ended the process: views of missing text, and footers at which Arrow throws where nobody catches.
-FOUND = [("table", 6_001_073, None), ("table", 6_004_373, None), ("table", 6_004_845, None)]
+FOUND = [
+    *((kind, number, None) for kind, number in (("table", 6_001_073), ("table", 6_004_373), ("table", 6_004_845))),
+    ("forest", 60_001_589, None),
+]
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="cases run in forked children"),

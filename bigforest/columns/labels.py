@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -19,7 +20,7 @@ from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.types import TICKS, is_feature_type, physical
 from bigforest.columns.values import places_of
 from bigforest.errors import DataError, FormatError, listed
-from bigforest.options.values import label_text
+from bigforest.options.values import label_text, plain
 
 _TEXT = ("String", "Categorical", "Enum")
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(?:None|'([^']+)'))?\)")
@@ -128,6 +129,12 @@ def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
     missing = series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()
     codes[missing.to_numpy()] = -1
     return codes
+
+
+def requested_codes(labels: Iterable[Any], target: TargetSpec) -> list[int]:
+    """Return the class codes of labels that an option names, as values or text; UNKNOWN for others."""
+    texts = [label_text(plain(label)) for label in labels]
+    return [int(code) for code in class_places(pl.Series(texts, dtype=pl.String), target)]
 
 
 def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:

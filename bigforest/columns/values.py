@@ -17,8 +17,8 @@ spaces around it. Other libraries and formats store the same value in other type
                               0.5      0.50                                            0.5
                                                       2024-03-01  2024-03-01 00:00:00  2024-03-01
 
-`places_of` also finds text among values that are not text, booleans among numbers, and vice versa: "1.0" is 1, and
-"True" and 1 are true.
+`places_of` also finds text among values that are not text, booleans among numbers, and vice versa: "1.0" is 1,
+"True" and 1 are true, and "2024-03-01T12:30" is the datetime.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns.times import DAY, MOMENT, ZONED_MOMENT, Parse, clock_time
 from bigforest.columns.types import (
     divisor_of,
     is_feature_type,
@@ -152,7 +153,8 @@ def _form_of(dtype: str) -> str:
 def _distinct_places(values: pl.Series, known_values: pl.Series, mixed: bool) -> pl.Series:
     """Return `places_of` distinct values without nulls; mixed: the known values are of another form."""
     dtypes = (values.dtype, known_values.dtype)
-    if any(dtype.is_temporal() for dtype in dtypes) and not any(map(is_text_type, dtypes)):
+    temporal = any(dtype.is_temporal() for dtype in dtypes)
+    if temporal and not any(map(is_text_type, dtypes)):
         return _temporal_places(values, known_values)
     forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
     if mixed:
@@ -160,9 +162,21 @@ def _distinct_places(values: pl.Series, known_values: pl.Series, mixed: bool) ->
     matched = pl.Series([None] * len(values), dtype=pl.UInt32)
     for form in forms:
         if matched.null_count():
-            places = _places_among_unique(form(values), form(known_values))
-            matched = matched.zip_with(matched.is_not_null(), places)
+            matched = _first(matched, _places_among_unique(form(values), form(known_values)))
+    if temporal and matched.null_count():
+        for parse in (DAY, MOMENT, ZONED_MOMENT, clock_time):
+            matched = _first(matched, _temporal_places(_times_in(values, parse), _times_in(known_values, parse)))
     return matched
+
+
+def _first(places: pl.Series, others: pl.Series) -> pl.Series:
+    """Return the places, and where they are null the others."""
+    return places.zip_with(places.is_not_null(), others)
+
+
+def _times_in(series: pl.Series, parse: Parse) -> pl.Series:
+    """Return the dates or times that text means, in the form that is parsed; other columns unchanged."""
+    return pl.select(parse(pl.lit(series))).to_series() if is_text_type(series.dtype) else series
 
 
 def _temporal_places(values: pl.Series, known_values: pl.Series) -> pl.Series:
@@ -208,6 +222,8 @@ def _exact_text(series: pl.Series) -> pl.Series:
     if isinstance(dtype, pl.Datetime):
         day = series.dt.date()
         return day.cast(pl.String).zip_with(series.dt.time() == time(0), series.cast(pl.String))
+    if dtype == pl.Duration:  # Polars has no text of these
+        return pl.Series([None if cell is None else str(cell) for cell in series.to_list()], dtype=pl.String)
     if not dtype.is_float():
         return series.cast(pl.String)
     whole = series.cast(pl.Int64, strict=False)

@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import MAX_WEIGHT, MAX_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
-from bigforest.columns.labels import UNKNOWN, class_places, known_codes, label_texts
+from bigforest.columns.labels import UNKNOWN, known_codes, label_texts, requested_codes
 from bigforest.columns.types import cells
 from bigforest.columns.values import numbers
 from bigforest.errors import ConfigError, DataError, api, counted, listed
@@ -231,14 +231,14 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
 def _class_weights(target: TargetSpec, requested: tuple[tuple[str, float], ...]) -> dict[str, float]:
     """Return the weight of each class, in the order of the classes; 1 for classes that are not given."""
     weight = dict.fromkeys(label_texts(target), 1.0)
-    codes = class_places(pl.Series([label for label, _ in requested], dtype=pl.String), target)
+    codes = requested_codes([label for label, _ in requested], target)
     unknown = [label for (label, _), code in zip(requested, codes, strict=True) if code == UNKNOWN]
     if unknown:
         raise ConfigError(
             f"{api('class_weight')} names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
         )
     texts = list(weight)
-    if len(set(codes.tolist())) < len(codes):
-        twice = next(texts[code] for code in codes if (codes == code).sum() > 1)
+    if len(set(codes)) < len(codes):
+        twice = next(texts[code] for code in codes if codes.count(code) > 1)
         raise ConfigError(f"{api('class_weight')} names the class {twice!r} more than once; give it one weight")
     return weight | {texts[code]: class_weight for (_, class_weight), code in zip(requested, codes, strict=True)}

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-import polars as pl
-
 from bigforest.columns.dataspec import DataSpec, TargetSpec
-from bigforest.columns.labels import UNKNOWN, class_places, label_texts
+from bigforest.columns.labels import UNKNOWN, label_texts, requested_codes
 from bigforest.errors import ConfigError, api, listed, shown
 from bigforest.options.values import check_flag, check_word, is_integer, plain, several
 
@@ -96,12 +94,16 @@ class ExplainOptions:
             self.places(several(columns), spec, f"the group {name!r}")
 
     def codes(self, target: TargetSpec) -> tuple[int, ...]:
-        """Return the codes of the classes to explain. Raises ConfigError for one that is not a class of the target."""
-        requested = [str(plain(label)) for label in self.classes or ()]
-        codes = class_places(pl.Series(requested, dtype=pl.String), target).tolist()
-        wrong = [label for label, code in zip(requested, codes, strict=True) if code == UNKNOWN]
-        if wrong or not requested:
-            problem = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
+        """Return the codes of the classes to explain. Raises ConfigError for one that the target does not have."""
+        requested = self.classes or ()
+        try:
+            codes = requested_codes(requested, target)
+        except TypeError:  # of no type that labels have
+            codes = [UNKNOWN]
+        if UNKNOWN in codes or not codes:
+            problem = (
+                f"{shown(requested[codes.index(UNKNOWN)])} is no class of the target" if codes else "no class was given"
+            )
             raise ConfigError(f"{problem}; the classes are {listed(label_texts(target), _NAMED)}")
         return tuple(codes)
 

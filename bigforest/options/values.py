@@ -60,8 +60,8 @@ def plain(value: Any) -> Any:
     Other values are returned unchanged.
     """
     value = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
-    if isinstance(value, np.datetime64) and isinstance(value.item(), int):  # of nanoseconds
-        return value.astype("datetime64[us]").item()
+    if isinstance(value, np.datetime64 | np.timedelta64) and isinstance(value.item(), int):  # of nanoseconds
+        return value.astype(f"{value.dtype.kind}8[us]").item()
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -138,7 +138,9 @@ def label_text(label: object) -> str:
     if isinstance(label, Decimal) and label.is_finite():
         text = format(label, "f")
         return text.rstrip("0").rstrip(".") if "." in text else text
-    if isinstance(label, datetime.date | datetime.time | datetime.timedelta):
+    if isinstance(label, datetime.timedelta):
+        return datetime.timedelta.__str__(label)  # pandas has a text of its own
+    if isinstance(label, datetime.date | datetime.time):
         return str(label)
     return label if isinstance(label, str) else json.dumps(label)
 

@@ -39,6 +39,7 @@ from bigforest.source.text import (
     FORMS,
     Scan,
     blank_lines,
+    has_lines,
     has_whole_lines,
     header_of,
     scan_csv,
@@ -217,6 +218,12 @@ def _source_of(
         table = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
         return source_of_files(table, name, spool_bytes(size), str(path))
     check_spool(size, memory, str(path))
+    if kind == "NDJSON":
+        filled = [place for place, file in enumerate(files) if has_lines(file)]
+        if not filled and reading.empty and reading.needed is not None:
+            return source_of(pl.LazyFrame(schema=dict.fromkeys(sorted(reading.needed), pl.Null)), name)
+        filled = filled or list(range(len(files)))
+        files, keys = [files[place] for place in filled], [keys[place] for place in filled]
     scans = [_scan_file(file, kind, scratch, reading) for file in files]
     schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
     scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]

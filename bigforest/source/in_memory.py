@@ -28,6 +28,13 @@ TARGET = "target"
 _OBJECT_FAULTS = (TypeError, ValueError, OverflowError, RuntimeError, *POLARS_FAULTS)
 _PANDAS_FAULTS = (NotImplementedError, *_OBJECT_FAULTS)
 
+# Units of time of numpy, and those of Polars that hold their values.
+_POLARS_UNITS = {
+    **{f"M8[{unit}]": "M8[D]" for unit in "YMW"},
+    **{f"{kind}8[{unit}]": f"{kind}8[ms]" for kind in "Mm" for unit in "hms"},
+    **{f"m8[{unit}]": "m8[ms]" for unit in "WD"},
+}
+
 # Least and largest integers of types, from narrow to wide.
 _LIMITS = {pl.Int64: (-(2**63), 2**63 - 1), pl.UInt64: (0, 2**64 - 1), pl.Int128: (-(2**127), 2**127 - 1)}
 
@@ -386,7 +393,9 @@ def _from_numpy(array: Any) -> pl.Series:
         plain, masked = plain[:, 0], None if masked is None else masked[:, 0]
     if plain.ndim != 1:
         raise DataError(f"a column was expected, not an array of shape {plain.shape}; reshape it")
-    if plain.dtype.kind not in "biufUOM":
+    if plain.dtype.kind in "mM":
+        plain = plain.astype(_POLARS_UNITS.get(plain.dtype.str[1:], plain.dtype))
+    if plain.dtype.kind not in "biufUOMm":
         raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
     if plain.dtype.kind == "O":
         column = _from_objects(plain.tolist())
@@ -402,24 +411,31 @@ def _from_objects(values: list[Any]) -> pl.Series:
     and errors of Polars for others.
     """
     column: pl.Series | None = None
-    with contextlib.suppress(*_OBJECT_FAULTS):
-        column = pl.Series(values=values) if _are_finite(values) else None
+    if _are_polars(values):
+        with contextlib.suppress(*_OBJECT_FAULTS):
+            column = pl.Series(values=values)
     if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
     present = [cell for cell in cells if cell is not None]
+    for moment in (np.datetime64, np.timedelta64):  # the second of them is a Number to Python
+        if present and all(isinstance(cell, moment) for cell in present):
+            return _from_numpy(np.array([moment("NaT") if cell is None else cell for cell in cells]))
     if present and all(isinstance(cell, Number) for cell in present):
         return _from_numbers(cells)
-    if present and all(isinstance(cell, np.datetime64) for cell in present):
-        return pl.Series(values=np.array([np.datetime64("NaT") if cell is None else cell for cell in cells]))
     column = pl.Series(values=cells) if present else pl.Series(values=cells, dtype=pl.Null)
-    if column.dtype == pl.Object:
+    if column.dtype == pl.Object or not _are_polars(present):
         raise TypeError(f"its values are of {' and '.join(sorted({type(cell).__name__ for cell in present}))}")
     return column
 
 
+def _are_polars(values: list[Any]) -> bool:
+    """Return False for values that Polars reads wrongly: times of numpy in another unit, and decimals that are infinite
+    or NaN, at which it panics, and writes to the terminal."""
+    return not any(isinstance(cell, np.datetime64 | np.timedelta64) for cell in values) and _are_finite(values)
+
+
 def _are_finite(values: list[Any]) -> bool:
-    """Return False if a decimal is infinite or NaN: Polars panics at these, and writes to the terminal."""
     return all(cell.is_finite() for cell in values if isinstance(cell, Decimal))
 
 
@@ -455,7 +471,7 @@ def is_missing(cell: Any) -> bool:
         return True
     if isinstance(cell, Decimal):
         return cell.is_nan()
-    return isinstance(cell, float | np.floating | np.datetime64) and bool(cell != cell)
+    return isinstance(cell, float | np.floating | np.datetime64 | np.timedelta64) and bool(cell != cell)
 
 
 def package_of(data: Any) -> str:

@@ -21,12 +21,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from bigforest.columns.times import DAY, MOMENT, ZONED_MOMENT, clock_time, day_in, moment_in
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
 from bigforest.source.source import POLARS_FAULTS, Reading, not_readable, places_once, text_name
@@ -67,35 +67,23 @@ def _number(dtype: type[pl.DataType], *, marked: bool) -> Form:
     return Form(lambda text: text.cast(dtype, strict=False), marked)
 
 
-def _date(day: str) -> Form:
-    return Form(lambda text: _iso_dates(text).str.to_date(day, strict=False))
-
-
-def _datetime(day: str, *times: str) -> Form:
-    def parse(text: pl.Expr) -> pl.Expr:
-        iso = _iso_dates(text)
-        parsed = [iso.str.to_datetime(f"{day} {time}", time_unit="us", strict=False) for time in times]
-        # Of several columns, pl.coalesce would make one.
-        return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), parsed)
-
-    return Form(parse)
-
-
-def _iso_dates(text: pl.Expr) -> pl.Expr:
-    """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04."""
-    return text.str.strip_chars().str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
-
-
 def _boolean(text: pl.Expr) -> pl.Expr:
     lower = text.str.strip_chars().str.to_lowercase()
     return pl.when(lower.is_in(["true", "false"])).then(lower == "true")
 
 
-_DATES = (
-    *map(_date, ("%Y-%m-%d", "%d-%m-%Y")),
-    *(_datetime(day, "%H:%M:%S%.f", "%H:%M") for day in ("%Y-%m-%d", "%d-%m-%Y")),
-    _datetime("%Y-%m-%d", "%H:%M:%S%.f%#z"),
-    Form(lambda text: text.str.strip_chars().str.to_time("%H:%M:%S%.f", strict=False)),
+_DATES = tuple(
+    map(
+        Form,
+        (
+            DAY,
+            day_in("%d-%m-%Y"),
+            MOMENT,
+            moment_in("%d-%m-%Y", "%H:%M:%S%.f", "%H:%M"),
+            ZONED_MOMENT,
+            clock_time,
+        ),
+    )
 )
 _NUMBERS = tuple(
     _number(dtype, marked=marked)  # looking for marks takes longer than parsing, so it is done where there are some
@@ -173,6 +161,13 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
     struct = _in_order(pl.Struct(schema), first)
     assert isinstance(struct, pl.Struct)
     return pl.scan_ndjson(str(file), schema={field.name: field.dtype for field in struct.fields})
+
+
+def has_lines(file: Path) -> bool:
+    """Return False if a file has no character but blanks, as one of NDJSON without rows, which so names no columns."""
+    with suppress(UnicodeDecodeError), text_lines(file, "utf-8-sig") as lines:
+        return any(map(str.strip, lines))
+    return True
 
 
 def _in_order(dtype: Any, row: Any) -> Any:

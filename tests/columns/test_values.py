@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -25,6 +27,25 @@ DAY = [
     pl.Series([datetime.date(2024, 3, 1)]),
     pl.Series([datetime.datetime(2024, 3, 1)]).cast(pl.Datetime("ns")),
     pl.Series(["2024-03-01"]),
+    pl.Series(["2024-03-01 00:00:00"]),
+    pl.Series([" 2024-03-01T00:00:00.000 "]),
+]
+NOON = [
+    pl.Series([datetime.datetime(2024, 3, 1, 12)]),
+    pl.Series([datetime.datetime(2024, 3, 1, 12)]).cast(pl.Datetime("ns")),
+    pl.Series(["2024-03-01 12:00:00"]),
+    pl.Series(["2024-03-01T12:00"]),
+]
+NOON_IN_UTC = [
+    pl.Series([datetime.datetime(2024, 3, 1, 12)]).dt.replace_time_zone("UTC"),
+    pl.Series(["2024-03-01 12:00:00+00:00"]),
+    pl.Series(["2024-03-01T13:00:00+01:00"]),
+]
+TIME = [pl.Series([datetime.time(3, 4, 5)]), pl.Series(["03:04:05"]), pl.Series(["03:04:05.000"])]
+TWO_DAYS = [
+    pl.Series([datetime.timedelta(2)]),
+    pl.Series([datetime.timedelta(2)]).cast(pl.Duration("ns")),
+    pl.Series(["2 days, 0:00:00"]),
 ]
 HALF = [pl.Series([0.5]), pl.Series([0.5]).cast(pl.Decimal(10, 4)), pl.Series(["0.50"]), pl.Series([".5"])]
 TOWN = [
@@ -36,7 +57,9 @@ TOWN = [
 
 
 @pytest.mark.parametrize(
-    "forms", [SEVEN, YES, ONE, DAY, HALF, TOWN], ids=["seven", "yes", "one", "day", "half", "town"]
+    "forms",
+    [SEVEN, YES, ONE, DAY, NOON, NOON_IN_UTC, TIME, TWO_DAYS, HALF, TOWN],
+    ids=["seven", "yes", "one", "day", "noon", "noon in UTC", "time", "two days", "half", "town"],
 )
 def test_places_of__equal_values_of_all_types(forms: list[pl.Series]) -> None:
     for values in forms:
@@ -67,6 +90,8 @@ def test_places_of__different_values() -> None:
     assert places_of(pl.Series([datetime.date(2024, 3, 1)]), pl.Series([19783])).to_list() == [None]
     moments = pl.Series([datetime.datetime(2024, 3, 1, 1)])
     assert places_of(moments, DAY[0]).to_list() == [None]
+    assert places_of(NOON_IN_UTC[1], NOON[0]).to_list() == [None]
+    assert places_of(NOON[2], NOON_IN_UTC[0]).to_list() == [None]
     assert level_text(pl.Series(["7.50", "7.00"]).cast(pl.Decimal(10, 2))).to_list() == ["7.5", "7"]
 
 
@@ -104,6 +129,42 @@ def test_score__of_booleans_in_text(truth: Any) -> None:
     ):
         with pytest.raises(bigforest.DataError, match=r"are labels of type (Binary|List|Object)"):
             forest.score(table.with_columns(y=strange))
+
+
+MOMENTS = [datetime.datetime(2024, 3, 1), datetime.datetime(2024, 3, 1, 12, 30)]
+
+
+@pytest.mark.parametrize(
+    ("classes", "names"),
+    [
+        ([False, True], [True, "TRUE", 1, "1.0", np.True_]),
+        ([1, 2], [2, 2.0, "2.0", " 2 ", np.float32(2.0), Decimal("2.00")]),
+        ([Decimal("0.50"), Decimal("2.00")], [2, "2", Decimal(2)]),
+        (["a", "b"], ["b", " b "]),
+        (MOMENTS, [MOMENTS[1], str(MOMENTS[1]), "2024-03-01T12:30", np.datetime64(MOMENTS[1], "ns")]),
+        ([moment.date() + datetime.timedelta(moment.hour) for moment in MOMENTS], ["2024-03-13 00:00:00"]),
+        (
+            [datetime.timedelta(1), datetime.timedelta(2)],
+            [pd.Timedelta(days=2), "2 days, 0:00:00", np.timedelta64(2, "D"), np.timedelta64(2 * 86_400 * 10**9, "ns")],
+        ),
+    ],
+    ids=lambda given: repr(given[0]),
+)
+def test_classes__are_named_by_equal_values(classes: list[Any], names: list[Any]) -> None:
+    table = pl.DataFrame({"x": range(60), "y": classes * 30})
+    options: dict[str, Any] = {"trees": 3, "task": "classification"}
+    forest = bigforest.train(table, "y", **options)
+    weighted = bigforest.train(table, "y", class_weight={forest.classes[1]: 3}, **options)
+    whole = forest.explain(table[:4], parts="contributions", classes=forest.classes)["contributions"]
+    for name in names:
+        assert (
+            bigforest.train(table, "y", class_weight={name: 3}, **options)
+            .predict_proba(table)
+            .equals(weighted.predict_proba(table))
+        )
+        alone = forest.explain(table[:4], parts="contributions", classes=[name])["contributions"]
+        assert alone.equals(whole.filter(pl.Series([False, True] * 4)))
+        assert forest.score(table, [name] * 60) == forest.score(table, [forest.classes[1]] * 60)
 
 
 def test_booleans__are_0_and_1_of_other_tables() -> None:

@@ -34,6 +34,21 @@ def test_keep__copies_the_text_of_the_file(kind: str, tmp_path: Path) -> None:
         bigforest.predict_file(forest, pl.DataFrame(schema={"x": pl.Float64}), out, overwrite=True)
 
 
+def test_ndjson__without_rows_is_an_empty_file(tmp_path: Path) -> None:
+    """Writers of a table in parts write empty files, too."""
+    table = pl.DataFrame({"x": range(60), "y": ["p", "q"] * 30})
+    for name in ("part-0.ndjson", "part-2.ndjson"):
+        (tmp_path / name).write_text("")
+    table.write_ndjson(tmp_path / "part-1.ndjson")
+    forest = bigforest.train(tmp_path, "y", trees=3)
+    assert forest.predict(table).equals(bigforest.train(table, "y", trees=3).predict(table))
+    assert bigforest.predict_file(forest, tmp_path, tmp_path / "out.csv").rows == 60
+    assert bigforest.predict_file(forest, tmp_path / "part-0.ndjson", tmp_path / "none.csv", keep=["y"]).rows == 0
+    assert (tmp_path / "none.csv").read_text() == "y,prediction\n"
+    with pytest.raises(bigforest.DataError, match="the file is empty"):
+        bigforest.train(tmp_path / "part-0.ndjson", "y")
+
+
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
 def test_index__without_a_name_is_no_feature(name: str, tmp_path: Path) -> None:
     """Rows sorted by class would be predicted from it."""

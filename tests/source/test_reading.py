@@ -202,6 +202,12 @@ OBJECTS = {
     "text": ([float("nan"), "a", None, np.str_("b")], [None, "a", None, "b"], pl.String()),
     "marks": ([pd.NA, 3, None], [None, 3.0, None], pl.Int64()),
     "booleans": ([True, None, np.bool_(False), float("nan")], [True, None, False, None], pl.Boolean()),
+    "durations": ([np.timedelta64(2, "h"), np.timedelta64("NaT")], [dt.timedelta(hours=2), None], pl.Duration()),
+    "nanoseconds": (
+        [np.datetime64("2024-01-02T03", "ns"), np.datetime64("2024-01-02T04", "ns")],
+        [dt.datetime(2024, 1, 2, 3), dt.datetime(2024, 1, 2, 4)],
+        pl.Datetime(),
+    ),
     "days": ([np.datetime64("2024-01-02"), None], [dt.date(2024, 1, 2), None], pl.Date()),
     "nothing": ([None, float("nan"), pd.NA], [None] * 3, pl.Null()),
 }
@@ -226,6 +232,27 @@ def test_objects__of_python(case: str, tmp_path: Path, capfd: pytest.CaptureFixt
     assert capfd.readouterr().err == ""  # no panic of Polars
     with pytest.raises(DataError, match="is not exact in float64"):
         open_source({"c": [2**200 + 1, 1]}, scratch=tmp_path)
+
+
+@pytest.mark.parametrize("unit", ["h", "m", "s", "ms", "us", "ns"])
+def test_times__of_numpy_in_any_unit(unit: str, tmp_path: Path) -> None:
+    moments = np.array(["2024-01-02T03", "NaT"], f"M8[{unit}]")
+    lengths = np.array([50, "NaT"], "m8[h]").astype(f"m8[{unit}]")
+    columns = {"moment": moments, "length": lengths, "months": moments.astype("M8[M]")}
+    for given in (
+        columns,
+        pd.DataFrame({"moment": moments, "length": lengths}),
+        [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+    ):
+        source = open_source(given, scratch=tmp_path)
+        assert source.column("moment").to_list() == [dt.datetime(2024, 1, 2, 3), None]
+        assert source.column("length").to_list() == [dt.timedelta(hours=50), None]
+        if "months" in source.schema:
+            assert source.column("months").to_list() == [dt.date(2024, 1, 1), None]
+    with pytest.raises(DataError):
+        open_source({"c": np.array([5], "m8[Y]")}, scratch=tmp_path)
+    with pytest.raises(DataError, match="is not a column of one type"):
+        open_source({"c": [np.datetime64("2024-01-02T03", "ns"), dt.datetime(2024, 1, 2)]}, scratch=tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "arrow", "pandas", "polars"])
