@@ -10,6 +10,7 @@ from . import options
 from .command import command
 from .options import Given, option
 from .show import (
+    TREES_ALONE,
     Facts,
     count,
     duration,
@@ -59,6 +60,8 @@ def _draw_oob(facts: Facts) -> None:
     rows_of = [row["rows"] for row in curve]
     cells = list(map(percent, errors, rows_of)) if "confusion" in facts else number_cells(errors)
     rows = [[count(row["trees"]), cell, count(row["rows"])] for row, cell in zip(curve, cells, strict=True)]
+    if facts["rounds"]:
+        typer.echo(f"{TREES_ALONE}:\n")
     print_table(["trees", measure.replace("_", " "), "rows"], rows, left=0)
 
 
@@ -98,7 +101,7 @@ def _draw_curve(facts: Facts) -> None:
 
     curve = facts["curve"]
     written = [("curve", facts["out"])] if facts["out"] else []
-    lines(*validation_lines(curve[-1]), ("time", duration(facts["seconds"])), *written)
+    lines(*validation_lines(curve[-1], facts["rounds"]), ("time", duration(facts["seconds"])), *written)
     typer.echo()
     steps = [curve[trees - 1] for trees in milestones(len(curve))]
     rows = [[count(row["trees"]), percent(row["error"], row["rows"]), count(row["rejected"])] for row in steps]
@@ -126,5 +129,7 @@ def validate(forest: options.ForestFolder, data: options.Data, *, settings: Give
     """
     import bigforest
 
-    curve = bigforest.validate_forest(forest, data, **settings, **run)
-    return {"forest": forest, "curve": curve.to_dicts(), "out": settings.get("out")}
+    opened = bigforest.read_forest(forest)
+    curve = bigforest.validate_forest(opened, data, **settings, **run)
+    rounds = int(opened.rounds.amount)
+    return {"forest": forest, "rounds": rounds, "curve": curve.to_dicts(), "out": settings.get("out")}

@@ -62,6 +62,7 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
     return {
         "forest": str(forest.directory),
         "trees": forest.trees,
+        "rounds": int(forest.rounds.amount),
         **(error_facts(forest) or {}),
         "metrics": forest.oob.metrics.to_dicts(),
         **({} if forest.oob.confusion is None else {"confusion": forest.oob.confusion.to_dicts()}),

@@ -19,6 +19,8 @@ PIPE_WIDTH = 1000
 PIPE_WORDS = 100
 # Least width of a column of text; longer text is folded where a table is wider than the terminal.
 _MIN_TEXT = 8
+# Said of errors by number of trees where the forest has a boosted stage.
+TREES_ALONE = "trees alone, without the boosted stage"
 # Spaces between columns.
 _GAP = 2
 
@@ -242,13 +244,14 @@ def _choice_line(choice: Facts, name: str, usual: float) -> str:
     return f"{value}: {lowered} instead of {losses[usual]:.4g}"
 
 
-def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
-    """Return the line about the last row of a validation curve, if there is one."""
+def validation_lines(curve: Facts | None, rounds: float) -> list[tuple[str, str]]:
+    """Return the line about the last row of a validation curve, if there is one; rounds: those of the boosted stage."""
     if curve is None:
         return []
+    alone = f"; {TREES_ALONE}, which predict includes" if rounds else ""
     rejected = f", {count(curve['rejected'])} of them rejected" if curve["rejected"] else ""
     error = percent(curve["error"], curve["rows"])
-    return [("validation", f"error {error} on {count(curve['rows'], 'row')}{rejected}")]
+    return [("validation", f"error {error} on {count(curve['rows'], 'row')}{rejected}{alone}")]
 
 
 def _finite(value: Any) -> Any:

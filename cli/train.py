@@ -23,7 +23,7 @@ def _draw(facts: Facts) -> None:
         *stop_lines(facts),
         ("out of bag", out_of_bag(facts["oob"], facts["classes"])),
         *choice_lines(facts),
-        *validation_lines(facts["validation"]),
+        *validation_lines(facts["validation"], facts["refine"]["rounds"]),
         ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
         ("forest", facts["forest"]),
     )

@@ -46,13 +46,20 @@ _POINTS = 500
 
 
 def error_table(forest: Forest) -> pl.DataFrame:
-    """Return columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
+    """Return columns trees, error, rows and standard_error, from the first tree on after which a row is out of bag."""
+    curve = forest.oob.curve
+    return with_standard_error(forest, curve.select("trees", pl.col(curve.columns[1]).alias("error"), "rows"))
 
-    standard_error  binomial for classes. For regression, the error times the relative standard deviation of the losses
-                    with all trees, over the root of the rows. Null with weights, which the report does not keep.
+
+def with_standard_error(forest: Forest, errors: pl.DataFrame) -> pl.DataFrame:
+    """Return the out-of-bag errors with the column standard_error.
+
+    errors  columns error and rows, the number of rows out of bag; errors on no rows are left out
+
+    The standard error is binomial for classes. For regression, it is the error times the relative standard deviation of
+    the losses with all trees, over the root of the rows. It is null with weights, which the report does not keep.
     """
-    curve, rows = forest.oob.curve, pl.col("rows")
-    error = pl.col(curve.columns[1])
+    error, rows = pl.col("error"), pl.col("rows")
     if forest.oob.weighted:
         spread = pl.lit(None, pl.Float64)
     elif forest.is_regression:
@@ -63,7 +70,7 @@ def error_table(forest: Forest) -> pl.DataFrame:
         spread = error * pl.lit(part, pl.Float64) / rows.sqrt()
     else:
         spread = (error * (1 - error) / rows).sqrt()
-    return curve.select("trees", error.alias("error"), spread.alias("standard_error"), "rows").filter(rows > 0)
+    return errors.filter(rows > 0).with_columns(standard_error=spread)
 
 
 def number_losses(forest: Forest) -> pl.Expr:

@@ -321,7 +321,7 @@ class Forest:
 
     @property
     def validation(self) -> pl.DataFrame:
-        """Error on the validation set after each tree; columns as in docs/reference/files.md.
+        """Error on the validation set after each tree, without a boosted stage; columns as in docs/reference/files.md.
 
         Raises ConfigError for a forest that was trained without one, and FormatError.
         """

@@ -26,7 +26,7 @@ from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
 from bigforest.options.values import is_integer
-from bigforest.plot.accuracy import error_table, has_rejection, limits_table, number_losses
+from bigforest.plot.accuracy import has_rejection, limits_table, number_losses, with_standard_error
 from bigforest.plot.draw import altair, converter, one_line
 from bigforest.plot.forest import importance_chart
 from bigforest.plot.plot import Pictures
@@ -323,8 +323,8 @@ def worst_classes(forest: Forest) -> pl.DataFrame:
 
 
 def _error(forest: Forest) -> str:
-    last = error_table(forest).row(-1, named=True)
-    error, spread = last["error"], last["standard_error"]
+    counted_error = pl.DataFrame({"error": [forest.oob.error], "rows": [forest.oob.rows_used]})
+    error, rows, spread = with_standard_error(forest, counted_error).row(0)
     sure = ", with row weights"
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
@@ -332,7 +332,7 @@ def _error(forest: Forest) -> str:
             f", standard error {page.known_number(spread, 2)}, 95% interval {page.known_number(low)} to "
             f"{page.known_number(high)}"
         )
-    return f"The out-of-bag {forest.oob.measure} is {page.known_number(error)} on {counted(last['rows'], 'row')}{sure}."
+    return f"The out-of-bag {forest.oob.measure} is {page.known_number(error)} on {counted(rows, 'row')}{sure}."
 
 
 def _metrics(forest: Forest) -> str:

@@ -55,7 +55,7 @@ def validate_forest(
     overwrite: bool = False,
     listener: Listener | None = None,
 ) -> pl.DataFrame:
-    """Compute the error of a forest on a validation set by number of trees.
+    """Compute the error of a forest on a validation set by number of trees, without its boosted stage.
 
     Parameters
     ----------

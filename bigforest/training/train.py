@@ -139,7 +139,7 @@ def train(
         moved.
     validate : path or table, optional
         Another table with the target. `forest.validation` is the error on its rows by number of trees, under the
-        forest's own rules for votes and ties. Pass it again with `resume`.
+        forest's own rules for votes and ties, without the boosted stage. Pass it again with `resume`.
     tune : int or str, optional
         First compare this number of configurations, or as many as fit in a time such as "10m", and train the one with
         the lowest out-of-bag loss: see `compare`. The given options apply to all of them. `forest.tuning` is the table

@@ -333,3 +333,14 @@ def test_predict__a_field_called_binary_is_no_bytes(folder: Path, run: Run) -> N
     run("predict", "t.forest", "t.parquet", "--keep", "kept", "--out", "p.ndjson")
     assert run.code == 0
     assert pl.read_ndjson("p.ndjson")["kept"].struct.field("Binary").to_list() == [*range(60)]
+
+
+def test_errors_by_number_of_trees__are_said_to_be_without_the_stage(folder: Path, run: Run) -> None:
+    for rounds in ("2", "off"):
+        run(*f"train things.parquet --validate things.parquet --trees 4 --refine {rounds} --out {rounds}.f".split())
+        printed = [run.out]
+        for command in (f"validate {rounds}.f things.parquet", f"oob {rounds}.f"):
+            run(*command.split())
+            printed.append(run.out)
+        for text in printed:
+            assert ("trees alone, without the boosted stage" in " ".join(text.split())) == (rounds == "2")

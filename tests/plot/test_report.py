@@ -81,6 +81,8 @@ def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
         "before scaling",
     ):
         assert title in text
+    assert forest.oob.error != forest.oob.curve["error"][-1]
+    assert f"The out-of-bag error is {forest.oob.error:.4g} on" in text
     read(forest.unrefined().report(table().drop("y"), tmp_path / "b.html", threads=1))
     assert "Partial dependence" in (tmp_path / "b.html").read_text(encoding="utf-8")
 
