@@ -1,8 +1,10 @@
-"""The columns that are no features: target and weights, which decide which rows are kept, and groups.
+"""Encoding target, weights and groups, and a notice of repeated rows.
 
-Repeated rows: if a copy of an out-of-bag row is in the bag, the row does not test the tree, so users are told. With
-few possible rows, as of a few categories, rows are equal by chance, and nothing is told.
-Oracle: tests/encode/test_repeated_rows.py.
+Rows without a target or with weight 0 are left out.
+
+A row that is out of bag does not test a tree if a copy of the row is in the bag, so a notice reports repeated rows. If
+few different rows are possible, as with a few categories, rows are equal by chance and there is no notice. Oracle:
+tests/encode/test_repeated_rows.py.
 """
 
 from __future__ import annotations
@@ -59,15 +61,15 @@ def encode_target(
     listener: Listener,
     values: DistinctValues | None,
 ) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
-    """Describe the target, in a first reading unless its values are known, and write it in a second.
+    """Read the target to describe it, unless its values are known; then read it again to write it.
 
     Returns the description, and the number of rows of each class, int64 [classes], empty for regression. Sends a notice
-    if digits of the numbers are lost. Raises DataError for a target that cannot be learned.
+    if digits of the numbers are lost. Raises DataError for a target that cannot be predicted.
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
-        """Yield the number of rows before each slice, the targets of its rows with a positive weight, and their places
-        in it; None if all rows have one."""
+        """Yield for each slice the number of rows before it, the targets of its rows with a positive weight, and the
+        places of these rows in the slice; None if all rows have a positive weight."""
         first, any_weight = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.batches([name, *weight], plan.limits.slice_rows):
@@ -140,7 +142,7 @@ def encode_row_weights(
     def weights() -> Iterator[NDArray[np.float64]]:
         at = 0
         for row_weights in _row_weights(job, config.weight):
-            with np.errstate(over="ignore"):  # what is too large is refused
+            with np.errstate(over="ignore"):  # too large weights are refused later
                 weighed = row_weights * factors[target[at : at + len(row_weights)]] if classes else row_weights
             yield weighed
             at += len(row_weights)
@@ -186,9 +188,9 @@ def check_group(name: str, dtype: pl.DataType) -> None:
 
 
 def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWriter) -> GroupSpec:
-    """Write the code of each row's group, its rank among the values.
+    """Write the code of the group of each row: the rank of its value.
 
-    Holds a slice and the distinct values. Raises DataError for nulls, and when all rows are of one group.
+    A slice and the distinct values are in memory. Raises DataError for nulls, and if all rows have the same group.
     """
     distinct: pl.Series | None = None
     for series in job.column(name):
@@ -210,16 +212,17 @@ def encode_groups(job: EncodeJob, name: str, dtype: pl.DataType, writer: StoreWr
     return GroupSpec(name, str(dtype), len(distinct), int(rows.max()))
 
 
-# Share of repeated rows from which users are told: fewer matter little, and round values repeat by chance.
+# Share of repeated rows above which there is a notice. A smaller share matters little, and round values repeat by
+# chance.
 _REPEATED = 0.05
-# Large tables are looked at in this many of their blocks, evenly apart.
+# In large tables only this many blocks are compared, evenly apart.
 _BLOCKS = 4
 
 
 def notice_repeats(store: Store) -> str | None:
-    """Task: return a message about repeated rows, if they are a twentieth of all; else None."""
+    """Task: return a message about repeated rows if their share is above _REPEATED; otherwise None."""
     possible = sum(math.log2(feature.codes) for feature in store.spec.features)
-    # With so few possible rows, that many are equal by chance, even if all possible rows are equally frequent.
+    # So few different rows are possible that this share is equal by chance, even if all are equally frequent.
     if possible < math.log2(store.rows / (2 * _REPEATED)):
         return None
     rows, repeated = _count_repeats(store)
@@ -233,7 +236,7 @@ def notice_repeats(store: Store) -> str | None:
 
 
 def _count_repeats(store: Store) -> tuple[int, int]:
-    """Return the number of rows that were compared, and of rows equal to an earlier row, by hashes of 64 bits."""
+    """Return the number of rows compared, and the number of rows equal to an earlier one, by hashes of 64 bits."""
     count = block_count(store.rows)
     blocks = range(0, count, -(-count // _BLOCKS))
     spans = [block_span(store.rows, block) for block in blocks]
@@ -246,7 +249,7 @@ def _count_repeats(store: Store) -> tuple[int, int]:
         for block in blocks:
             store.fetch([place], range(block, block + 1))
         hashed = _mix_hashes(hashed, store.feature_codes(place, range(1))[rows])
-        # Most rows differ in the first columns; counting takes longer than a column.
+        # Most rows differ in the first columns. Counting takes longer than hashing a column, so count rarely.
         if number & (number - 1) == 0 or number == len(order):
             _, group, sizes = np.unique(hashed, return_inverse=True, return_counts=True)
             alike = sizes[group] > 1
@@ -258,7 +261,7 @@ def _count_repeats(store: Store) -> tuple[int, int]:
 
 
 def _mix_hashes(hashed: NDArray[np.uint64], codes: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """Return the hashes of rows with another column."""
+    """Return the hashes of rows extended by a column."""
     with np.errstate(over="ignore"):
         mixed = (hashed ^ codes.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ mixed >> np.uint64(29)

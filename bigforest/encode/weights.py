@@ -1,13 +1,15 @@
 """Row weights as integers, so that sums of weights, and of targets times weights, are exact in any order.
 
-A weight w, times that of its class, becomes max(1, rint(w / step)). The step is the greatest common divisor of the
-weights where these are then MAX_WEIGHT at most, and few enough that no bag weighs 2**31: exact for whole numbers up to
-1,023 and for the likes of 0.25 and 1.5.
+The weight w of a row is multiplied by the weight of its class, and becomes max(1, rint(w / step)).
 
-Other weights are wide, of 64 bits. Their step is the common divisor, too, where all together are MAX_WIDE_TOTAL steps
-at most, and else the power of two that makes them no more: of a million rows, weights down to a billionth of the mean
-are right to a thousandth. The search for splits has no room for them, and counts a row by `search` of their steps,
-rounded at random for each tree and at least one (sampling/bags.py).
+1. Narrow weights: the step is the greatest common divisor of the weights. Used if no weight is above MAX_WEIGHT steps,
+   and no bag weighs 2**31 steps. Integers up to 1,023, or weights such as 0.25 and 1.5, are exact.
+2. Wide weights, 64 bits: all others. The step is the greatest common divisor if all weights together are at most
+   MAX_WIDE_TOTAL steps. Otherwise it is a power of two with which they are. Of a million rows, weights down to a
+   billionth of the mean are then exact to a thousandth.
+
+The search for splits has no room for wide weights. It divides them by `search` and rounds to whole numbers, at least 1,
+at random for each tree (sampling/bags.py).
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from bigforest.columns.values import numbers
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.options.values import ClassWeight
 
-# Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
+# Largest total weight of all rows in the search, with which no bag reaches 2**31 in practice.
 _MAX_SEARCH_TOTAL = 1 << 30
-# Weight of the heaviest row in the search for classes with wide weights. A row that is in a bag more than 16 times then
-# has too small a weight, in the search only. For regression the limit is MAX_WEIGHT (targets.py).
+# Largest wide weight of a row in the search, for classification. The search clips the weight of a row that is in a bag
+# more than 16 times. For regression the limit is MAX_WEIGHT (targets.py).
 _MAX_SEARCH_WEIGHT = 4095
-# Weights that are multiples of this may have a greatest common divisor; others count as measurements.
+# A greatest common divisor is searched only if all weights are multiples of this number.
 _FINEST = 2.0**-20
 _LARGEST_WHOLE = 2.0**53
-# Steps below this are not exact to 53 bits.
+# Multiples of a step below this number are not exact to 53 bits.
 _MIN_STEP = sys.float_info.min
 
 Weights = Callable[[], Iterator[NDArray[np.float64]]]
@@ -63,9 +65,9 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
 class TrueRows(NamedTuple):
     """True values and weights of rows that predictions are compared with.
 
-    target  int32, classes, or float64, regression targets; arbitrary in rows that are not `known`.
-    weight  float64.
-    known   whether a row has a target and weighs something.
+    target  int32 [rows], classes, or float64 [rows], regression targets; arbitrary in rows that are not `known`.
+    weight  float64 [rows].
+    known   bool [rows], True for rows with a target and a positive weight.
     """
 
     target: NDArray[Any]
@@ -76,7 +78,8 @@ class TrueRows(NamedTuple):
 def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes: tuple[float, ...]) -> TrueRows:
     """Return the targets and weights of the rows of a table. As in training, rows of weight 0 may have any target.
 
-    weights  their column; None where all rows weigh 1, times the weights of their `classes`, if there are any.
+    weights  column of the weights; None if all rows weigh 1.
+    classes  weight of each class, multiplied with that of the row; empty for none.
 
     Raises DataError for weights and targets that cannot be used.
     """
@@ -99,7 +102,10 @@ def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes:
 
 
 def class_weights(target: TargetSpec, requested: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
-    """Return the weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
+    """Return the weight of each class, or nothing without class weights. Raises ConfigError.
+
+    counts  number of rows of each class, for balanced weights.
+    """
     if requested is None:
         return ()
     if isinstance(requested, str):
@@ -109,12 +115,12 @@ def class_weights(target: TargetSpec, requested: ClassWeight, counts: NDArray[np
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
-    """Return the greatest common divisor of balanced weights, of mean 1, of classes with this many rows."""
+    """Return the greatest common divisor of balanced class weights with mean 1; counts: rows of each class."""
     return int(counts.sum()) / (len(counts) * math.lcm(*counts.tolist()))
 
 
 def class_weight_of(spec: DataSpec) -> ClassWeight:
-    """Return the weights of classes that a table was encoded with, as an option."""
+    """Return the class weights with which a table was encoded, as a value of the option."""
     if spec.weight is None or not spec.weight.classes:
         return None
     if spec.weight.balanced:
@@ -130,10 +136,10 @@ def for_all_classes(target: TargetSpec, requested: ClassWeight) -> ClassWeight:
 
 
 class Encoded(NamedTuple):
-    """The weights of a table.
+    """Description of the encoded weights of a table.
 
-    raised  rows that the search for splits counts as heavier than they are, because it rounds small weights up.
-    rough   rows whose weight is rounded by more than a thousandth.
+    raised  number of rows whose weight the search for splits rounds up to its smallest weight.
+    rough   number of rows whose weight is rounded by more than a thousandth.
     """
 
     spec: WeightSpec
@@ -152,12 +158,12 @@ def encode_weights(
     regression: bool,
     divisor: float,
 ) -> Encoded:
-    """Write the whole number of each row's weight; returns their description.
+    """Write the weight of each row as a whole number of steps. Return a description.
 
-    weights  yields the weights of all rows, above 0, slice by slice. It is called two to four times.
-    divisor  a common divisor of them all; 0 where none is known.
+    weights  function that yields the positive weights of all rows, slice by slice. It is called two to four times.
+    divisor  a common divisor of all weights; 0 if none is known.
 
-    Raises DataError where there are too many rows to be weighed.
+    Raises DataError if there are too many rows for weights.
     """
     measured = _measure(weights())
     if divisor:
@@ -184,7 +190,7 @@ def encode_weights(
 
 
 def whole_weights(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
-    """Return positive weights in steps, at least one each."""
+    """Return positive weights as whole numbers of steps, at least 1."""
     return np.maximum(np.rint(weights / step), 1.0).astype(np.int64)
 
 
@@ -206,7 +212,12 @@ def _wide_step(measured: _Measured, weights: Weights, rows: int) -> float:
 
 
 class _Measured(NamedTuple):
-    """The largest weight, the greatest common divisor of all, 0.0 if there is none, and in that case not their sum."""
+    """Measures of all weights.
+
+    largest  the largest weight.
+    divisor  greatest common divisor; 0.0 if there is none.
+    total    sum of the weights; unusable without a divisor.
+    """
 
     largest: float
     divisor: float

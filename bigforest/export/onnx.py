@@ -1,8 +1,9 @@
 """An ONNX model with the trees of a forest: one tree ensemble of the domain ai.onnx.ml.
 
-Rows are float32 and thresholds rounded down to it, so that no row changes sides, or all is float64. The ensemble is a
-regressor for classes too, with an output for each: a classifier reads sums of two classes as scores above or below 0.
-A boosted stage is a second ensemble, whose sums are added to the link of the predictions.
+Rows and thresholds are float64, or float32. Thresholds are rounded down to float32, so that no float32 row changes
+sides. The ensemble is a regressor for classes too, with an output for each class, because the ONNX classifier treats
+sums of two classes as scores above or below 0. A boosted stage is a second ensemble. Its sums are added to the link of
+the predictions.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from bigforest.version import __version__
 _TO = "ONNX"
 _DTYPES = ("float32", "float64")
 _INPUT, _LABEL, _SUMS, _SHARES, _PREDICTION = "X", "label", "sums", "probabilities", "prediction"
-# Predictions that a boosted stage corrects.
+# Name of the predictions before a boosted stage corrects them.
 _PLAIN = "plain"
-# Operators of these versions have all that is needed, and runtimes of the last years know them.
+# Versions of the operators. They suffice, and runtimes of recent years support them.
 _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
 
@@ -132,7 +133,7 @@ def _constant(onnx: Any, name: str, values: Any) -> Any:
 
 
 def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
-    """Return nodes and outputs for regression: the mean over the trees, which is _PLAIN if a stage corrects it."""
+    """Return nodes and outputs for regression: the mean over the trees, named _PLAIN if a stage corrects it."""
     node = _trees(onnx, attributes, _PLAIN if files.is_refined else _PREDICTION, 1, "AVERAGE")
     return [node], [onnx.helper.make_tensor_value_info(_PREDICTION, onnx.TensorProto.FLOAT, [None, 1])]
 
@@ -140,8 +141,8 @@ def _number(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[
 def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[list[Any], list[Any]]:
     """Return nodes and outputs for classification.
 
-    Probabilities, which are _PLAIN if a stage corrects them, are the sums divided by the number of trees, to the power
-    of the forest.
+    Probabilities are the sums divided by the number of trees, raised to the power of the forest. They are named _PLAIN
+    if a stage corrects them.
     """
     make = onnx.helper.make_node
     shares = _PLAIN if files.is_refined else _SHARES
@@ -153,7 +154,7 @@ def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[l
     if files.power.amount != 1.0:
         nodes += [
             _constant(onnx, "power", [files.power.amount]),
-            make("ReduceMax", ["means"], ["largest"], axes=[1], keepdims=1),  # no power of all shares is then 0
+            make("ReduceMax", ["means"], ["largest"], axes=[1], keepdims=1),  # the largest ratio is 1: no underflow
             make("Div", ["means", "largest"], ["ratios"]),
             make("Pow", ["ratios", "power"], ["raised"]),
             make("ReduceL1", ["raised"], ["total"], axes=[1], keepdims=1),
@@ -167,12 +168,14 @@ def _class(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> tuple[l
 
 
 def _label_nodes(onnx: Any, files: ForestFiles) -> list[Any]:
-    """Return nodes for the label with the largest sum of votes or, with a boosted stage, probability; the first among
-    ties. Raises ConfigError for labels that ONNX does not have."""
+    """Return nodes for the label with the largest sum of votes or, with a boosted stage, the largest probability.
+
+    Ties go to the first class. Raises ConfigError for labels of a type that ONNX does not have.
+    """
     classes = files.classes
     if isinstance(classes[0], str):
         labels, kind = [label.encode() for label in classes], onnx.TensorProto.STRING
-    elif isinstance(classes[0], int):  # booleans too: ONNX has no labels that are
+    elif isinstance(classes[0], int):  # also booleans, which ONNX lacks as labels
         labels, kind = [int(label) for label in classes], onnx.TensorProto.INT64
         if labels[-1] >= 2**63:
             raise ConfigError(
@@ -192,7 +195,7 @@ def _label_nodes(onnx: Any, files: ForestFiles) -> list[Any]:
 
 
 def _correction_nodes(onnx: Any, attributes: dict[str, Any], files: ForestFiles) -> list[Any]:
-    """Return nodes that correct predictions by the boosted stage, from _PLAIN on: predict/refine.py."""
+    """Return nodes that correct the predictions _PLAIN by the boosted stage, as predict/refine.py does."""
     make, link = onnx.helper.make_node, Link(files.spec, files.config)
     result = _PREDICTION if files.is_regression else _SHARES
     stage = _trees(onnx, attributes, "stage", link.outputs, "SUM")

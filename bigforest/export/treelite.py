@@ -1,4 +1,4 @@
-"""A treelite model with the trees of a forest: all numbers are float64, categories are indices of levels."""
+"""A treelite model with the trees of a forest. All numbers are float64; categories are indices of levels."""
 
 from __future__ import annotations
 

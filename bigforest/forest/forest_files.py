@@ -1,7 +1,7 @@
 """The directory of a forest: opening it, its tables and facts, and copying it.
 
     f.forest/
-      trees/part-NNNNNNN.parquet    the nodes of consecutive trees; NNNNNNN is the first of them
+      trees/part-NNNNNNN.parquet    the nodes of consecutive trees; NNNNNNN is the number of the first tree
       features.parquet              importance of each feature
       run.parquet                   stages of training; in its metadata the origin, lambda and power
       refine/trees.parquet          trees of the boosted stage                 refine
@@ -112,7 +112,7 @@ _REVISED = {
 
 
 def is_forest(path: Path) -> bool:
-    """Return whether `path` is the directory of a forest, of any version and in any state."""
+    """Return True if `path` is the directory of a forest, of any version, complete or damaged."""
     return file_kind(path / RUN_FILE) == "run"
 
 
@@ -133,16 +133,17 @@ def _of_same_run(read: Callable[[ForestFiles], Result]) -> Callable[[ForestFiles
 class ForestFiles:
     """The files of a forest: facts from their metadata, and their tables, read on access.
 
-    `Forest` (predict/forest.py), the class for users, holds one; there the tables are documented.
+    `Forest` (predict/forest.py), the class for users, holds a ForestFiles and documents its tables.
 
-    directory   of the forest; its path is absolute, so it does not depend on the current folder.
-    header      dataspec, configuration and levels, which all files agree on; `spec` and `config` are from it.
-    choices     lambda and power, selected once the trees are grown.
-    changed     stages after which `choices` differ from those in the files: Forest.shrink, Forest.sharpen,
-                Forest.unrefined.
-    holding     keeps a temporary directory alive as long as this object or a LazyFrame of its files; None otherwise.
-    parts       the files of trees, in order, each with its trees and number of nodes; part_files: their paths.
-    stamp       the run that was opened, checked by all later reads (run_file.py); None while run.parquet is missing.
+    directory   absolute path of the forest, which does not depend on the current folder.
+    header      dataspec (`spec`), configuration (`config`) and levels, which are the same in all files.
+    choices     lambda, power and rounds of the boosted stage, chosen after the trees were grown.
+    changed     changes of `choices` that are not in the files: by Forest.shrink, Forest.sharpen, Forest.unrefined.
+    holding     object that keeps a temporary directory as long as this object or a LazyFrame of its files; or None.
+    parts       the files of trees, in order, each with its trees and number of nodes.
+    part_files  paths of `parts`.
+    stamp       identity of the run that was opened, checked by all later reads (run_file.py); None while run.parquet
+                is missing.
     """
 
     def __init__(
@@ -174,10 +175,7 @@ class ForestFiles:
 
     @classmethod
     def open(cls, path: str | Path, holding: object = None) -> ForestFiles:
-        """Open a directory and check the metadata and columns of its files, as `read_forest` says.
-
-        Raises FormatError.
-        """
+        """Open a directory, and check the metadata and columns of its files. Raises FormatError."""
         directory = absolute_path(path)
         stamp = RunStamp.of(directory)
         with same_run(stamp):
@@ -193,24 +191,21 @@ class ForestFiles:
 
     @classmethod
     def of_run(cls, directory: Path, choices: Choices, holding: object = None) -> ForestFiles:
-        """Return the files of a run that has just written its trees, while others may still be missing."""
+        """Return the files of a run that has written its trees. Files other than those of trees may be missing."""
         directory = absolute_path(directory)
         stamp = RunStamp.of(directory)
         header, parts = check_parts(directory)
         return cls(directory, header, choices, holding, stamp=stamp, parts=parts)
 
     def with_choices(self, choices: Choices, *stages: str) -> ForestFiles:
-        """Return the same files with other choices, made by these stages."""
+        """Return the same files with other choices; stages: the changes, see `changed`."""
         changed = (*self.changed, *stages)
         return ForestFiles(
             self.directory, self.header, choices, self.holding, stamp=self.stamp, parts=self.parts, changed=changed
         )
 
     def same_run(self) -> AbstractContextManager[None]:
-        """Check before and after a block that reads files that no other forest has replaced the opened one.
-
-        Raises FormatError.
-        """
+        """Raise FormatError if another forest has replaced the opened one, before or after the block."""
         return same_run(self.stamp)
 
     @property
@@ -219,7 +214,7 @@ class ForestFiles:
 
     @property
     def node_count(self) -> int:
-        """Number of nodes of all trees, as the metadata says."""
+        """Number of nodes of all trees, from metadata."""
         return sum(part.stop for part in self.parts)
 
     @property
@@ -248,12 +243,12 @@ class ForestFiles:
             yield from self._sound_nodes(part).collect().partition_by("tree", maintain_order=True)
 
     def tree_nodes(self, number: int) -> pl.LazyFrame:
-        """Scan the nodes of one tree. Only the file that has the tree is read; it is checked. Raises FormatError."""
+        """Scan the nodes of one tree. Read and check only the file that has the tree. Raises FormatError."""
         [part] = [part for part in self.parts if number in part.trees]
         return self._sound_nodes(part).filter(pl.col("tree") == number)
 
     def _sound_nodes(self, part: Span) -> pl.LazyFrame:
-        """Scan the nodes of a file of trees. All its nodes are checked before, once. Raises FormatError."""
+        """Scan the nodes of a file of trees. Check all its nodes before the first scan. Raises FormatError."""
         if part.path not in self._sound:
             with self.same_run():
                 check_nodes(part, self.header)
@@ -303,7 +298,7 @@ class ForestFiles:
 
     @_of_same_run
     def read_refinement(self) -> TreeArrays:
-        """Read and check the trees of the boosted stage, which the forest has. Raises FormatError."""
+        """Read and check the trees of the boosted stage of a refined forest. Raises FormatError."""
         return read_refinement(self.directory, self.header, int(self.rounds.amount))
 
     @property
@@ -413,7 +408,7 @@ class ForestFiles:
     @cached_property
     @_of_same_run
     def tree_votes(self) -> NDArray[np.float64] | None:
-        """The weight of each tree's vote, float64 [trees]; None if all are equal. Raises FormatError."""
+        """Weight of the vote of each tree, float64 [trees]; None if all trees vote equally. Raises FormatError."""
         return read_tree_votes(self.directory, self.header)
 
     @cached_property
@@ -447,9 +442,9 @@ class ForestFiles:
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with open_regular(local_path(source)):
-                    check_bytes(source)  # before the copy: another file may have any size
+                    check_bytes(source)  # before the copy, because a damaged file may have any size
                 copy_regular(source, target)
-                # The copy is checked, because nobody else can change it.
+                # Check the copy too: the source may have changed meanwhile.
                 check_bytes(target)
                 if read_header(target, None)[0].identity != self.identity:
                     raise damaged_forest(
@@ -460,4 +455,4 @@ class ForestFiles:
                 threads = self.run["threads"][0]
                 write_run(copy, seconds, threads, self.header, self.origin, self.choices)
         if as_path(path).resolve() == self.directory.resolve():
-            self.stamp = RunStamp.of(self.directory)  # written over itself
+            self.stamp = RunStamp.of(self.directory)  # the copy has replaced the forest itself

@@ -1,7 +1,7 @@
 """Reading the out-of-bag report of a forest.
 
-Its rows are in files of ROWS_OF_FILE rows each, in order. The first is rows.parquet, the next rows-0000001.parquet;
-most tables have one. Which rows are in which file follows from the table alone, not from who wrote them.
+The rows of the report are in files of ROWS_OF_FILE rows each, in order. The first file is rows.parquet, the next one
+rows-0000001.parquet; most reports have one file. The division into files depends only on the table.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class OobReport:
     curve      error by number of trees, without a boosted stage: trees, error (regression: mse or poisson_deviance),
                rows
     confusion  confusion matrix: truth, prediction, rows, weight. None for regression
-    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and, where class is null, of all; for
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class, and of all rows (class is null); for
                regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance
     error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
-    measure    name of that error: error (the share of wrong rows), mean squared error or, with the impurity poisson,
+    measure    name of the error: error (the share of wrong rows), mean squared error or, with the impurity poisson,
                mean Poisson deviance
-    rows_used  number of these rows
-    weighted   whether rows have weights, which apply to everything except numbers of rows
+    rows_used  number of rows that are out of bag for at least one tree
+    weighted   True if rows have weights, which apply to everything except numbers of rows
 
     Examples
     --------
@@ -69,10 +69,10 @@ class OobReport:
         """Open the report of a forest, and check its files.
 
         home      directory of the forest
-        impurity  with which the forest was grown
+        impurity  impurity by which the forest was grown
         holding   object that is kept alive as long as a LazyFrame of the files is in use
-        stamp     of the forest, which a LazyFrame checks
-        refined   whether the forest has a boosted stage; the curve is without the stage
+        stamp     stamp of the forest, which a LazyFrame checks
+        refined   True if the forest has a boosted stage. The curve is without the stage
         """
         directory = home / "oob"
         schemas = oob_schemas(spec.target, impurity)
@@ -82,7 +82,7 @@ class OobReport:
                 columns = columns.remove(columns.get_field_index(name))
         files = [check_file(path, "oob-rows", columns, identity) for path in paths]
         rows = sum(file.metadata.num_rows for file in files)
-        if rows != spec.rows:  # files may be missing at the end, or be those of another run
+        if rows != spec.rows:  # the last files may be missing, or files are from another run
             raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows:,}")
 
         dtype = label_type(spec.target)
@@ -90,7 +90,7 @@ class OobReport:
         def read(name: str) -> pl.DataFrame:
             file = directory / f"{name}.parquet"
             table = read_table(file, f"oob-{name}", schemas[name], identity)
-            if name != "confusion":  # which has no rows where no row is out of bag
+            if name != "confusion":  # the confusion has no rows if no row is out of bag
                 table = with_rows(table, file)
             try:
                 return _as_target(to_frame(table), schemas[name], dtype)
@@ -108,7 +108,7 @@ class OobReport:
         self.error: float = float("nan") if error is None else error
 
     def _refined_error(self, directory: Path) -> float | None:
-        """Return the error of the report, which is not that of the last trees of the curve. Raises FormatError."""
+        """Return the error with the boosted stage, which the curve does not include. Raises FormatError."""
         if self.confusion is None:
             errors = self.metrics["mse" if self.measure == _MEASURES["mse"] else POISSON].to_list()
             if len(errors) != 1:
@@ -136,7 +136,7 @@ def _cell(name: str, value: object) -> str:
 
 
 def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
-    """Cast the labels in a frame to the type of the target; the files have all kinds of text as strings."""
+    """Cast the labels in a frame to the type of the target. Files store every kind of text as strings."""
     return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)
 
 
@@ -147,7 +147,7 @@ def oob_rows_path(directory: Path, number: int) -> Path:
 def oob_rows_files(directory: Path) -> list[Path]:
     """Return the files of rows of the report, in order.
 
-    Raises FormatError where one is missing among them, or where rows do not ascend from file to file, as footers say.
+    Raises FormatError if a file is missing between others, or if rows do not ascend from file to file by their footers.
     """
     names = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
     files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]

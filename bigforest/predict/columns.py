@@ -71,8 +71,11 @@ def prediction_column(predictions: Predictions, spec: DataSpec) -> pl.Series:
 
 
 def prediction_array(predictions: Predictions, spec: DataSpec, rule: VoteRule, proba: bool) -> NDArray[Any]:
-    """Return the predictions as an array: probabilities; or quantiles, intervals or sets if requested; or else labels
-    (nan or None for rejected rows) or numbers."""
+    """Return the predictions as an array.
+
+    With `proba`, return probabilities. Otherwise return quantiles, intervals or sets if the rule requests them; if not,
+    labels (nan or None for rejected rows) or numbers.
+    """
     if proba:
         assert predictions.proba is not None
         return predictions.proba
@@ -87,8 +90,10 @@ def prediction_array(predictions: Predictions, spec: DataSpec, rule: VoteRule, p
 def prediction_table(
     predictions: Predictions, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the predictions as the columns `prediction_names`. rows: the predicted rows, with the column
-    rule.category."""
+    """Return the predictions as the columns `prediction_names`.
+
+    rows  the predicted rows, with the column rule.category if there is one
+    """
     if not proba:
         made = [prediction_column(predictions, spec)]
         if predictions.quantiles is not None:
@@ -99,8 +104,10 @@ def prediction_table(
 
 
 def conformal_array(predictions: Predictions, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
-    """Return intervals, float64 [rows, 2], or the classes in the sets, bool [rows, classes]; frame: the rows, if
-    calibration is by a column."""
+    """Return intervals, float64 [rows, 2], or the classes in the sets, bool [rows, classes].
+
+    frame  the rows, if calibration is by a column
+    """
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):
         assert calibrated is not None
@@ -138,7 +145,7 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
 
     from bigforest.columns.arrow_arrays import arrow_array
 
-    # The classes row by row, which Arrow cuts into lists; of text as strings, for any kind of it is made from these.
+    # The classes of all sets, row by row, which Arrow cuts into lists. Text is cast to strings and back.
     members = labels(np.nonzero(bounds)[1].astype(np.int32), spec)
     plain = members.cast(pl.String) if isinstance(members.dtype, pl.Enum | pl.Categorical) else members
     ends = np.zeros(len(bounds) + 1, np.int64)
@@ -148,9 +155,10 @@ def conformal_columns(predictions: Predictions, spec: DataSpec, rule: VoteRule, 
 
 
 def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: VoteRule, made: list[str]) -> None:
-    """Raise an error unless a table has the column for coverage and the kept columns, each once.
+    """Raise DataError or ConfigError unless a table has the column for coverage and the columns to keep.
 
-    keep  the columns to copy; none may have the name of a prediction column.
+    keep  the columns to copy, each once. None may have the name of a prediction column.
+    made  the prediction columns.
     """
     for name in keep:
         if name not in schema:
@@ -163,7 +171,7 @@ def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: 
 
 
 def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None:
-    """Raise DataError unless a table has the column by which intervals or sets are calibrated, if there is one."""
+    """Raise DataError if intervals or sets are calibrated by a column that a table lacks, or that has no categories."""
     if rule.category is None:
         return
     if rule.category not in schema:

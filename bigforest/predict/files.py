@@ -1,4 +1,4 @@
-"""Predictions in a file, for tables of any size: from a Source and a rule to Parquet or text, batch by batch."""
+"""Predictions into a file, batch by batch, for tables of any size: Parquet or text."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def predict_file(
 
 
 def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
-    """Return a notice if the table at this path is the training table; else None."""
+    """Return a notice if `data` is the path of the training table; otherwise None."""
     if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
         return None
     advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
@@ -202,16 +202,16 @@ def write_predictions(
     listener: Listener,
     overwrite: bool,
 ) -> FilePrediction:
-    """Predict the rows of `source` by a rule into the file `out`, in order, in bounded memory.
+    """Predict the rows of `source` by a rule, and write them to the file `out`, in order, in bounded memory.
 
-    A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
+    The suffix .csv, .tsv, .ndjson or .jsonl selects the format; any other name is Parquet.
 
-    Columns of the file: `keep`, then prediction, quantiles, with coverage low and high or set, and with
-    `proba` p_<class>. The metadata of Parquet has, under the key "bigforest", its kind and version. Rows are scored as
-    score.py says. Draws are keyed by the number of the row in the source. The file appears when it is complete. With a
-    memory limit, trees that do not fit are loaded a group at a time (predict/passes.py).
+    Columns of the file: `keep`, prediction, quantiles, low and high or set (with coverage), p_<class> (with `proba`).
+    The metadata of Parquet has kind and version under the key "bigforest". Rows are scored (score.py). Random draws
+    depend on the number of the row in the source. The file appears when it is complete. With a memory limit, trees that
+    do not fit are loaded in groups (predict/passes.py).
 
-    Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is off.
+    Raises ConfigError, DataError, FormatError, and OutputExistsError if `out` exists and `overwrite` is False.
     """
     spec = forest.spec
     check_proba(spec, proba)
@@ -237,7 +237,7 @@ def write_predictions(
 
 
 def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
-    """Write tables one after the other into a text file of the format that its name says."""
+    """Write tables one after the other into a text file. The suffix of its name selects the format."""
     suffix = path.suffix.lower()
     with path.open("wb") as file:
         for number, table in enumerate(tables):
@@ -261,8 +261,8 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 
 
 def _is_text_prediction(path: Path) -> bool:
-    """Return whether the first line of a text names the column of predictions, or the text is empty, as NDJSON is
-    without rows."""
+    """Return True if the first line of a text file names the column of predictions. Also for an empty file, which is
+    NDJSON without rows."""
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
         names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
@@ -296,7 +296,7 @@ class _Job:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The columns to copy, and their names in the output; of a file of text, its text."""
+        """The columns to copy, with their names in the output. From a CSV file, the text of cells is copied."""
         schema = self.source.schema
         return {text_name(name) if text_name(name) in schema else name: name for name in self.keep}
 
@@ -331,14 +331,16 @@ class _Job:
             score.add(batch, predictions)
             made = [prediction_table(predictions, spec, self.rule, way, batch) for way in ways]
             kept = batch.select(columns_named([place]).alias(name) for place, name in self.kept.items())
-            kept = kept.cast({pl.Int128: pl.String, pl.UInt128: pl.String})  # which Arrow has not
+            kept = kept.cast({pl.Int128: pl.String, pl.UInt128: pl.String})  # types that Arrow lacks
             table = pl.concat([kept, *made], how="horizontal")
             yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any, UnseenLevels]:
-    """Task: write the predictions of some rows to an Arrow stream, a new file for each attempt. Return its path, the
-    counts that these rows add to the score, and the tally of their unseen levels."""
+    """Task: write the predictions of some rows to an Arrow stream, in a new file for each attempt.
+
+    Return the path, the counts that these rows add to the score, and the tally of their unseen levels.
+    """
     import pyarrow as pa
 
     score, tally = job.score.empty(), UnseenLevels()
@@ -352,8 +354,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
 
 
 def _everywhere(job: _Job, score: Score, tally: UnseenLevels, resources: Resources) -> Iterator[pa.Table]:
-    """Yield the predictions of all rows, in order. On a cluster, if the table is in files, each process predicts some
-    ranges."""
+    """Yield the predictions of all rows, in order. On a cluster, workers predict ranges of a table in files."""
     import pyarrow as pa
 
     executor = resources.executor(1)  # a task uses all threads of its process
@@ -361,7 +362,7 @@ def _everywhere(job: _Job, score: Score, tally: UnseenLevels, resources: Resourc
         yield from job.predicted(score, tally)
         return
     rows = job.source.rows
-    # With a budget trees may be loaded for every range.
+    # With a budget, trees may be loaded again for every range, so there are fewer ranges.
     ranges = executor.processes * (_RANGES if resources.memory is None else 1)
     step = max(-(-rows // ranges), _FEWEST_ROWS)
     with TemporaryFolder(resources.scratch) as folder:

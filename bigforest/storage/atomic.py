@@ -1,6 +1,4 @@
-"""Outputs that are complete or absent: they are written to a hidden folder next to their place, and renamed when they
-are complete.
-"""
+"""Outputs that are complete or absent: they are written to a hidden sibling folder, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -34,12 +32,12 @@ from bigforest.storage.paths import (
     write_atomically,
 )
 
-# Name of a replaced output for a moment, in the hidden folder of the new one.
+# Name of the old output in the hidden folder of the new one, while it is replaced.
 _REPLACED = "replaced"
 # Prefix of the names of temporary folders.
 _PREFIX = "bigforest-"
 
-# Beginnings of messages about no room, and what to do.
+# Beginnings of messages about a full disk or a file limit, which `naming_full_disk` recognises.
 _NO_SPACE = "no space left on the disk of"
 _NO_SIZE = "a file has the largest size that the system allows (ulimit -f); raise the limit"
 
@@ -50,8 +48,8 @@ _temporary: set[Path] = set()
 class OutputKind(NamedTuple):
     """Kind of an output.
 
-    name     in messages, such as "forest"
-    is_ours  returns whether an existing file or folder is of this kind, and so may be overwritten
+    name     name in messages, such as "forest"
+    is_ours  function that returns True for a file or folder of this kind, which may be overwritten
     may_end  suffixes of other formats that the output may have
     """
 
@@ -62,10 +60,10 @@ class OutputKind(NamedTuple):
 
 @contextmanager
 def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a path where the block makes the output, a file or a directory; renamed to `out` at the end.
+    """Yield a path at which the block makes the output, a file or a directory. Rename it to `out` at the end.
 
-    Nothing stays behind when the block fails. All checks happen before the block. Raises OutputExistsError or
-    ConfigError when `out` cannot be used or a disk is full.
+    Nothing is left if the block fails. `out` is checked before the block. Raises OutputExistsError or ConfigError if
+    `out` cannot be used or a disk is full.
     """
     path = check_output(out, kind, overwrite=overwrite)
     if is_remote(path):
@@ -90,7 +88,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
 
 @contextmanager
 def naming_refusal(folder: Path) -> Iterator[None]:
-    """Raise ConfigError if the system does not let the block write to a folder."""
+    """Raise ConfigError, naming the folder, for an OSError of the block."""
     try:
         yield
     except OSError as error:
@@ -99,7 +97,7 @@ def naming_refusal(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """Create a folder for the block, if necessary; remove it again if the block fails and it is empty.
+    """Create a folder for the block, if necessary. Remove it if the block fails and the folder is empty.
 
     Raises ConfigError if the folder cannot be created.
     """
@@ -117,7 +115,7 @@ def made_folder(folder: Path) -> Iterator[None]:
 
 
 def _recover_output(path: Path) -> None:
-    """Remove hidden folders of killed processes next to an output, and restore an output that they were replacing."""
+    """Remove hidden folders of killed processes next to an output. Restore an output that was being replaced."""
 
     def put_back(folder: Path) -> None:
         if is_there(folder / _REPLACED) and not is_there(path):
@@ -133,10 +131,10 @@ def _check_free(out: str | Path, path: Path, *, overwrite: bool) -> None:
 
 
 def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
-    """Return the resolved path of an output that may be written; arguments and errors as in `staged`.
+    """Return the resolved path of an output that may be written. Arguments and errors as in `staged`.
 
-    A link is followed, so its target is replaced and it stays a link. Hidden folders of killed processes next to the
-    output are removed.
+    If `out` is a link, its target is replaced and the link stays. Hidden folders of killed processes next to the output
+    are removed.
     """
     check_flag(overwrite, "overwrite")
     out = as_path(out)
@@ -146,7 +144,7 @@ def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
         raise ConfigError(f"{problem}; drop {out.suffix}{instead}")
     try:
         path = out.resolve()
-        if path.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path
+        if path.is_symlink():  # from Python 3.13 on, `resolve` accepts a circle of links
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         check_apart(path)
         _recover_output(path)
@@ -171,7 +169,7 @@ def check_output(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Path:
 
 
 def check_apart(path: Path) -> None:
-    """Raise ConfigError for an output in the folder of a forest or a store, which contains nothing else.
+    """Raise ConfigError for an output within the folder of a forest or a store.
 
     In an object store, where every check is a request, only the parent folder is checked.
     """
@@ -183,7 +181,7 @@ def check_apart(path: Path) -> None:
 
 @contextmanager
 def naming_full_disk(*folders: Path) -> Iterator[None]:
-    """Raise ConfigError instead of the system's error if there is no room for what the block writes; see `no_room`."""
+    """Raise ConfigError instead of the system's error if the block fails because a disk is full; see `no_room`."""
     try:
         yield
     except Exception as error:
@@ -196,8 +194,8 @@ def naming_full_disk(*folders: Path) -> Iterator[None]:
 class TemporaryFolder:
     """A folder that is removed with this object, or at the end of its `with` block.
 
-    Nothing in it outlives this process, so `sync` does not wait for the disk. Folders of killed processes in `parent`
-    are removed.
+    Its content is not needed after this process, so `sync` does not wait for the disk. Folders of killed processes in
+    `parent` are removed.
     """
 
     def __init__(self, parent: Path | None) -> None:
@@ -235,9 +233,9 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def set_aside(path: Path) -> Iterator[None]:
-    """Move a file or folder to a hidden folder next to it while the block creates another one in its place.
+    """Move a file or folder to a hidden sibling folder while the block creates another one in its place.
 
-    It is moved back if the block fails, and removed otherwise.
+    Move the old one back if the block fails; otherwise remove it.
     """
     workspace = create_locked_dir(path.parent, f".{path.name}.")
     aside = workspace.path / _REPLACED
@@ -254,10 +252,10 @@ def set_aside(path: Path) -> Iterator[None]:
 
 
 def replace_output(made: Path, path: Path, aside: Path) -> None:
-    """Rename `made`, whose files are on the disk, to `path`, durably.
+    """Rename `made`, whose files have been synced, to `path`, and sync the new name.
 
-    An existing output is moved to `aside` first, and back if the renaming fails. An object store cannot rename: there
-    an existing folder is removed and the new one is put file by file, its main file last.
+    An existing output is moved to `aside` first, and back if the renaming fails. In an object store, which cannot
+    rename, an existing folder is removed and the new one is uploaded file by file, its main file last.
     """
     if is_remote(path):
         if path.is_dir():
@@ -277,17 +275,20 @@ def replace_output(made: Path, path: Path, aside: Path) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a path exists, also as a broken link."""
+    """Return True if a path exists, even as a broken link."""
     return path.exists() or (not is_remote(path) and path.is_symlink())
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether a path is in a temporary folder of this process."""
+    """Return True if a path is in a temporary folder of this process."""
     return not _temporary.isdisjoint((path, *path.parents))
 
 
 def sync(path: Path) -> None:
-    """Return when the content of a file, or the names in a folder, are on the disk: a rename may reach it earlier."""
+    """Wait until the content of a file, or the names in a folder, are on the disk.
+
+    Without it, a later rename may reach the disk before the content.
+    """
     if is_remote(path) or is_temporary(path):
         return
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
@@ -296,7 +297,7 @@ def sync(path: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network disks cannot do this for folders
+        if error.errno != errno.EINVAL:  # some network disks cannot sync folders
             error.filename = str(path)
             raise
     finally:
@@ -305,9 +306,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def write_durably(path: Path) -> Iterator[Path]:
-    """Do `write_atomically`, with the content on the disk before the file gets its name.
+    """Write a file as `write_atomically` does, and sync its content before it gets its name.
 
-    The name is durable when the folder has been synced.
+    The name is durable once the folder is synced.
     """
     with write_atomically(path) as temporary:
         yield temporary
@@ -322,24 +323,26 @@ def sync_all(path: Path) -> None:
 
 
 def sync_names(path: Path) -> None:
-    """Call `sync` for a folder and its subfolders, whose files have been synced."""
+    """Call `sync` for a folder and its subfolders, not for their files."""
     if not is_remote(path):
         for folder, _, _ in os.walk(path):
             sync(Path(folder))
 
 
 def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:
-    """Write all of an array, in C order, to an unbuffered file. A single write may take only a part of it."""
+    """Write a whole array, in C order, to an unbuffered file. A single `write` may write only a part of it."""
     left = array.reshape(-1).view(np.uint8)
     while left.size:
         left = left[file.write(left.data) :]
 
 
 def no_room(error: BaseException, *folders: Path) -> str | None:
-    """Return what is wrong and what to do if an error, or one of its causes, says that there is no room for a file.
+    """Return a message if an error, or one of its causes, is a full disk or a file size limit; otherwise None.
 
-    Libraries wrap errors of the system. A full disk is that of the folder with the least space: of `folders`, to which
-    the failed call writes, and the temporary folders of this process.
+    folders  folders to which the failed call writes
+
+    Libraries wrap errors of the system. The message names the folder with the least free space among `folders` and the
+    temporary folders of this process.
     """
     seen: BaseException | None = error
     while seen is not None:

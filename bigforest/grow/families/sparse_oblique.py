@@ -1,11 +1,12 @@
 """The family `sparse-oblique`: splits on sparse random projections of features.
 
 Each node draws some directions: columns of a sparse random matrix (`Sparse`) and, with `mean_difference`, differences
-of class means, of the tree or of the node. Kernels do so in memory (kernels/oblique/search.py). By passes a large node
-draws the same directions here (`DirectionSearch`), and passes project its rows on them; sums for class means are
-requested first. If all directions are constant, features are tried one by one.
+of class means of the tree or of the node. In memory, kernels draw them (kernels/oblique/search.py). By passes, a large
+node draws the same directions here (`DirectionSearch`), and passes project its rows on them. Class means need sums,
+which are requested before. If all directions are constant, features are tried one by one.
 
-`SparseDraws` is what both need: the random matrix, the scale of features, and the steps in which features are summed.
+`SparseDraws` has the data for both ways: the random matrix, the scale of features, and the steps in which features are
+summed.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class SparseDraws(NamedTuple):
     """The directions that nodes draw.
 
     pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
-    span                    float64 [features], range of each that has STEPS steps, see `step_of`
+    span                    float64 [features], range of each feature that is divided into STEPS steps, see `step_of`
     """
 
     sparse: Sparse
@@ -158,8 +159,8 @@ class SparseObliqueTrees(NamedTuple):
 def sparse_trees(store: Store, config: TrainConfig, most: int | None = None) -> SparseObliqueTrees:
     """Return the data that all trees share. Raise ConfigError if the random matrices would not fit in memory.
 
-    most  codes of a feature that may be counted at once, for growing by passes, which does not need the steps of all
-          codes; None for all
+    most  codes of a feature that may be counted at once, for growing by passes. None for growing in memory: count all
+          codes, and make the steps of all values
     """
     features = len(store.spec.features)
     offsets, low, _ = store.dictionaries
@@ -176,11 +177,12 @@ def sparse_trees(store: Store, config: TrainConfig, most: int | None = None) -> 
 
 
 def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
-    """Return the range of a feature that has STEPS steps, and the size of a step, from its smallest and largest value.
+    """Return the range of a feature that is divided into STEPS steps, and the size of a step.
 
-    whole  whether all values are whole numbers
+    least, greatest  smallest and largest value of the feature
+    whole            True if all values are whole numbers
 
-    The range is 0 where each unit is a step; it is -1, and the size 0, for a feature without a finite range.
+    The range is 0 if each unit is a step. For a feature without a finite range it is -1, and the size is 0.
     """
     span = greatest - least
     if whole and span <= STEPS:
@@ -191,9 +193,10 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
 
 
 def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
-    """Return values of a feature in steps from the smallest on, as kernels/out_of_core/blocks.py sum_rows counts them.
+    """Return the values of a feature in steps above the smallest one, as sum_rows of kernels/out_of_core/blocks.py.
 
-    span  range as of `step_of`
+    least  smallest value of the feature
+    span   range of `step_of`
     """
     if span < 0.0:
         return np.zeros(values.size, np.uint32)
@@ -226,7 +229,7 @@ def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> CodeValue
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
-    """Return the factor of each feature's weight: 1, 1 / deviation, or 1 / range; 0 if that is not a finite number.
+    """Return the factor of the weights of each feature: 1, 1 / deviation, or 1 / range; 0 if this is not finite.
 
     most  codes of a feature that may be counted at once; None for all
     """
@@ -244,7 +247,7 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
 
 
 def _deviation(store: Store, feature: int, most: int | None) -> float:
-    """Return the standard deviation of a column. Sums are rounded once, so the order of the rows does not matter."""
+    """Return the standard deviation of a column. Sums are rounded once, so they do not depend on the order of rows."""
     low = store.low(feature)
     if not np.isfinite(store.ends(feature)).all():
         return math.nan
@@ -263,9 +266,9 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
 
 
 def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield the number of rows of each code of a feature in small pieces: the first code of a piece, and the counts.
+    """Yield the number of rows of each code of a feature, in small pieces: first code of the piece, counts.
 
-    most  codes that may be counted at once, each time by a sweep over the codes of all rows; None for all
+    most  codes that may be counted at once; each count sweeps over the codes of all rows. None for all codes
     """
     size = store.low(feature).size
     for start in range(0, size, most or size):
@@ -287,13 +290,13 @@ def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np
 
 @dataclass(slots=True)
 class DirectionSearch(HistogramSearch):
-    """The search for a split on a direction; nodes draw the directions that kernels/oblique/search.py draws.
+    """The search for a split on a direction. A node draws the same directions as in kernels/oblique/search.py.
 
     spans           ranges of the features
-    directions      by number, not requested yet
-    max_directions  most directions that a node draws; features have the numbers after these
-    fallback        features in the order in which they are drawn if all directions are constant
-    means           returns directions of class means from the sums of the node; None without these directions
+    directions      directions that are not requested yet, by number
+    max_directions  most directions that a node draws. Features that are tried have larger numbers
+    fallback        features in the order in which they are tried if all directions are constant
+    means           function that returns directions of class means from the sums of the node; None without them
     """
 
     spans: Spans
@@ -321,7 +324,7 @@ class DirectionSearch(HistogramSearch):
             HistogramSearch._take(self, probe, answer)
 
     def _draw(self) -> None:
-        """Request all directions and, if none of them is usable, features one by one, until one is usable."""
+        """Request all directions. If none of them is usable, request features one by one until one is usable."""
         self._ask(self.directions)
         self.directions = {}
         while not self.pending and not self._usable and self.fallback:
