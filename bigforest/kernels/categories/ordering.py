@@ -1,15 +1,17 @@
 """The order in which the levels of a category are split, node by node. Oracle: tests/naive/levels.py.
 
-Once its levels are in order, a category is scanned like a number: the rank of a row's level replaces its code. For
-two classes levels are ordered by the share of the second class, for regression by their mean: the best of all subsets
-is a prefix of this order (Fisher 1958; Breiman et al. 1984, theorem 4.5). For more classes levels are ordered by the
-first principal component of their shares (principal.py). Equal levels are ordered by code.
+The rank of a level in this order replaces its code, and the category is scanned like a number:
 
-Everything is in whole numbers, so the order of the rows changes nothing. The work is in proportion to the rows of the
-node and the levels among them, never to all levels of the feature.
+1. Two classes: order by the share of the second class. Regression: order by the mean. The best of all subsets is a
+   prefix of this order (Fisher 1958; Breiman et al. 1984, theorem 4.5).
+2. More classes: order by the first principal component of the class shares (principal.py).
+3. Order equal levels by code.
 
-Means of levels with few rows are noise, and subsets of such levels fit anything, so levels too
-light for their node are grouped into one (`lightest_ungrouped`).
+All statistics are integers, so they do not depend on the order of rows. The work is proportional to the rows of the
+node and the levels that occur in it, not to all levels of the feature.
+
+The mean of a level with few rows is noise, and a subset of such levels fits any target. Levels that are too light for
+their node are therefore joined into one group (`lightest_ungrouped`).
 """
 
 from __future__ import annotations
@@ -34,23 +36,24 @@ _BITS = np.uint64(64)
 class LevelOrder(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
-    slot       uint32 [codes of the largest category], group of each level of the node, then the rank of that group
+    slot       uint32 [codes of the largest category], group of each level of the node, later the rank of that group
     totals     int64 [codes], statistics of each level, for classes as in `close`; for regression [2 * codes], weight
-               and sum alternating. 0 between nodes
-    close      int64 [4 * CLOSE], statistics of close codes: two tables of weight and sum alternating, for classes
-               four tables with both in one number
+               and sum alternating. All 0 between nodes
+    close      int64 [4 * CLOSE], statistics of codes in a narrow range: for regression two tables of weight and sum
+               alternating, for classes four tables with both in one number
     code       uint32 [most + 1], the level in each slot; the last is scratch
     group      uint32 [most], the group of each slot: a single level, or all light levels
     first      uint32 [most], the lowest level of each group
     weight     int64 [most + 1], of the rows in each group; the last is scratch
     sum        int64 [most + 1], sum of the averaged quantity over these rows; the last is scratch
-    number     uint64 [most], random number of each group, in a random order
-    order      uint32 [most], groups in their order
-    rank       uint32 [most], rank of each group in that order
-    direction  int64 [classes], for more than two classes: the coefficient of each in a level's mean
+    number     uint64 [most], random number of each group, for a random order
+    order      uint32 [most], the groups in order
+    rank       uint32 [most], rank of each group
+    direction  int64 [classes], coefficient of each class in the mean of a level, for more than two classes
     product    int64 [classes], scratch
-    cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
-    cells      uint32 [rows], weights of these
+    cell       uint64 [rows], group << 16 | class, of a row or of all rows of a group and class; for more than two
+               classes
+    cells      uint32 [rows], weight of each cell
     """
 
     slot: NDArray[np.uint32]
@@ -101,10 +104,10 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 @inlined
 def lightest_ungrouped(slots, weight, least, levels):
-    """Return the least weight of a level that is not grouped with others, int64; `weight` is the weight of the node.
+    """Return the smallest weight of a level that is not grouped with others, int64; weight: weight of the node.
 
-    The result is at most `least`. It is lower if no more levels than the binary digits of `weight` reach it: there are
-    then about as many sets of levels as thresholds of a number.
+    The result is `least` or lower: the lowest weight that at most b levels reach, with b the number of binary digits of
+    `weight`. With b levels there are about as many sets of levels as thresholds of a number.
     """
     low = np.int64(1)
     # Most nodes have no more levels than binary digits.
@@ -128,8 +131,7 @@ def lightest_ungrouped(slots, weight, least, levels):
 
 @inlined
 def form_groups(slots, least, levels):
-    """Make a group of every level that weighs at least `least`, and one group of all others; return the number of
-    groups.
+    """Make a group of every level that weighs at least `least`, and one group of all others. Return their number.
 
     levels.weight and levels.sum become the statistics of the groups. Groups are numbered in the order of their first
     slots, so no entry is overwritten before it is read.
@@ -162,21 +164,21 @@ def form_groups(slots, least, levels):
 
 @inlined
 def by_mean(levels, group, other):
-    """Return whether a group comes before another: by mean, then by code."""
+    """Return True if a group comes before another: by mean, then by code."""
     sign = compare_means(levels.sum[group], levels.weight[group], levels.sum[other], levels.weight[other])
     return sign < 0 or (sign == 0 and levels.first[group] < levels.first[other])
 
 
 @inlined
 def by_number(levels, group, other):
-    """Return whether a group comes before another in a random order: by random number, then by code."""
+    """Return True if a group comes before another in a random order: by random number, then by code."""
     number, other_number = levels.number[group], levels.number[other]
     return number < other_number or (number == other_number and levels.first[group] < levels.first[other])
 
 
 @helper
 def sort_groups(groups, before, levels):
-    """Set levels.order to the groups in their order; before(levels, group, other): by_mean or by_number."""
+    """Set levels.order to the groups in order; before: by_mean or by_number."""
     order = levels.order
     if groups <= _FEW:
         for i in range(groups):
@@ -215,10 +217,10 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     codes       uint32 [>= rows], the levels of the rows, from `low` to `high`
     least       see CategoricalMissing
     sums        see kernels/scan/target.py
-    dictionary  None for the order by means; else the order is random, by `state` of rng.split_state, and each level is
-                a group
+    dictionary  None for the order by means; otherwise the order is random, and each level is a group
+    state       of rng.split_state, for the random order
 
-    Return the number of groups, and of levels.
+    Return the number of groups, and the number of levels.
     """
     slots = take_slots(codes, low, high, node.items, levels, sums)
     alone = ZERO_I64 if dictionary is not None else lightest_ungrouped(slots, node.weight, least, levels)

@@ -1,7 +1,10 @@
 """Array shapes and types that kernels share.
 
-A row number has 32 bits: tables of more rows grow by passes, in pieces that fit into memory. How often a row is in a
-bag has 16: bags are no larger than the table, so more than 65,535 repeats of one row do not occur. Its class has 16.
+Widths of the parts of an item:
+
+    row number     32 bits: the trees of larger tables grow by passes, in pieces that fit into memory
+    class          16 bits
+    multiplicity   16 bits: how often a row is in a bag. More than 65,535 repeats of one row do not occur
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 
 class Terms(NamedTuple):
-    """The directions of a tree's oblique nodes. Node i has the terms start[i]:start[i + 1], none unless it is oblique.
+    """The directions of the oblique nodes of a tree. Node i has the terms start[i]:start[i + 1]; other nodes have none.
 
     start    int64 [nodes + 1]
     feature  int32 [terms], ascending within a node
@@ -34,8 +37,7 @@ class Terms(NamedTuple):
 
 
 class LevelLists(NamedTuple):
-    """The levels that nodes on categories list. Node i has code[start[i]:start[i + 1]], none unless it is on a
-    category.
+    """The levels that nodes on categories list. Node i lists code[start[i]:start[i + 1]]; other nodes list none.
 
     start  int64 [nodes + 1]
     code   uint32, ascending within a node
@@ -48,9 +50,9 @@ class LevelLists(NamedTuple):
 class Codes(NamedTuple):
     """The codes of a table. Feature f is row place[f, 1] of the matrix of width place[f, 0] bytes.
 
-    u8, u16, u32  [columns of that width, rows], C order, read-only, so that each column is contiguous and
-                  every kernel is compiled for one signature only.
-    place         [features, 2] uint32: width in bytes (1, 2 or 4) and row in the matrix of that width.
+    u8, u16, u32  [features of that width, rows], C order, so that the codes of a feature are contiguous. Read-only, so
+                  that every kernel is compiled for one signature.
+    place         [features, 2] uint32: width in bytes (1, 2 or 4), and row in the matrix of that width.
     """
 
     u8: NDArray[np.uint8]

@@ -1,6 +1,6 @@
-"""Sums of whole numbers times wide weights, which exceed 64 bits: exact, in any order.
+"""Exact sums of weight * integer that exceed 64 bits, independent of the order.
 
-A sum is limb 1 + limb 2 * 2**32 + limb 3 * 2**64, int64, in entries 1 to 3 of a row of PARTS; entry 0 is the weight.
+A row of PARTS int64:   [weight, limb 1, limb 2, limb 3]        sum = limb 1 + limb 2 * 2**32 + limb 3 * 2**64
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_product(sums, row, weight, number):
 
 @inlined
 def carry(sums, row):
-    """Bring limbs 1 and 2, sums of numbers below 2**32, below 2**32 by carrying."""
+    """Carry limbs 1 and 2, which are sums of numbers below 2**32, so that both are below 2**32."""
     sums[row, 2] += sums[row, 1] >> _HALF
     sums[row, 1] &= _MASK
     sums[row, 3] += sums[row, 2] >> _HALF

@@ -7,14 +7,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-# DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py: arrays with one entry
-# per node, arrays with the entries of all nodes, and `used` uint64 [1], the number of these entries in use.
+# DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py. The arrays _OF_NODES
+# have one entry per node. The other arrays have the entries of all nodes, of which the first `used` (uint64 [1]) are in
+# use.
 Entries = TypeVar("Entries", bound=Any)
 _OF_NODES = ("threshold", "size", "missing")
 
 
 def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
-    """Return the pool with room for `nodes` nodes and `entries` more entries; arrays that are too short double."""
+    """Return the pool with room for `nodes` nodes and `entries` more entries: double arrays that are too short."""
     used = int(pool.used[0])
     needed = {name: nodes if name in _OF_NODES else used + entries for name in pool._fields if name != "used"}
     short = [name for name, size in needed.items() if getattr(pool, name).size < size]
@@ -22,7 +23,7 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 
 
 def trimmed(pool: Entries, nodes: int) -> Entries:
-    """Return the pool without unused room, whose pages were never written and take no memory."""
+    """Return the pool without unused room. Pages that were never written take no memory."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
     return pool._replace(**{name: getattr(pool, name)[:size] for name, size in sizes.items()})  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Data shared by the kernels that split a node: its record, the best split so far, scratch, constants.
+"""Data shared by the kernels that split a node: record of the node, best split so far, scratch, constants.
 
 A node's rows come as `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
 code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
@@ -15,7 +15,7 @@ from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.kernels.llvm.lanes import LANES
 
-# Typed constants: Numba makes a float of the sum of a signed and an unsigned number, and a literal 0 is no int64.
+# Typed constants: in Numba the sum of a signed and an unsigned number is a float, and a literal 0 is not an int64.
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
 TWO = np.uint64(2)
@@ -32,7 +32,7 @@ SORT_BUCKETS = 4096
 # Entries of Best.split.
 FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
 
-# A float score this far below the best cannot be equal to it: rounding is about 1e-15 of the score.
+# A float score below NEAR times the best score cannot be an equal score: rounding errors are about 1e-15 of a score.
 NEAR = 1.0 - 1e-12
 
 
@@ -42,8 +42,8 @@ class Node(NamedTuple):
     items   uint64 [rows]
     total   int64 [classes], class weights; for regression see kernels/scan/target.py
     weight  sum of the multiplicities, below 2**31
-    sq      sum of squares of the class weights; for regression the sum of (target - mean rounded down), which is at
-            least 0 and below the weight
+    sq      sum of squares of the class weights; for regression the sum of (target - floor(mean)), which is at least 0
+            and below the weight
     """
 
     items: NDArray[np.uint64]
@@ -56,10 +56,10 @@ class BestSplit(NamedTuple):
     """The best split found so far in a node.
 
     split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
-           sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
-           regression their sums). feature is -1 when there is none.
-    bar    float64 [1], score of this split in the scale of the criterion, times NEAR: splits that score less need no
-           exact comparison.
+           sides, and sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
+           regression their sums). feature is -1 if no split was found.
+    bar    float64 [1], score of this split in the scale of the criterion, times NEAR. A split with a lower score needs
+           no exact comparison.
     """
 
     split: NDArray[np.int64]
@@ -71,9 +71,9 @@ class ScanScratch(NamedTuple):
 
     codes        uint32 [rows + LANES], codes of the current feature, in the order of the node's items
     keys         uint64 [rows + 1], sort keys
-    positions    uint32 [SORT_BUCKETS + 2], where the next row of a bucket goes
+    positions    uint32 [SORT_BUCKETS + 2], position of the next row of each bucket
     selected     uint32 [max(rows, MOST_BUCKETS) + LANES], indices of rows or of splits (kernels/llvm/selection.py)
-    edge, bound  float64 [MOST_BUCKETS]: score of the split after a bucket, upper bound of the scores inside
+    edge, bound  float64 [MOST_BUCKETS]: score of the split after a bucket, upper bound of the scores inside a bucket
     slot         uint32 [MOST_BUCKETS], numbers of the buckets that are opened
     """
 
@@ -131,7 +131,7 @@ def class_of(item):
 
 @inlined
 def shift_for(span, most):
-    """Return how many bits (uint32) to drop so that codes 0..span fall into at most `most` buckets, both uint64."""
+    """Return the number of bits to drop (uint32) so that codes 0..span are in at most `most` buckets (both uint64)."""
     shift = np.uint32(0)
     while (span >> np.uint64(shift)) >= most:
         shift += np.uint32(1)
@@ -158,9 +158,9 @@ def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
 
 @inlined
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-    """Make this split the best if it is better, or as good with a lower code of the same feature.
+    """Make this split the best if it is better, or equal with a lower code of the same feature.
 
-    Among equal features the one offered first is kept. Return whether the split was taken.
+    Of equal splits on different features, the first is kept. Return True if the split was taken.
     """
     split = best.split
     if split[FEATURE] >= 0:
@@ -174,6 +174,6 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
 
 @inlined
 def is_perfect(best):
-    """Return whether each side of the best split by Gini has a single class."""
+    """Return True if each side of the best split by Gini has a single class."""
     split = best.split
     return split[SQ_L] == split[W_L] * split[W_L] and split[SQ_R] == split[W_R] * split[W_R]

@@ -28,14 +28,16 @@ def sum_classes(items, total):
 
 @inlined
 def partition_by(goes_left, arguments, rows, spare):
-    """Reorder rows stably, with the rows that go left first; return their number, uint64. No branch depends on the
-    data.
+    """Reorder rows stably, with the rows that go left first. Return their number, uint64.
 
-    goes_left(i, row, *arguments)  an inlined function: 1 if rows[i], passed as `row`, goes left, else 0, as uint64
-    rows   [n], items or row numbers, mutated
-    spare  [>= n] of the same type, scratch
+        rows       a b c d e        goes_left  0 1 1 0 1
+        afterwards b c e a d        returns 3
 
-    Oracle: a stable numpy.argsort of what goes_left returns.
+    goes_left(i, row, *arguments)  inlined function: returns 1 if rows[i], passed as `row`, goes left, else 0, as uint64
+    rows                           [n], items or row numbers, mutated
+    spare                          [>= n] of the same type, scratch
+
+    No branch depends on the data. Oracle: a stable numpy.argsort of the results of goes_left.
     """
     size_l = ZERO
     for i in range(np.uint64(rows.size)):
@@ -50,7 +52,7 @@ def partition_by(goes_left, arguments, rows, spare):
 
 @inlined
 def is_up_to(i, row, values, limit):
-    """Return whether values[i] is at most `limit`, as uint64."""
+    """Return 1 if values[i] is at most `limit`, else 0, as uint64."""
     return np.uint64(values[i] <= limit)
 
 
@@ -64,14 +66,14 @@ def partition_rows(values, limit, rows, spare):
 def partition_codes(codes, limit, items, spare):
     """Partition rows by codes, uint32 [>= n], as `partition_rows`.
 
-    Return the number of rows on the left (uint64), the largest code on the left and the smallest on the right (uint32),
-    undefined for a side without rows.
+    Return the number of rows on the left (uint64), the largest code on the left and the smallest code on the right
+    (uint32). A code is undefined if its side has no rows.
     """
     after = np.uint32(limit + np.uint32(1))
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
     for i in range(np.uint64(items.size)):  # a separate loop, which the compiler vectorises
-        distance = np.uint32(codes[i] - after)  # wraps on the left: the largest code there has the largest distance
+        distance = np.uint32(codes[i] - after)  # wraps for codes on the left, so the largest has the largest distance
         below = max(below, distance)
         above = min(above, distance)
     size_l = partition_rows(codes, limit, items, spare)
@@ -82,8 +84,8 @@ def partition_codes(codes, limit, items, spare):
 def partition_projections(values, limit, items, spare):
     """Partition rows by projections, float64 [>= n], as `partition_rows`.
 
-    Return the number of rows on the left, the largest projection on the left, or -inf, and the smallest on the right,
-    or inf.
+    Return the number of rows on the left, the largest projection on the left (-inf without rows), and the smallest
+    projection on the right (inf without rows).
     """
     largest, smallest = -np.inf, np.inf
     for i in range(np.uint64(items.size)):

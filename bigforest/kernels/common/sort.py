@@ -12,7 +12,8 @@ from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 _FEW = 48
 # Fewest buckets of a counting sort.
 _FEWEST = 512
-# Up to this many rows are ranked by pairs, if their codes are near: 32 bits then have room for an index below PAIRS.
+# Up to this many rows are ranked by comparing pairs, if the range of their codes is below _NEAR: 32 bits then have room
+# for a code and an index of a row.
 _RANKED = 80
 _INDEX_BITS = np.uint64(7)
 _NEAR = ONE << np.uint64(25)
@@ -20,7 +21,7 @@ _NEAR = ONE << np.uint64(25)
 
 @helper
 def sort_many(keys, begin, end):
-    """Sort keys[begin:end] by a heap, in place; no input is slow (Williams 1964)."""
+    """Sort keys[begin:end] in place by a heap (Williams 1964), in O(n log n) for any input."""
     size = end - begin
     start = size // TWO
     last = size
@@ -48,7 +49,7 @@ def sort_many(keys, begin, end):
 
 @inlined
 def insertion_sort(keys, n):
-    """Sort keys[:n] by insertion: few keys, or keys that are almost in order."""
+    """Sort keys[:n] by insertion. For few keys, or keys that are almost in order."""
     for i in range(ONE, n):
         key = keys[i]
         j = i
@@ -69,17 +70,20 @@ def sort_bucket(keys, begin, end):
 
 @helper
 def sort_rows(codes, low, high, items, keys, positions):
-    """Fill keys[:n] with the sort keys of the items, ascending by code; codes[:n], in low..high, are their codes.
+    """Fill keys[:n] with the sort keys of the items, ascending by code.
 
-    Few rows are ranked by comparing all pairs. More rows are counted into buckets, which are then sorted. About 4 ns
-    per row. positions: uint32 [SORT_BUCKETS + 2], scratch.
+    codes      uint32, codes[:n] are the codes of the items, from `low` to `high`
+    positions  uint32 [SORT_BUCKETS + 2], scratch
+
+    Few rows are ranked by comparing all pairs. More rows are counted in buckets, which are then sorted. About 4 ns per
+    row.
     """
     n = np.uint64(items.size)
     span = np.uint64(high - low)
     if n <= np.uint64(_RANKED) and span < _NEAR:
         distinct, ones, rank = positions[:PAIRS], positions[PAIRS : 2 * PAIRS], positions[2 * PAIRS : 3 * PAIRS]
         for i in range(n):
-            # The index of a row makes equal codes distinct, and so their ranks.
+            # The index of the row in the lowest bits makes the ranks of equal codes distinct.
             distinct[i] = np.uint32((np.uint64(codes[i] - low) << _INDEX_BITS) | i)
             ones[i] = np.uint32(1)
         sums_up_to(distinct, ones, n, rank)

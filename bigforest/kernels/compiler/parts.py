@@ -1,14 +1,16 @@
-"""Compile kernels of parts: functions that never run on their own get no wrappers and no machine code, and all
-are linked and optimised once, in the kernel.
+"""Compile kernels from parts. A part is a function that only kernels and other parts call.
 
-Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and
-from C, although a kernel has a copy of every function that it calls. So a function deep in a kernel is optimised once
-for each function above it. Before it optimises, Numba also inlines every function to be inlined, in order to remove
-reference counts, which kernels do not have. Here the code of a part stays unoptimised, and the code of a kernel is
-optimised in LLVM's order: callees, then callers. Trees of two classes grow as fast (benchmarks/profile.md).
+Numba compiles each function completely: it links and optimises the function, and emits machine code with wrappers for
+calls from Python and C. A kernel contains a copy of every function that it calls, so a function deep in a kernel is
+optimised once for each function above it. Numba also inlines functions before it optimises, to remove reference counts,
+which kernels do not have.
 
-These are internals of Numba. The lowest version that pyproject.toml allows and the newest are both tested (.ci/run);
-with a version that is not in TESTED, Numba compiles functions in its usual way, in about half as much time again.
+Here a part gets no wrappers and no machine code. The parts of a kernel are linked and optimised once, in the kernel, in
+LLVM's order: callees, then callers. Trees of two classes grow as fast (benchmarks/profile.md).
+
+This uses internals of Numba. The lowest version that pyproject.toml allows and the newest are both tested (.ci/run).
+With a version that is not in TESTED, Numba compiles functions in its usual way, which takes about half as much time
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ TESTED = ((0, 68),)
 
 
 def is_tested() -> bool:
-    """Return whether the internals of this version of Numba are known."""
+    """Return True if the internals of this version of Numba were tested."""
     return numba.version_info.short in TESTED
 
 
@@ -62,8 +64,10 @@ class _Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
 
 
 def _callers_first(library: Any) -> list[Any]:
-    """Return the library and all libraries linked into it, directly or not, each before its callees: LLVM drops a
-    function that no linked code calls yet."""
+    """Return the library and all libraries linked into it, directly or indirectly, callers before callees.
+
+    LLVM drops a function that no linked code calls yet.
+    """
     seen: dict[Any, None] = {}
     ended: list[Any] = []
     waiting = [(library, False)]
@@ -83,13 +87,14 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
     _name = "bigforest_part_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Make the part's code; calls refer to a stand-in function that must not be run."""
+        """Make the code of the part. Calls refer to a stand-in function, which must not be run."""
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         lowered = state["cr"]
         if not state.flags.forceinline:
-            # LLVM would inline a function that is called once; the time to optimise grows faster than the length.
+            # LLVM would inline a function that is called once. The time to optimise a function grows faster than its
+            # length.
             function = state.library._final_module.get_function(lowered.fndesc.llvm_func_name)
             function.add_function_attribute("noinline")
         state.library.finalize()
@@ -97,8 +102,7 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
         stand_in = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), name, "part of kernels", 0, lowered.env, (state.library,)
         )
-        # Functions that Numba compiles in its usual way, which call parts in tests, link only the libraries listed
-        # here.
+        # For tests: a function that Numba compiles in its usual way and that calls parts links only these libraries.
         state.targetctx.insert_user_function(stand_in, lowered.fndesc, _callers_first(state.library))
         state["cr"] = lowered._replace(cfunc=stand_in)
         return True
@@ -117,7 +121,7 @@ class _LoweringKernel(typed_passes.NativeLowering):  # type: ignore[misc]
 
 
 class _Typing:
-    """A typing context that finds the type of a call once: numbers are added in most parts of a kernel."""
+    """A typing context with a cache. Parts have many equal calls, such as additions of numbers."""
 
     # Signature by function and types of arguments, while one kernel is compiled.
     signatures: ClassVar[dict[tuple[Any, tuple[Any, ...]], Any]] = {}
@@ -144,7 +148,7 @@ class _Inference(typed_passes.NopythonTypeInference):  # type: ignore[misc]
     _name = "bigforest_type_inference"
 
     def run_pass(self, state: Any) -> bool:
-        """Infer types as Numba does."""
+        """Infer types as Numba does, with the cache of `_Typing`."""
         context = state.typingctx
         state.typingctx = _Typing(context)
         try:
@@ -164,15 +168,21 @@ class _Prune(untyped_passes.DeadBranchPrune):  # type: ignore[misc]
     _name = "bigforest_prune"
 
     def run_pass(self, state: Any) -> bool:
-        """Remove branches for None if the argument is not None, and the reverse; Numba does only the reverse."""
+        """Remove branches for None if an argument is not None, and branches for other values if it is None.
+
+        Numba does only the latter.
+        """
         none = types.NoneType, types.Omitted
         dead_branch_prune(state.func_ir, [kind if isinstance(kind, none) else _NotNone(kind) for kind in state.args])
         return True
 
 
 class _Passes(compiler_machinery.PassManager):  # type: ignore[misc]
-    """Numba's passes that kernels need. Numba has as many more, for closures, generators, context managers and array
-    expressions, and analyses the code again after each pass."""
+    """The passes of Numba that kernels need.
+
+    Numba has about as many others, for closures, generators, context managers and array expressions, and analyses the
+    code again after each pass.
+    """
 
     _STEPS = (
         *(untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing),
@@ -218,7 +228,8 @@ class PartCompiler(_Compiler):
 class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
     """A part, which kernels and other parts call.
 
-    It becomes a dispatcher when a caller is compiled: most processes find all kernels compiled and need none.
+    It becomes a dispatcher when a caller is compiled. Most processes find all kernels in the cache and need no
+    dispatcher.
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -1,14 +1,13 @@
-"""Exact comparison of scores: equal splits compare as equal, so the tie rule decides and not rounding.
+"""Exact comparison of scores. Equal splits compare as equal, so ties are decided by the tie rule and not by rounding.
 
-The Gini decrease of a split orders like sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side
-and w its weight. As a fraction this is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so the
-numerator stays below 2**94, the denominator below 2**62, and products of 64 bits compare them without error.
+Gini: the score sq_l / w_l + sq_r / w_r has the order of the decrease, with sq the sum of squared class weights of a
+side and w its weight. As a fraction it is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so
+the numerator is below 2**94 and the denominator below 2**62. Fractions are compared by cross products.
 
-The decrease of variance orders like (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r). For sums below 2**62 in magnitude and
-weights below 2**31 in sum, cross products stay below 2**251.
+Variance: the score (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r) has the order of the decrease. For sums below 2**62 in
+magnitude and weights below 2**31 in total, cross products are below 2**251.
 
-Means of levels (kernels/categories/ordering.py) are compared as fractions, too: a numerator and a weight have 64 bits
-each.
+Means of levels (kernels/categories/ordering.py) are also compared as fractions. Numerator and weight have 64 bits each.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PRODUCT = ir.IntType(128)
 def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
     """Return the sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
 
-    Compiled callers get the version below; this one is for plain Python, whose integers have no width.
+    Compiled callers use the emitter below. This function is for plain Python, whose integers have no limit.
     """
     sq_l, w_l, sq_r, w_r = int(sq_l), int(w_l), int(sq_r), int(w_r)
     other_sq_l, other_w_l = int(other_sq_l), int(other_w_l)
@@ -46,8 +45,8 @@ def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
     half, low_half = ir.Constant(_PRODUCT, 64), ir.Constant(_PRODUCT, 2**64 - 1)
 
     def cross(sql: Any, wl: Any, sqr: Any, wr: Any, denominator: Any) -> tuple[Any, Any]:
-        """Emit the product of 95 and 62 bits, in an upper part and one of 64 bits: two multiplications of 64 bits
-        each."""
+        """Emit the product of a numerator of 95 bits and a denominator of 62 bits, by two multiplications. Return its
+        upper part and its lowest 64 bits."""
         numerator = builder.add(builder.mul(sql, wr), builder.mul(sqr, wl))
         lower = builder.mul(builder.and_(numerator, low_half), denominator)
         upper = builder.mul(builder.lshr(numerator, half), denominator)
@@ -71,7 +70,7 @@ def compare_variance(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r
     """Return the sign (1, 0, -1) of the first decrease of variance minus the other; int64 arguments, all weights
     positive.
 
-    Both splits have the same total weight and the same total sum. Compiled like `compare_gini`.
+    Both splits have the same total weight and the same total sum.
     """
     sum_l, w_l, sum_r, w_r = int(sum_l), int(w_l), int(sum_r), int(w_r)
     other_sum_l, other_w_l = int(other_sum_l), int(other_w_l)
@@ -98,9 +97,9 @@ def _emit_compare_variance(lanes: Lanes, *numbers: Any) -> Any:
 
 
 def compare_means(total, weight, other_total, other_weight):
-    """Return the sign (1, 0, -1) of total / weight minus the other mean; int64 arguments, the weights positive.
+    """Return the sign (1, 0, -1) of total / weight minus the other mean; int64 arguments, positive weights.
 
-    Compiled in 128 bits, which hold all products; a division alone would take longer.
+    Compiled in 128 bits, which hold all products. A single division would take longer.
     """
     mean, other_mean = int(total) * int(other_weight), int(other_total) * int(weight)
     return (mean > other_mean) - (mean < other_mean)

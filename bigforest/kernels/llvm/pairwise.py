@@ -1,9 +1,9 @@
-"""Splits of few rows, by all pairs of rows, sixteen at a time: sums over the rows up to each row, and scores.
+"""Scores of the splits of few rows, by comparing all pairs of rows, sixteen pairs at a time.
 
-Quadratic, but a pair costs a sixteenth of a few instructions and nothing branches on the data, so for few rows this is
-faster than sorting. The plain-Python bodies below are the oracle of the compiled versions.
+The cost is quadratic, but a pair takes a sixteenth of a few instructions, and no branch depends on the data. For few
+rows this is faster than sorting. The plain-Python bodies are the oracle of the compiled versions.
 
-Scores are float32: only splits that score at least the highest * (1 - SCORE_ERROR) need an exact comparison.
+Scores are float32. Only splits whose score is at least the highest score * (1 - SCORE_ERROR) need an exact comparison.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.core import cgutils
 from bigforest.kernels.llvm.lanes import FLOATS, LANES, VECTOR, Lanes, emits
 
 PAIRS = 128
-# Most weight of a node that is scored here: products of two weights stay below 31 bits.
+# Nodes below this weight are scored here: products of two weights then have less than 31 bits.
 SCORED_WEIGHT = 1 << 15
 # More than twice the relative error of a score: each of its few roundings is 2**-24.
 SCORE_ERROR = 1e-6
@@ -27,8 +27,10 @@ SCORE_ERROR = 1e-6
 def sums_up_to(code, add, n, out):
     """Set out[i], i < n, to the sum of add[j] over all j < n with code[j] <= code[i].
 
-    code, add, out uint32 [>= n rounded up to LANES]; the padding of code and out is read and written, with arbitrary
-    values. Sums wrap at 2**32. Cost: n * n / 16 steps. Compiled callers get vectors.
+    code, add, out  uint32 [>= n rounded up to LANES]. The padding of code and out is read and written, with arbitrary
+                    values
+
+    Sums wrap at 2**32. Cost: n * n / 16 steps.
     """
     for i in range(int(n)):
         out[i] = np.uint32(int(add[:n][code[:n] <= code[i]].sum()) & 0xFFFFFFFF)
@@ -55,10 +57,11 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
     """Set `out` as `sums_up_to`, and score[i] to d**2 / (w_l w_r) of the split after code[i]
     (kernels/scan/two_class.py).
 
-    add     uint32 or uint64, weights of the rows, shifted 16 for class 1
+    add     uint32 or uint64, weights of the rows, shifted by 16 bits for class 1
     before  uint32, weights of the rows of the node with smaller codes; added to `out`
-    weight  of the node, below SCORED_WEIGHT; ones: the part of it in class 1
-    score   float32, as long as out: -1 if a side weighs less than min_leaf, which is 1 at least
+    ones    weight of class 1 in the node
+    weight  weight of the node, below SCORED_WEIGHT
+    score   float32, as long as out: -1 if a side weighs less than min_leaf >= 1
 
     Return the highest score, float64.
     """
@@ -74,9 +77,10 @@ def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
 
 
 class TwoClassScores:
-    """Emitter of the scores of splits of two classes, which keeps the highest.
+    """Emitter of the scores of splits of two classes. It keeps the highest score.
 
-    ones, weight  of the node, 32-bit vectors; least: the smallest weight of a side
+    ones, weight  weight of class 1 and of both classes in the node, 32-bit vectors
+    least         smallest weight of a side
     """
 
     def __init__(self, lanes: Lanes, ones: Any, weight: Any, least: Any) -> None:
@@ -85,8 +89,10 @@ class TwoClassScores:
         self._best = cgutils.alloca_once_value(lanes.builder, ir.Constant(FLOATS, [-1.0] * LANES))
 
     def sides(self, left: Any) -> tuple[Any, Any, Any]:
-        """Emit d**2 and w_l w_r, float32, and whether both sides weigh enough; left: weights on the left, as `out` of
-        score_pairs_two."""
+        """Emit d**2 and w_l w_r, float32, and a mask of the splits whose sides both weigh enough.
+
+        left  weights on the left, as `out` of score_pairs_two
+        """
         lanes, builder = self._lanes, self._lanes.builder
         ones_l = builder.lshr(left, ir.Constant(VECTOR, [16] * LANES))
         w_l = builder.add(ones_l, builder.and_(left, ir.Constant(VECTOR, [0xFFFF] * LANES)))

@@ -1,7 +1,11 @@
 """The inner loops of kernels/explain/contributions.py, for LANES rows at once, at all points of the integrals.
 
-A level has points times rows numbers, row by row within a point, and levels follow each other in a one-dimensional
-array: `begin` and `above` are where levels begin. The plain-Python bodies are the oracle of the compiled versions.
+A level is an edge on the path in a tree. An array has size = points * LANES numbers for each level:
+
+    index within a level   point * LANES + row
+    begin, above           index of the first number of a level, and of the level above it
+
+The plain-Python bodies are the oracle of the compiled versions.
 """
 
 from __future__ import annotations
@@ -16,14 +20,14 @@ from bigforest.kernels.llvm.lanes import DOUBLES, LANES, Lanes, emits
 
 
 def extend_products(product, inverse, met, factors, size, level, before):
-    """Multiply the products of a level by the factor of the edge for each row.
+    """Set the products of a level: those of the level above times the factor of the edge, for each row.
 
-    product, inverse  float64 [levels * size]: those of `level`, set, of the level above, and of the level `before` of
-                      the last edge on the same feature, whose factor is divided out
-    met      float64 [levels * LANES]: 1 for each row that meets all conditions on the feature, else 0
-    factors  float64 [4 * points]: for each point the factor if they are met, the factor if not, and the inverses of
-             both
-    size     points * LANES
+    product, inverse  float64 [levels * size], products, and inverses of the factor of each edge. The entries of `level`
+                      are set
+    met               float64 [levels * LANES], 1 for each row that meets all conditions on the feature, else 0
+    factors           float64 [4 * points], for each point the factor if conditions are met, the factor if not, and the
+                      inverses of both
+    before            level of the last edge on the same feature, whose factor is divided out
     """
     first, above, last = level * size, (level - 1) * size, before * size
     for index in range(int(size)):
@@ -53,7 +57,7 @@ def _emit_extend_products(lanes: Lanes, size: Any, level: Any, before: Any) -> N
 
 
 def scale(below, product, value, size, begin, level):
-    """Set the level that begins at `begin` of `below` to value * the level that begins at `level` of `product`."""
+    """Set below[begin : begin + size] to value * product[level : level + size]."""
     below[begin : begin + size] = value * product[level : level + size]
 
 
@@ -66,13 +70,14 @@ def _emit_scale(lanes: Lanes, value: Any, size: Any, begin: Any, level: Any) -> 
 
 
 def charge(below, inverse, gain, total, size, begin, above, edge, before, feature):
-    """Add the sums below an edge, times the change of the ratio, to its feature, and the sums to the level above.
+    """Add the sums below an edge, times the change of the ratio, to its feature. Add the sums to the level above.
 
-    below    float64: the sums of the level from `begin` on; the level from `above` on is added to
-    inverse  float64 [levels * size], of the edge at level `edge`, and of the last edge on the same feature, at level
-             `before`; gain: float64 [levels * LANES], met - share of each row, likewise
-    total    float64: LANES numbers of the feature, from `feature` on, are added to
-    size     points * LANES
+    below    float64, sums of the levels: reads from `begin` on, adds from `above` on
+    inverse  float64 [levels * size], inverses of the factor of each edge
+    gain     float64 [levels * LANES], met - share of each row at each edge
+    total    float64, adds to the LANES numbers of the feature, from `feature` on
+    edge     level of the edge
+    before   level of the last edge on the same feature
     """
     for index in range(int(size)):
         row = index % LANES

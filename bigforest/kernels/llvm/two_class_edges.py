@@ -1,16 +1,21 @@
 """Scores of the splits between the buckets of a histogram of two classes, and the buckets that may have a better split
 inside, sixteen buckets at a time.
 
-The weights of a bucket are one uint32, class 1 shifted 16; the node weighs less than SCORED_WEIGHT. hist begins with a
-zero, so once it is summed up, entry b is the weight before bucket b. Scores are defined in pairwise.py.
+The weights of a bucket are one uint32, with class 1 in the upper half. The node weighs less than SCORED_WEIGHT. hist
+begins with a zero, so after it is summed up, entry b is the weight before bucket b. pairwise.py defines the score
+d**2 / (w_l w_r).
 
-No better split is missed by rounding. With weights below 2**15, d and w_l w_r are whole numbers of at most 2**28, so
-exact in 32 bits; d**2 is at most 2**56, and a score that is not 0 at least 2**-28: float32 holds all of them. Each
-conversion, product and quotient has a relative error of 2**-24 at most; the one of d counts twice. So a score is off by
-5 * 2**-24, two scores and the bar by 11 * 2**-24, d**2 against bar * w_l w_r by 6 * 2**-24. All are below SCORE_ERROR,
-by which callers lower the bar.
+Rounding does not hide a better split:
 
-The plain-Python bodies below are the oracle of the compiled versions.
+- With weights below 2**15, d and w_l w_r are integers of at most 2**28, exact in 32 bits. d**2 is at most 2**56, and a
+  score is 0 or at least 2**-28, so neither overflows nor underflows in float32.
+- Each conversion, product and quotient has a relative error of at most 2**-24; the conversion of d counts twice. A
+score
+  has an error of at most 5 * 2**-24, the comparison of two scores with the bar 11 * 2**-24, and that of d**2 with
+  bar * w_l w_r 6 * 2**-24.
+- Callers lower the bar by SCORE_ERROR, which is larger than all of these.
+
+The plain-Python bodies are the oracle of the compiled versions.
 """
 
 from __future__ import annotations
@@ -28,8 +33,8 @@ from bigforest.kernels.llvm.selection import Selection
 
 
 def _score(left, ones, weight):
-    """Return the scores of splits by their weights on the left, float64, -1 if a side is empty; and the lighter
-    weights."""
+    """Return the scores of splits from their weights on the left, float64, -1 if a side is empty; and the weights of
+    their lighter sides."""
     ones_l = left >> 16
     w_l = ones_l + (left & 0xFFFF)
     w_r = int(weight) - w_l
@@ -39,10 +44,10 @@ def _score(left, ones, weight):
 
 
 def score_buckets_two(hist, buckets, ones, weight, min_leaf, score):
-    """Sum hist up, and score the split after every bucket; return the highest score, float64.
+    """Sum hist up, and score the split after every bucket. Return the highest score, float64.
 
     hist   uint32 [>= 1 + buckets rounded up to LANES], read and written up to this length
-    score  float32 [>= buckets rounded up to LANES]: -1 if a side weighs less than min_leaf, which is 1 at least
+    score  float32 [>= buckets rounded up to LANES], out: -1 if a side weighs less than min_leaf >= 1
     """
     size = int(buckets)
     hist[: size + 1] = np.cumsum(hist[: size + 1])
@@ -52,14 +57,15 @@ def score_buckets_two(hist, buckets, ones, weight, min_leaf, score):
 
 
 def open_buckets_two(hist, buckets, ones, weight, min_leaf, bar, out):
-    """Write the buckets that may have a split inside whose score reaches `bar` to `out`, ascending; return their number
-    (uint64).
+    """Find the buckets that may have a split inside whose score reaches `bar`. Return their number (uint64).
 
-    hist as after `score_buckets_two`; bar float32, not 0; out uint32 [>= buckets + LANES].
+    hist  summed up by `score_buckets_two`
+    bar   float32, not 0
+    out   uint32 [>= buckets + LANES], set to the buckets, ascending
 
-    d**2 / (w_l w_r) is convex in the counts, so its maximum over a bucket is at a corner: all rows of one class of the
-    bucket on the left and none of the other, or an edge of the bucket. Edges were offered already, unless min_leaf
-    forbids them. A bucket of one class has edges only.
+    d**2 / (w_l w_r) is convex in the counts, so its maximum over a bucket is at a corner. A corner has all rows of one
+    class of the bucket on the left and none of the other class, or it is an edge of the bucket. Edges were offered
+    already, unless min_leaf forbids them. All corners of a bucket with one class are edges.
     """
     sums = hist[: int(buckets) + 1].astype(np.int64)
     before, after = sums[:-1], sums[1:]

@@ -1,9 +1,10 @@
 """Find the best split of a node among directions. Oracle: tests/naive/oblique.py.
 
-Directions are scanned in the order in which they are drawn; among equal splits the lowest number wins. A direction of
-one feature is that feature: its codes are scanned, and its weight is dropped. If all directions are constant, features
-are drawn, as in the axis family, until one is not constant; if all are, the node is a leaf. A direction with a
-projection that is not finite is skipped.
+1. Draw directions, and scan each. Of equal splits, the one on the direction drawn first wins. A direction of one
+   feature is scanned by the codes of this feature, without its weight. A direction with a projection that is not finite
+   is skipped.
+2. If all directions are constant, draw features as in the family axis, until one is not constant. If all features are
+   constant, the node is a leaf.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ class Oblique(NamedTuple):
 
     sparse     rules by which directions are drawn
     means      the differences of class means that are offered in addition
-    values     of the codes
+    values     values of the codes
     cache      a copy of the rows of a small subtree
     drawn      scratch of the directions
-    projected  scratch of the projections, with a row of `value` below in place of its `value`
-    value      float64 [2, rows], projections on the current direction and on the best
+    projected  scratch of the projections; `with_value` replaces its `value` by a row of `value` below
+    value      float64 [2, rows], projections on the current direction and on the best one
     """
 
     sparse: Sparse
@@ -66,11 +67,11 @@ class Oblique(NamedTuple):
 class DirectionExtras(NamedTuple):
     """Data of oblique nodes in addition to CodeTree, in the order of the nodes.
 
-    threshold  float64 [nodes], on the projection; arbitrary in other nodes
+    threshold  float64 [nodes], threshold on the projection; arbitrary in other nodes
     size       uint32 [nodes], number of terms; 0 in other nodes
-    feature    int32 [room], the terms of all nodes
-    weight     float64 [room]
-    used       uint64 [1], terms so far
+    feature    int32 [room], features of the terms of all nodes
+    weight     float64 [room], weights of these terms
+    used       uint64 [1], number of terms in use
     """
 
     threshold: NDArray[np.float64]
@@ -102,13 +103,13 @@ def make_oblique(
 
 @inlined
 def with_value(projected, value):
-    """Return the record with `value` in place of its projections."""
+    """Return the scratch with `value` in place of its projections."""
     return ProjectionScratch(value, *projected[1:])
 
 
 @inlined
 def is_whole(oblique, which, size):
-    """Return whether projections on the current direction, and their differences, are exact whole numbers."""
+    """Return True if projections on the current direction, and their differences, are exact whole numbers."""
     if size > np.uint64(MOST_TERMS):
         return False
     for term in range(size):
@@ -120,9 +121,9 @@ def is_whole(oblique, which, size):
 
 @inlined
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
-    """Return the codes of the rows that items begin..end number: all codes, or the copy for few rows.
+    """Return the codes for items[begin:end]: those of the table, or of the copy of few rows.
 
-    Return Codes, the regression targets or None, and whether these are copies.
+    Return Codes, the regression targets or None, and True if both are the copy.
     """
     if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
         cache = oblique.cache.code_cache
@@ -132,12 +133,13 @@ def codes_of_node(codes, by_row, value, items, begin, end, oblique):
 
 @inlined
 def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique):
-    """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
+    """Scan the directions of a node. Set scratch.best to the best split, with the number of its direction, or -1, as
+    feature.
 
-    cached       whether items number rows of the copy, oblique.cache
-    criterion    Criterion
+    cached     True if items have row numbers of the copy, oblique.cache
+    criterion  Criterion
 
-    Return the half of oblique.drawn and oblique.value with the direction and the projections of the best split.
+    Return the index (0 or 1) of the direction and the projections of the best split in oblique.drawn and oblique.value.
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
@@ -201,11 +203,11 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
 
 @inlined
 def project_node(codes, node, cached, of_tree, pair, oblique, which, size):
-    """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that half of oblique.value.
+    """Project the rows of a node on the `size` terms at index `which` of oblique.drawn, into oblique.value[which].
 
-    of_tree  whether the direction is difference `pair` of the tree's class means, whose projections are stored
+    of_tree  True if the direction is difference `pair` of the class means of the tree, whose projections are stored
 
-    Return the smallest and the largest projection; (0, 0) if one is not finite.
+    Return the smallest and the largest projection; (0, 0) if a projection is not finite.
     """
     value, items = oblique.value[which], node.items
     features, weights = oblique.drawn.feature[which], oblique.drawn.weight[which]
@@ -224,7 +226,7 @@ def project_node(codes, node, cached, of_tree, pair, oblique, which, size):
 def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Return the number of rows on the left; scratch.total_l gets their statistics (target.py).
+    Return the number of rows on the left. scratch.total_l is set to their statistics (target.py).
     """
     drawn = oblique.drawn
     size = drawn.size[which]

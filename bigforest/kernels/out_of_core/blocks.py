@@ -1,11 +1,14 @@
-"""Route the rows of a block through the newest splits of a tree, and count, collect and sum them for the probes of the
-searching nodes. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/passes.py.
+"""Process the rows of a block in a pass: route them through the newest splits of a tree; then count, collect and sum
+them for the probes of the searching nodes. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through
+grow/out_of_core/passes.py.
 
-A column is a feature or a direction. Kernels are compiled separately for each. Where `terms` is None, columns are
-features of `cells`, Codes, and hold codes, uint32. Else they are directions, and hold the projections on them of the
-values in `cells`, BlockValues: float64. A direction of one feature and weight 1 has the values themselves.
+A column is a feature or a direction. Kernels are compiled separately for each:
 
-All row numbers are those within the block, so tables may be of any length.
+    terms    cells         a column holds
+    None     Codes         codes of a feature, uint32
+    Terms    BlockValues   projections of the values on a direction, float64; for one feature of weight 1 its values
+
+Rows are numbered within the block, so tables may have any length.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from bigforest.kernels.scan.categorical_missing import missing_last
 _THREE = np.uint64(3)
 _SEVEN = np.uint64(7)
 
-# Routing rules of a split: by code; by code, missing values, of code 0, to the right; listed levels to the left; listed
-# levels to the right.
+# Routing rules of a split: by code; by code, but missing values (code 0) to the right; listed levels to the left;
+# listed levels to the right.
 BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
 # The code of a missing value that goes right. No feature has a code this large.
 AFTER_ALL = 0xFFFFFFFF
@@ -74,13 +77,13 @@ class Probes(NamedTuple):
     """Requests about columns of nodes, one entry each. Rows outside of all buckets are not counted.
 
     node     uint32
-    column   uint32; consecutive entries of the same node and column read it once
+    column   uint32; consecutive entries with the same node and column read the column once
     low      uint32 or float64, the smallest value of the first bucket
-    high     of the same type, the largest value of the last bucket; ignored for codes
-    scale    of codes the bucket is (code - low) >> scale; of projections there are `scale` buckets per half unit if
-             they are of equal width, else it is 0
-    buckets  uint64, their number
-    offset   uint64, where the buckets of this entry begin in the arrays of all entries
+    high     type of low, the largest value of the last bucket; ignored for codes
+    scale    for codes: the bucket of a code is (code - low) >> scale. For projections: buckets per half unit if all
+             buckets have the same width, else 0
+    buckets  uint64, number of buckets
+    offset   uint64, index of the first bucket of this entry in the arrays of all entries
     edge     float64, the smallest projection of every bucket of every entry; empty for codes
     centre   int64, subtracted from regression targets
     """
@@ -100,8 +103,8 @@ class Steps(NamedTuple):
     """Steps in which values are counted, see kernels/oblique/mean_difference.py Means.step.
 
     origin  float64 [features], the smallest value
-    span    float64 [features], the range that has STEPS steps; 0 where every unit is one, and -1 without units
-    rate    float64 [features], steps to a unit (kernels/subspace/columns.py); 0 where `span` says it
+    span    float64 [features], the range that is divided into STEPS steps; 0 if each unit is a step, -1 without steps
+    rate    float64 [features], steps per unit (kernels/subspace/columns.py); 0 if `span` determines the steps
     """
 
     origin: NDArray[np.float64]
@@ -121,8 +124,8 @@ class Summands(NamedTuple):
 
 
 def of_column(on_codes, on_projections):
-    """Return a function that is compiled as `on_codes` where its first argument `terms` is None, else, with `terms`, as
-    `on_projections`."""
+    """Return a function whose first argument is `terms`. It calls `on_projections` with all arguments or, if `terms` is
+    None, `on_codes` without `terms`."""
 
     def chosen(terms, *arguments):
         return on_codes(*arguments) if terms is None else on_projections(terms, *arguments)
@@ -193,14 +196,13 @@ part_rows = of_column(part_codes, part_projections)
 
 @kernel
 def route_rows(cells, terms, items, spare, read, splits, begin, end, below, above):
-    """Sort the items of the nodes that are split by the children they go to, stably.
+    """Partition the items of each split node stably between its children.
 
     items, spare  uint64 [n] (see kernels/common/node_scan.py), mutated
     read          [n], scratch of the type of a column
-    begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
-                  passed it
-    below, above  [splits], in and out: largest of the column sent left, smallest sent right, over all blocks so far;
-                  undefined where levels are listed, above AFTER_ALL where no value was sent right
+    begin, end    uint64 [nodes], in and out: node i has items[begin[i]:end[i]], an inner node the items of its subtree
+    below, above  [splits], in and out: largest value of the column that was sent left and smallest that was sent right,
+                  over all blocks so far. Undefined if levels are listed; above is AFTER_ALL if no value was sent right
     """
     for k in range(np.uint64(splits.node.size)):
         node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])

@@ -1,8 +1,8 @@
-"""Float scores of many splits, and bounds of the splits inside buckets, from their counts: a filter for
-grow/out_of_core/node_search.py, which compares exactly what passes.
+"""Float scores of many splits, and bounds of the splits inside buckets, from counts. They are a filter: splits that
+pass are compared exactly by grow/out_of_core/node_search.py.
 
-The formulas are those of the scans in memory (kernels/scan/). That of two classes is not shared, because its products
-would overflow for weights beyond 2**31.
+The formulas of the scans in memory are used (kernels/scan/), except for two classes, because the products of
+two_class.py would overflow for weights beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 
@@ -21,7 +21,7 @@ from bigforest.kernels.scan.regression import bound_sums, score_sums
 
 @inlined
 def _gini(one, total):
-    """Return score_many with int64 class weights `one` on the left; -inf where a side is empty."""
+    """Return score_many with the class weights `one`, int64, on the left; -inf if a side is empty."""
     w_l = w_r = sq_l = sq_r = 0.0
     for k in range(np.uint64(total.size)):
         left, right = np.float64(one[k]), np.float64(total[k] - one[k])
@@ -42,7 +42,7 @@ def _sum(counts):
 
 @inlined
 def _both_sides(impurity, left, total, right, table):
-    """Return the integer score of a split; right int64 [classes] is scratch."""
+    """Return the integer score of a split; right: int64 [classes], scratch."""
     for k in range(np.uint64(total.size)):
         right[k] = total[k] - left[k]
     return side_score(impurity, left, _sum(left), table) + side_score(impurity, right, _sum(right), table)
@@ -56,10 +56,13 @@ def integer_score(impurity, left, total, right, table):
 
 @kernel
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
-    """Set scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
+    """Set scores[i] to the score of the split with left[i] on the left; -inf if a side weighs less than min_leaf >= 1.
 
-    left int64 [n, slots], total int64 [classes] (grow/out_of_core/context.py), table: impurity.entropy_table, right
-    int64 [classes] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
+    left    int64 [n, slots] (grow/out_of_core/context.py)
+    total   int64 [classes]
+    table   see kernels/scan/impurity.py
+    right   int64 [classes], scratch
+    scores  float64 [n], out, with a relative error of at most 1e-15
     """
     weight = _sum(total)
     for i in range(np.uint64(left.shape[0])):
@@ -75,7 +78,7 @@ def split_scores(impurity, left, total, min_leaf, table, right, scores):
 
 @inlined
 def _two_bound(before, counts, total, after):
-    """Bound a bucket of two classes. Convex in the counts, so highest at a corner: one class left, the other right."""
+    """Bound a bucket of two classes. The score is convex in the counts, so it is highest at one of four corners."""
     bound = -np.inf
     for corner in range(np.uint64(4)):
         after[ZERO] = before[ZERO] + (counts[ZERO] if corner & ONE else np.int64(0))
@@ -86,14 +89,14 @@ def _two_bound(before, counts, total, after):
 
 @inlined
 def _integer_bound(impurity, before, counts, total, right, table):
-    """Bound a bucket by a score that is an integer.
+    """Bound a bucket for a criterion with integer scores.
 
-    The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add nothing.
+    Rows do not raise the score of the side that they are on, so the score without the rows of the bucket is a bound.
     """
     for k in range(np.uint64(total.size)):
         right[k] = total[k] - before[k] - counts[k]
     score = side_score(impurity, before, _sum(before), table) + side_score(impurity, right, _sum(right), table)
-    # Each of the classes + 1 terms of a side's entropy is rounded to the nearest integer.
+    # Each of the classes + 1 terms of the entropy of a side is rounded to the nearest integer.
     return np.float64(score + 2 * (np.int64(total.size) + 1))
 
 
@@ -101,8 +104,9 @@ def _integer_bound(impurity, before, counts, total, right, table):
 def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     """Set bounds[b] so that no split inside bucket b has a higher score.
 
-    before, counts  int64 [buckets, slots]: counts before each bucket, and in it (grow/out_of_core/context.py)
-    total           int64 [classes]; scratch of that length
+    before, counts  int64 [buckets, slots], counts before each bucket and in each bucket (grow/out_of_core/context.py)
+    total           int64 [classes]
+    scratch         int64 [classes]
     bounds          float64 [buckets], out
     """
     weight = np.float64(_sum(total))
@@ -119,7 +123,7 @@ def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
 
 
 class _Sums(NamedTuple):
-    """Total of a node of a regression, as the scan in memory names it: its weight, and the sum of its targets."""
+    """Total of a regression node, as Node of kernels/common/node_scan.py: weight, and sum of the targets (sq)."""
 
     weight: int
     sq: int
@@ -127,9 +131,10 @@ class _Sums(NamedTuple):
 
 @kernel
 def split_scores_sums(left, total, zero, min_leaf, scores):
-    """Do `split_scores` for regression, from [weight, sum]; -inf, too, where the Poisson deviance forbids a split.
+    """Compute `split_scores` for regression, from [weight, sum]; -inf also if the Poisson deviance forbids a split.
 
-    zero  centre of the sums, counted from zero (float64), for the Poisson deviance; None for the variance
+    zero  float64, number that was subtracted from the targets, relative to a target of zero, for the Poisson deviance;
+          None for the variance
     """
     node = _Sums(total[ZERO], total[ONE])
     for i in range(np.uint64(left.shape[0])):
@@ -142,8 +147,10 @@ def split_scores_sums(left, total, zero, min_leaf, scores):
 
 @kernel
 def bucket_bounds_sums(before, counts, total, zero, bounds):
-    """Do `bucket_bounds` for regression, from [weight, sum, sum of the targets above 0]; zero: see
-    `split_scores_sums`."""
+    """Compute `bucket_bounds` for regression, from [weight, sum, sum of the positive targets].
+
+    zero  see `split_scores_sums`
+    """
     node = _Sums(total[ZERO], total[ONE])
     for b in range(np.uint64(before.shape[0])):
         passed, here = before[b], counts[b]

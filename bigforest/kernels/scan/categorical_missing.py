@@ -1,8 +1,8 @@
 """Categories, and features with missing values. Oracle: tests/naive/split.py.
 
-Both are scanned like numbers once their codes are in an order. Rows without a value have code 0. A node with missing
-values is scanned twice: with these rows before all values, and after them. A category is scanned in the order of its
-levels (kernels/categories/ordering.py).
+Both are scanned like numbers, after their codes are replaced by ranks in an order. Rows without a value have code 0. A
+node with missing values is scanned twice: with these rows before all values, and after all values. A category is
+scanned in the order of its levels (kernels/categories/ordering.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bigforest.kernels.scan.two_class import offer_two, reaches_two
 
 # Kinds of features: numbers without missing values, numbers with some, categories.
 NUMBER, MISSING, CATEGORY = 0, 1, 2
-# Side of the rows without a value in a node: it had none, left, right.
+# Side of the rows without a value in a node: no such rows, left, right.
 UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 
 
@@ -46,10 +46,10 @@ class Subsets(NamedTuple):
     """Further data of nodes on categories and features with missing values, in the order of the nodes.
 
     missing  uint8 [nodes], UNSEEN, SEEN_LEFT or SEEN_RIGHT; UNSEEN in leaves and on categories
-    size     uint32 [nodes], number of levels listed, which are the levels of the lighter child, or of the right child
-             if both weigh the same; 0 except in nodes on categories
-    level    uint32 [room], codes of the levels of all nodes, ascending within each
-    used     uint64 [1], levels so far
+    size     uint32 [nodes], number of listed levels; 0 except in nodes on categories. The levels of the lighter child
+             are listed, or of the right child if both weigh the same
+    level    uint32 [room], codes of the listed levels of all nodes, ascending within a node
+    used     uint64 [1], number of entries of `level` in use
     """
 
     missing: NDArray[np.uint8]
@@ -76,9 +76,10 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 @inlined
 def keep_in_room(feature, low, high, n, mixed, codes):
-    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch; return the new smallest and largest.
+    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch. Return the new smallest and largest
+    code.
 
-    Codes exceed the range only if another process writes to the store meanwhile; levels are counted by code.
+    Scratch is indexed by code. Codes exceed its range only if another process writes to the store meanwhile.
     """
     room = np.uint64(0xFFFFFFFF)  # missing_last adds one
     if mixed.kind[feature] == CATEGORY:
@@ -93,10 +94,10 @@ def keep_in_room(feature, low, high, n, mixed, codes):
 
 @inlined
 def first_order(feature, low, high, node, mixed, work):
-    """Replace work.codes, `low` to `high`, by ranks in an order to scan.
+    """Replace work.codes, `low` to `high`, by ranks in the first order to scan.
 
-    Return the new smallest and largest code, equal if all levels are in one group, and the number of orders to scan
-    (uint64): for the second see `missing_last`.
+    Return the new smallest and largest code, which are equal if all levels are in one group, and the number of orders
+    to scan (uint64). The second order is made by `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
         groups, _ = order_levels(work.codes, low, high, node, mixed.least[feature], mixed.levels, None, None, ZERO)
@@ -130,10 +131,12 @@ def smallest_value(codes, n, high):
 
 @helper
 def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, sums):
-    """Offer every split of the levels in their order, under `number` (int64); the split after rank r has the code r.
+    """Offer every split of the levels in their order, under `number` (int64). The split after rank r has the code r.
 
-    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; least: of CategoricalMissing. Return, as
-    uint64, whether the levels form more than one group.
+    codes  uint32 [>= rows], the levels of the rows, from `low` to `high`
+    least  see CategoricalMissing
+
+    Return 1 if the levels form more than one group, else 0, as uint64.
     """
     groups, _ = order_groups(codes, low, high, node, least, levels, sums, None, ZERO)
     if groups == ONE:
@@ -152,8 +155,7 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
 
 @inlined
 def list_levels(begin, end, slots, levels, subsets):
-    """Append the levels whose groups have the ranks from `begin` to before `end` to subsets.level; return their
-    number."""
+    """Append the levels whose groups have ranks from `begin` to before `end` to subsets.level. Return their number."""
     used = subsets.used[0]
     at = used
     for slot in range(slots):
@@ -183,8 +185,8 @@ def split_mixed(codes, node, column, key, mixed, scratch, nodes, subsets, number
     dictionary  of random splits, None for the best split
 
     best.split[FEATURE] is twice the feature, plus 1 if missing values come last. A split of missing values from all
-    others has the others on the left, and a right_code of 0. Return the number of rows on the left; scratch.total_l
-    gets their statistics (target.py).
+    others has the others on the left, and a right_code of 0. Return the number of rows on the left. scratch.total_l is
+    set to their statistics (target.py).
     """
     best, row_codes = scratch.best, column.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE

@@ -36,7 +36,7 @@ class Criterion(NamedTuple):
 
     two     Gini of classes
     many    Gini of more than two classes, in addition to `two`
-    scores  other criteria of classes; and random splits of classes by any criterion
+    scores  other criteria of classes, and random splits of classes by any criterion
     sums    regression
     """
 
@@ -47,7 +47,7 @@ class Criterion(NamedTuple):
 
 
 def make_criterion(target: ClassTarget | RegressionTarget, impurity: int, rows: int, random: bool) -> Criterion:
-    """Allocate the scratch for trees of up to `rows` rows; random: whether splits are random."""
+    """Allocate the scratch for trees of up to `rows` rows; random: True for random splits."""
     if isinstance(target, RegressionTarget):
         return Criterion(sums=make_regression_scratch(rows, target.zero))
     if random or impurity != GINI:

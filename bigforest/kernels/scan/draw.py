@@ -31,7 +31,7 @@ def make_feature_draw(features: int) -> FeatureDraw:
 
 @inlined
 def draw_feature(draw, drawn, state):
-    """Draw a feature other than the `drawn` (uint64) earlier ones; return it and the new state of the stream."""
+    """Draw a feature other than the `drawn` (uint64) earlier ones. Return it, and the new state of the stream."""
     perm = draw.perm
     state += GOLDEN
     j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
@@ -44,7 +44,7 @@ def draw_feature(draw, drawn, state):
 
 @inlined
 def put_back(draw, drawn):
-    """Undo the draws, so that the draws of the next node depend on its key alone."""
+    """Undo the draws, so that the draws of the next node depend only on its key."""
     perm = draw.perm
     while drawn > ZERO:
         drawn -= ONE
@@ -56,7 +56,7 @@ def put_back(draw, drawn):
 
 @inlined
 def wanted_features(rules, key, features):
-    """Return how many features the node of this key draws: mtry, or each with a chance, but one at least."""
+    """Return the number of features that the node of this key draws: mtry, or each with a chance, at least one."""
     count = np.uint64(rules.mtry)
     if rules.chance >= 0:
         count = ZERO
@@ -70,16 +70,16 @@ def wanted_features(rules, key, features):
 
 @inlined
 def wants_more(rules, mtry, features, drawn, usable):
-    """Return whether another feature is drawn; `usable` (uint64) of the `drawn` ones are not constant."""
+    """Return True if another feature is to be drawn; usable: number of drawn features that are not constant."""
     return drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO))
 
 
 @inlined
 def fetch_codes(codes, node, feature, constant, out):
-    """Fetch the codes of a feature (uint64) to `out`; return the smallest and the largest, both 0 if constant.
+    """Fetch the codes of a feature (uint64) to `out`. Return the smallest and the largest code, both 0 if constant.
 
-    constant  uint64 [words]: features known to be constant in this node; a constant feature is added. The codes of
-              these features are not read, which changes no draw
+    constant  uint64 [words], a bit for each feature known to be constant in this node. Codes of these features are not
+              read. Sets the bit of the feature if it is constant. Draws do not depend on it
     """
     word = feature >> _SIX
     bit = ONE << (feature & _BITS6)

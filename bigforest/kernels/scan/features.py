@@ -1,7 +1,7 @@
 """Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py.
 
-1. Draw features, and fetch their codes, until mtry of them are not constant: one feature at a time, or in light nodes
-   of two classes a batch.
+1. Draw features and fetch their codes, one at a time or, in light nodes of two classes, in batches. Stop when mtry of
+   the features are not constant.
 2. Score the splits of a batch together. In most nodes only one feature then needs an exact comparison, and the scoring
    loop has no unpredictable branch.
 3. Offer the splits to the exact comparison, in the order in which the features were drawn.
@@ -58,16 +58,16 @@ def make_batch() -> Batch:
 
 @inlined
 def features_together(node, two, mixed):
-    """Return how many features of a node are scored before any is offered: 0 where they are scanned one by one."""
+    """Return the number of features that are scored together before they are offered; 0 to scan them one by one."""
     if two is not None and mixed is None and node.total.size == 2 and is_light(node):
-        # The first feature splits two rows perfectly, and mostly three.
+        # The first feature splits two rows perfectly, and mostly also three.
         return ONE if node.items.size < 4 else np.uint64(TOGETHER)
     return ZERO
 
 
 @inlined
 def score_batch(count, node, min_leaf, batch, best, two):
-    """Score the splits of the first `count` features of a batch in a light node, and raise the bar to the highest
+    """Score the splits of the first `count` features of a batch in a light node. Raise best.bar to the highest
     score."""
     n, highest = np.uint64(node.items.size), -1.0
     for k in range(count):
@@ -82,7 +82,7 @@ def score_batch(count, node, min_leaf, batch, best, two):
 def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums):
     """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under twice its number.
 
-    Return, as uint64, whether the feature can split the node: a category cannot if all its levels are in one group.
+    Return 1 if the feature can split the node, else 0, as uint64. A category with all levels in one group cannot.
     """
     orders = ONE
     if mixed is not None:
@@ -101,7 +101,7 @@ def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, man
 
 @inlined
 def leaves_codes(feature, low, mixed, many, scores):
-    """Return whether scan_feature leaves work.codes unchanged; low: the smallest of these codes."""
+    """Return True if scan_feature leaves work.codes unchanged; low: the smallest of these codes."""
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
             return many is None and scores is None
@@ -111,7 +111,7 @@ def leaves_codes(feature, low, mixed, many, scores):
 
 @inlined
 def present_node(node, mixed, many):
-    """Return the node with its present classes only, for more than two classes if all features are numbers."""
+    """Return the node with its present classes only if it has more than two classes and all features are numbers."""
     if many is not None and mixed is None:
         return with_present_classes(node, many)
     return node
@@ -119,9 +119,9 @@ def present_node(node, mixed, many):
 
 @inlined
 def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixed, dictionary):
-    """Draw features and scan them; scratch.best gets the best split (feature -1: none), under twice its feature.
+    """Draw features and scan them. Set scratch.best to the best split, with twice its feature; -1 if there is none.
 
-    two, many, scores, sums  of Criterion
+    two, many, scores, sums  fields of Criterion
     scratch                  GrowScratch
     mixed                    CategoricalMissing; None if all features are plain numbers
     dictionary               for random splits (random_split.py); None for the best split
@@ -139,7 +139,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
     kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
     drawn, usable, state = ZERO, ZERO, key
     while wants_more(rules, mtry, features, drawn, usable):
-        count, is_new = ZERO, False  # is_new: whether the best split so far is of this batch
+        count, is_new = ZERO, False  # is_new: the best split so far is on a feature of this batch
         while count < max(together, ONE) and wants_more(rules, mtry, features, drawn, usable + count):
             feature, state = draw_feature(draw, drawn, state)
             drawn += ONE
@@ -188,7 +188,7 @@ def split_by_feature(codes, node, feature, column, scratch, nodes, number, sums)
 
     column  codes of this feature, CachedColumn
 
-    Return the number of rows on the left; scratch.total_l gets their statistics (target.py).
+    Return the number of rows on the left. scratch.total_l is set to their statistics (target.py).
     """
     best, work = scratch.best, scratch.work
     codes_or_gather(codes, feature, node.items, column)

@@ -1,7 +1,8 @@
-"""Impurities, by number, and the scan for the criteria with integer scores. Oracle: tests/naive/split.py.
+"""Impurities, by number, and the scan for criteria with integer scores. Oracle: tests/naive/split.py.
 
-A score orders the splits of one node: a larger score is a larger decrease. Kernels get an impurity as its number and
-`table`: entropy_table, or for SCORED the function that scores a side, for which kernels are compiled separately.
+A score orders the splits of one node: a larger score is a larger decrease. The arguments of kernels are the number of
+the impurity and a `table`: entropy_table or, for SCORED, the function that scores a side. Kernels are compiled
+separately for each such function.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def n_log_n(n, table):
 
 @helper
 def known_score(impurity, counts, weight, table):
-    """Return `side_score` for entropy or error (minus the rows outside the largest class); 0 without a formula."""
+    """Return `side_score` for entropy, or for error (minus the rows outside the largest class); 0 for others."""
     score = np.int64(0)
     if impurity == ENTROPY:
         for k in range(np.uint64(counts.size)):
@@ -58,11 +59,13 @@ def known_score(impurity, counts, weight, table):
 
 
 def side_score(impurity, counts, weight, table):
-    """Return the integer score of a side from its int64 class weights [classes] and their sum; for SCORED
-    table(counts, weight).
+    """Return the integer score of a side. For SCORED it is table(counts, weight).
 
-    The score is at most 0. Adding rows to a side does not raise it, except by rounding errors of one per class and one
-    more: the bound of split_scores.py relies on this.
+    counts  int64 [classes], class weights of the side
+    weight  int64, their sum
+
+    The score is at most 0. Adding rows to a side does not raise it, except by rounding errors of at most classes + 1.
+    The bound of split_scores.py relies on this.
     """
     return table(counts, weight) if callable(table) else known_score(impurity, counts, weight, table)
 
@@ -97,7 +100,7 @@ def known_impurity(impurity, counts, weight):
 def impurity_of(impurity, counts, weight):
     """Return the impurity, float64, of counts [classes] with sum `weight`, float64.
 
-    impurity  its number, or a function of counts and weight
+    impurity  number of the impurity, or a function of counts and weight
     """
     return impurity(counts, weight) if callable(impurity) else known_impurity(impurity, counts, weight)
 

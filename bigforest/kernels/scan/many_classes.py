@@ -2,11 +2,11 @@
 
 The score of a split is sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side and w its weight.
 
-1. In small nodes, renumber the classes without the absent ones.
+1. In small nodes, number only the classes that are present.
 2. Few rows: sort the rows above the smallest code, and walk down from the largest code. Rows of the smallest code are
-   on the left of every split, in any order.
-3. Many rows, or few codes: count rows by class and bucket, score the edges of buckets in vectors, offer the highest,
-   and open the buckets whose bound reaches the best score (open_buckets.py).
+   on the left of every split, so they are not sorted.
+3. Many rows, or few codes: count rows by class and bucket, score the splits at the edges of buckets in vectors, offer
+   the splits with the highest score, and open the buckets whose bound reaches the best score (open_buckets.py).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ SORTED = 1024
 # Most buckets; and arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 _BUCKETS = 1024
 MANY_BUCKETS = (64, _BUCKETS, 16)
-# Up to this many rows classes are renumbered: larger nodes lack few classes and would save little.
+# In nodes of up to this many rows, classes are renumbered: larger nodes lack few classes and would save little.
 FEW_ROWS = 4096
-# Costs in units of a bucket and class: fixed cost of a bucket, sorting a row, fixed cost of a histogram. Measured on 3
-# to 8 classes.
+# Costs of a bucket, of sorting a row, and of a histogram, in units of the cost of a bucket and class. Measured on 3 to
+# 8 classes.
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
@@ -93,8 +93,8 @@ def make_many_class_scratch(classes: int) -> ManyClassScratch:
 def with_present_classes(node, many):
     """Return the node with its present classes only, in scratch, or unchanged if it has all classes or many rows.
 
-    The best split depends neither on the numbering of classes nor on absent ones. Without these, the histogram is
-    smaller, and a node with two classes is scanned as one of two classes.
+    The best split depends neither on the numbering of classes nor on absent classes. Without absent classes the
+    histogram is smaller, and a node with two present classes is scanned by two_class.py.
     """
     items, total = node.items, node.total
     if items.size > FEW_ROWS:
@@ -119,7 +119,7 @@ def score_many(sq_l, w_l, sq_r, w_r):
 
 @inlined
 def reaches_many(sq_l, w_l, sq_r, w_r, bar):
-    """Return whether score_many is at least `bar`, without dividing."""
+    """Return True if score_many is at least `bar`, without dividing."""
     left = np.float64(w_l)
     right = np.float64(w_r)
     return np.float64(sq_l) * right + np.float64(sq_r) * left >= bar * (left * right)
@@ -127,7 +127,7 @@ def reaches_many(sq_l, w_l, sq_r, w_r, bar):
 
 @helper
 def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
-    """Offer a split by its int64 sums; `best` is updated when the split is taken."""
+    """Offer a split by its int64 sums; `best` is updated if the split is taken."""
     if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
         best.bar[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
 
@@ -136,8 +136,11 @@ def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
 def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, left):
     """Offer every boundary between different codes of the sorted keys[begin:end], starting at the end.
 
-    left: class weights before `end`, overwritten; sq_l, w_l, sq_r are the sums of that split. O(1) per row: moving m
-    rows of a class with l on the left and r on the right subtracts m (2 l - m) from sq_l and adds m (2 r + m) to sq_r.
+    left             class weights before `end`; overwritten
+    sq_l, w_l, sq_r  sums of the split at `end`
+
+    O(1) per row: moving m rows of a class with l on the left and r on the right subtracts m (2 l - m) from sq_l and
+    adds m (2 r + m) to sq_r.
     """
     total, weight = node.total, node.weight
     bar = best.bar[0]
@@ -159,7 +162,7 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
 
 @inlined
 def walk_all_many(begin, end, node, min_leaf, feature, best, keys, left):
-    """Offer every boundary of the sorted keys[begin:end] of a node; the codes of its other rows are smaller."""
+    """Offer every boundary of the sorted keys[begin:end] of a node. All other rows of the node have smaller codes."""
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
     walk_many(begin, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)
@@ -167,7 +170,7 @@ def walk_all_many(begin, end, node, min_leaf, feature, best, keys, left):
 
 @inlined
 def sums_before(b, stride, node, many):
-    """Fill many.left with the class weights before bucket b; return w_l, sq_l and sq_r."""
+    """Fill many.left with the class weights before bucket b; return w_l, sq_l and sq_r of the split there."""
     w_l, sq_l, sq_r = ZERO_I64, ZERO_I64, ZERO_I64
     for k in range(np.uint64(node.total.size)):
         left_k = np.int64(many.hist[k * stride + b])
@@ -185,10 +188,18 @@ def bound_many(before, after, total, weight):
 
     before, after  [classes], class weights before the bucket and up to its end
 
-    The score is sum_k t_k**2 / w + sum_k d_k**2 / (w w_l w_r) with d_k = w l_k - t_k w_l. Inside the bucket l_k and w_l
-    grow together: if all of class k is on the left, w_l has grown by at least its weight w_k; if none, by at most
-    inside - w_k. So d_k is between w l_k - t_k (w_l + inside - w_k) and w (l_k + w_k) - t_k (w_l + w_k); w_l w_r is
-    concave, least at an end.
+    Let t_k, l_k be the weights of class k in the node and on the left of the split, and w, w_l, w_r those of all
+    classes in the node, on the left and on the right. The score is
+
+        sum_k t_k**2 / w + sum_k d_k**2 / (w w_l w_r)   with   d_k = w l_k - t_k w_l
+
+    Let the bucket have the weight c_k of class k, and c of all classes. At the start of the bucket l_k and w_l have the
+    values L_k and W.
+
+    1. d_k is least if the split takes none of class k and all other rows of the bucket:
+       w L_k - t_k (W + c - c_k).
+    2. d_k is largest if the split takes all of class k and no other row: w (L_k + c_k) - t_k (W + c_k).
+    3. w_l w_r is concave in w_l, so it is least at an end of the bucket.
     """
     start, end, squares, spread, w = 0.0, 0.0, 0.0, 0.0, np.float64(weight)
     for k in range(np.uint64(total.size)):
@@ -207,7 +218,7 @@ def bound_many(before, after, total, weight):
 
 @inlined
 def walk_bucket_many(b, begin, end, stride, node, min_leaf, feature, best, work, many):
-    """Offer every boundary inside bucket b, see open_buckets."""
+    """Offer every boundary inside bucket b, whose sorted keys are work.keys[begin:end]; see open_buckets."""
     w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
     walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work.keys, many.left)
 
@@ -222,8 +233,8 @@ def count_row(item, bucket, start, stride, hist):
 def histogram_many(low, shift, items, codes, stride, classes, hist):
     """Sum the weights of the rows by class and by the bucket of their codes, in `hist` (multi_class_edges.py).
 
-    If there is room, odd rows are counted in a second table: an addition waits for an earlier one to the same entry,
-    which is frequent with few buckets.
+    If there is room, odd rows are counted in a second table. An addition waits for an earlier addition to the same
+    entry, which is frequent with few buckets; two tables make it less frequent.
     """
     n, entries = np.uint64(items.size), stride * classes
     apart = entries if stride + stride <= np.uint64(_BUCKETS) else ZERO
@@ -247,7 +258,7 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
     highest = score_edges(hist, stride, buckets, node.total, weight, min(np.int64(min_leaf), _HEAVIEST), work.edge)
     bar = max(best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
     if highest >= bar:
-        for b in range(buckets):  # the edge of an empty bucket makes the same split as the edge before
+        for b in range(buckets):  # skip the edge of an empty bucket: its split is that of the edge before
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:
                 w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, many)
                 code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
@@ -279,7 +290,7 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
                 many.above_code[at] = work.codes[i]
                 many.above_item[at] = node.items[i]
                 at += np.uint64(work.codes[i] != low)
-            work.keys[ZERO] = as_key(low, ZERO)  # in place of all other rows, which are never moved
+            work.keys[ZERO] = as_key(low, ZERO)  # represents the rows of the smallest code, which stay on the left
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
             walk_all_many(ZERO, above + ONE, node, min_leaf, feature, best, work.keys, many.left)
             return

@@ -1,8 +1,9 @@
 """Open the buckets of a histogram that may have a better split inside than the best so far. Oracle:
 tests/naive/split.py.
 
-All scans by histogram share this code: they score the edges of buckets, and bound the scores of the splits inside. The
-rows of open buckets are gathered, for a feature into narrower buckets, so that few rows are sorted at a time.
+All scans by histogram use this code, after they have computed the bound of each bucket. The keys of the rows in open
+buckets are gathered. Each open bucket of a feature is divided into narrow buckets, so that few rows are sorted at a
+time.
 
     buckets           0    1    2    3    4    5         bounds reach the best score in 1 and 4
     slots                  0              1
@@ -27,8 +28,10 @@ _ROWS = np.uint64(8)
 
 @inlined
 def narrow_bucket(distance, shift, fine, work):
-    """Return the narrow bucket of a code in an open bucket, uint64; distance: uint32, code less the first code of all
-    buckets."""
+    """Return the narrow bucket of a code in an open bucket, uint64.
+
+    distance  uint32, code less the first code of all buckets
+    """
     inside = np.uint64(distance >> (shift - fine)) & ((ONE << np.uint64(fine)) - ONE)
     return (np.uint64(work.slot[np.uint64(distance >> shift)]) << np.uint64(fine)) | inside
 
@@ -37,9 +40,12 @@ def narrow_bucket(distance, shift, fine, work):
 def collect(low, shift, buckets, items, bar, work, projected):
     """Gather the sort keys of all buckets with bound >= bar, bucket by bucket, in work.keys.
 
-    Open bucket b is divided into 2**fine narrow buckets, from number work.slot[b] << fine on. work.positions[k] becomes
-    the end of the keys of narrow bucket k. Return fine (uint32), and whether any bucket is open. If the codes are made
-    from projections (`projected` is not None), projections and rows are gathered in the same way, and fine is 0.
+    Open bucket b is divided into 2**fine narrow buckets, the first of which has the number work.slot[b] << fine.
+    work.positions[k] becomes the end of the keys of narrow bucket k. Return fine (uint32), and True if any bucket is
+    open.
+
+    If codes are made from projections (`projected` is not None), projections and rows are gathered instead of keys, and
+    fine is 0.
     """
     positions, bound, slot, codes, selected = work.positions, work.bound, work.slot, work.codes, work.selected
     first, last, opened, fine = buckets, ZERO, ZERO, np.uint32(0)
@@ -91,8 +97,8 @@ def open_buckets(walk, arguments, low, shift, buckets, items, feature, best, wor
     walk(b, begin, end, *arguments)  an inlined function that offers the boundaries inside bucket b, whose sorted keys
                                      are work.keys[begin:end]
     low, shift  bucket b has the codes from low + (b << shift) on
-    items       uint64 [n], whose lower halves become the lower halves of the keys
-    projected   ProjectionScratch if the codes are made from projections; None for a feature, compiled separately
+    items       uint64 [n], items of the node. Their lower halves become the lower halves of the keys
+    projected   ProjectionScratch if codes are made from projections; None for a feature
     """
     fine, is_any = collect(low, shift, buckets, items, best.bar[0], work, projected)
     if not is_any:

@@ -1,11 +1,10 @@
-"""Random splits: one for each drawn feature, and the best of these is taken. Oracle: tests/naive/random_split.py.
+"""Random splits of extremely randomised trees (Geurts, Ernst and Wehenkel 2006, table 1). Oracle:
+tests/naive/random_split.py.
 
-These are the splits of extremely randomised trees (Geurts, Ernst and Wehenkel 2006, table 1).
-
-A threshold is uniform between the smallest and the largest value in the node; an infinite value counts as the largest
-finite number. Rows without a value go to a random side, or form one side if all values are equal. The levels of a
-category are put in a random order, which is cut at a random position. All this depends on the key of the node and the
-number of the feature alone.
+A node tries one random split of each drawn feature and takes the best. A threshold is uniform between the smallest and
+the largest value in the node; an infinite value counts as the largest finite number. Rows without a value go to a
+random side, or form one side if all values are equal. The levels of a category are put in a random order, which is cut
+at a random position. The random numbers depend only on the key of the node and the number of the feature.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class CodeDictionary(NamedTuple):
 
 @inlined
 def draw_code(dictionary, feature, least, high, state):
-    """Return the largest code, from `least` to before `high`, up to a threshold drawn between the values of these
-    two."""
+    """Draw a threshold between the values of the codes `least` and `high`. Return the largest code that goes left."""
     start = np.uint64(dictionary.offsets[feature])
     lowest = max(dictionary.low[start + np.uint64(least)], -LARGEST)
     highest = min(dictionary.low[start + np.uint64(high)], LARGEST)
@@ -56,20 +54,23 @@ def draw_code(dictionary, feature, least, high, state):
 
 @inlined
 def goes_last(state):
-    """Return whether rows without a value go right."""
+    """Return True if rows without a value go right."""
     return mix(state + GOLDEN) >> _BITS63 != ZERO
 
 
 @kernel
 def draw_cut(dictionary, feature, least, high, key):
-    """Return `draw_code` in the node of this key, and whether rows without a value go right; key, feature uint64."""
+    """Return `draw_code` in the node of this key, and True if rows without a value go right; key, feature: uint64."""
     state = split_state(key, feature)
     return draw_code(dictionary, feature, least, high, state), goes_last(state)
 
 
 @kernel
 def draw_levels(levels, key, feature, numbers):
-    """Set numbers[i], uint64, to the number by which levels[i], uint32 [n >= 2], is sorted; ties by level.
+    """Draw the random order of the levels of a node, and where it is cut.
+
+    levels   uint32 [n], n >= 2
+    numbers  uint64 [n], set to the numbers by which the levels are sorted; ties by level
 
     Return the rank after which the order is cut.
     """
@@ -119,7 +120,7 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
 def offer_random(feature, low, high, node, key, min_leaf, best, work, mixed, scores, sums, dictionary):
     """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high.
 
-    Its number in the offer is twice that of the feature, plus 1 if missing values go right.
+    The split is offered under the number 2 * feature, plus 1 if missing values go right.
     """
     n = np.uint64(node.items.size)
     state = split_state(key, feature)

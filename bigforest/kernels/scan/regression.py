@@ -1,12 +1,12 @@
 """The scan for regression: the largest decrease of variance, or of Poisson deviance. Oracle: tests/naive/split.py.
 
-The decrease of variance orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is the sum of the targets of a side and
-w its weight (Breiman et al. 1984, section 8.4). Targets are whole numbers, so the sums do not depend on an order.
-Targets are counted from the node's mean, rounded down (node.sq is their sum), which keeps float64 scores accurate to
-1e-15; closer scores are compared exactly.
+The score sum_l**2 / w_l + sum_r**2 / w_r has the order of the decrease of variance. sum is the sum of the targets of a
+side, w its weight (Breiman et al. 1984, section 8.4). Targets are integers, so sums do not depend on the order of rows.
+The mean of the node, rounded down, is subtracted from the targets (node.sq is the sum of the differences). Float64
+scores are then accurate to 1e-15; closer scores are compared exactly.
 
-`origin` is None for the variance. For the deviance (kernels/common/deviance.py) see RegressionScratch of target.py;
-kernels are compiled separately.
+`origin` is None for the variance. For the deviance (kernels/common/deviance.py) it is described in RegressionScratch of
+target.py. Kernels are compiled separately for both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from bigforest.kernels.scan.target import BUCKETS_SUMS
 _ONE_I64 = np.int64(1)
 # Up to this many rows are sorted.
 _SORTED = 80
-# Arguments of buckets_for: the fewest and the most buckets, and rows for each.
+# Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 BUCKETS_FOR_SUMS = (64, BUCKETS_SUMS, 8)
 # The bits of the score -1.
 _NO_SCORE = np.float64(-1.0).view(np.int64)
@@ -48,13 +48,13 @@ _NO_SCORE = np.float64(-1.0).view(np.int64)
 
 @inlined
 def is_allowed(w_l, node, min_leaf):
-    """Return whether both sides of a split weigh at least min_leaf, as uint64."""
+    """Return 1 if both sides of a split weigh at least min_leaf, else 0, as uint64."""
     return np.uint64(w_l >= min_leaf) & np.uint64(node.weight - w_l >= min_leaf)
 
 
 @inlined
 def zero_of(origin):
-    """Return the centre of the current node's sums, counted from zero; None for the variance."""
+    """Return the number that was subtracted from the targets of the node, relative to zero; None for the variance."""
     return None if origin is None else origin[ONE]
 
 
@@ -62,8 +62,8 @@ def zero_of(origin):
 def score_sums(sum_l, w_l, node, zero):
     """Return the score of a split with two nonempty sides; for the deviance -1 if the sum of a side is not above 0.
 
-    Differences of floats round once: weights are below 2**53, and a sum that float64 rounds is far above node.sq, which
-    is below the weight.
+    Each difference of floats is rounded at most once. Weights are below 2**53. A sum that float64 rounds is far above
+    node.sq, which is below the weight.
     """
     if zero is not None:
         return poisson_score(sum_l, w_l, node.weight, node.sq, zero)
@@ -74,8 +74,8 @@ def score_sums(sum_l, w_l, node, zero):
 
 @inlined
 def score_corner(sum_l, w_l, node, zero):
-    """Return `score_sums` of a corner of a bucket, which need not be a split of rows: for the deviance negative sums
-    count as 0."""
+    """Return `score_sums` of a corner of a bucket, which need not be a split. For the deviance, negative sums count as
+    0."""
     if zero is not None:
         return poisson_corner(sum_l, w_l, node.weight, node.sq, zero)
     return score_sums(sum_l, w_l, node, None)
@@ -83,7 +83,7 @@ def score_corner(sum_l, w_l, node, zero):
 
 @inlined
 def compare_sums(sum_l, w_l, sum_r, w_r, split, origin):
-    """Return the sign (1, 0, -1) of the score of a split minus the score of the best split."""
+    """Return the sign (1, 0, -1) of the difference: score of a split minus score of the best split."""
     if origin is not None:
         weight, total = w_l + w_r, sum_l + sum_r
         new = poisson_score(sum_l, w_l, weight, total, zero_of(origin))
@@ -94,10 +94,12 @@ def compare_sums(sum_l, w_l, sum_r, w_r, split, origin):
 
 @helper
 def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
-    """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good with a lower code of
-    the same feature.
+    """Make this split the best if it is better, or equal with a lower code of the same feature.
 
-    Among equal features the one offered first is kept. Callers check `is_allowed`.
+    weight, total  weight of the node, and sum of its targets
+    limit          score of the split times NEAR
+
+    Of equal splits on different features, the first is kept. Callers check `is_allowed`.
     """
     w_r = weight - w_l
     sum_r = total - sum_l
@@ -127,11 +129,10 @@ def _number_of(bits):
 
 @inlined
 def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
-    """Set score[i] to the score of the split with w_l[i] and sum_l[i] on the left, -1 if a side weighs less than
-    min_leaf; return the highest.
+    """Set score[i] to the score of the split with w_l[i] and sum_l[i] on the left. Return the highest score.
 
-    The bits of these scores, read as signed integers, are in the order of their values, and the compiler vectorises the
-    maximum of integers.
+    The score is -1 if a side weighs less than min_leaf. The maximum is taken over the bits of the scores as signed
+    integers, which have the same order, because the compiler vectorises the maximum of integers.
     """
     zero = zero_of(origin)
     for i in range(n):
@@ -149,9 +150,9 @@ def bound_sums(w_l, w_after, most, least, node, zero):
     """Return an upper bound of the scores of splits inside a bucket.
 
     w_l, w_after  weights before and up to the end of the bucket
-    most, least   largest and smallest sum on the left of a split inside
+    most, least   largest and smallest sum on the left of a split inside the bucket
 
-    The score is convex in the weight and the sum of the left side together, so it is largest in a corner.
+    The score is convex in (weight, sum) of the left side, so it is largest in a corner.
     """
     first = min(max(w_l, _ONE_I64), node.weight - _ONE_I64)
     last = min(w_after, node.weight - _ONE_I64)
@@ -184,8 +185,10 @@ def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
 
 @helper
 def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums):
-    """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l: weight and sum before
-    `begin`."""
+    """Offer every boundary between different codes of the sorted keys[begin:end].
+
+    w_l, sum_l  weight and sum of the targets before `begin`
+    """
     edges, rows = sums.inner, sums.rows
     key = keys[begin]
     begin += ONE
@@ -201,7 +204,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
             edges.sum_l[count] = sum_l
             edges.code[count] = np.uint32(code)
             key = keys[i]
-            # Without a branch, because ties are unpredictable: an entry that is no boundary is overwritten.
+            # No branch, because ties are unpredictable: the next entry overwrites one that is not a boundary.
             count += np.uint64(key >> SHIFT32 != code)
         offer_edges_sums(edges, ZERO, count, node, min_leaf, feature, best, sums.origin)
         begin = stop
@@ -209,10 +212,12 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
 
 @inlined
 def count_buckets_sums(low, shift, buckets, items, codes, sums):
-    """Count the rows by buckets of 2**shift codes; return the number of buckets.
+    """Count the rows in buckets of 2**shift codes. Return the number of buckets.
 
-    Fills sums.edges with the statistics before each bucket and after the last, and sums.most and sums.least with the
-    largest and the smallest sum on the left of splits inside. If buckets have one code each, empty ones are left out.
+    sums.edges            set to the statistics before each bucket, and after the last one
+    sums.most, sums.least set to the largest and the smallest sum on the left of the splits inside each bucket
+
+    If buckets have one code each, empty buckets are left out.
     """
     counts, above, edges, rows = sums.buckets, sums.above, sums.edges, sums.rows
     for b in range(buckets):
@@ -236,7 +241,7 @@ def count_buckets_sums(low, shift, buckets, items, codes, sums):
         edges.w_l[count + ONE] = np.uint32(w_l)
         edges.sum_l[count + ONE] = sum_l
         edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
-        # Without a branch, which would be unpredictable: the entry of an empty bucket is overwritten.
+        # No branch, which would be unpredictable: the next entry overwrites that of an empty bucket.
         count += np.uint64((shift > np.uint32(0)) | (weight > ZERO_I64))
     return count
 

@@ -1,10 +1,12 @@
-"""The target of a tree, classes or numbers, and the statistics of a node by its target.
+"""The target of a tree, classes or numbers, and the statistics of the target in a node.
 
-Kernels take `value`, the regression targets, and `sums`, scratch for these, both None for classes; and `table` of
-impurity.py, None for regression. Numba compiles both cases separately and drops branches that depend on `is not None`.
+                              classification           regression
+    value                     None                     the targets
+    sums                      None                     scratch, RegressionScratch
+    table (impurity.py)       argument of the score    None
+    total, int64              [classes], weights       [2], weight and weighted sum of the targets in a node
 
-A total, int64, has the statistics of a node: for classes [classes] weights; for regression [2] the weight and the
-weighted sum of the targets.
+Numba compiles both cases separately and drops branches that depend on `is not None`.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ class ClassTarget(NamedTuple):
 
     @property
     def value(self) -> None:
-        """None: there are no numbers."""
+        """None, because classes are in the items."""
 
 
 class RegressionTarget(NamedTuple):
     """Targets that are numbers.
 
     value  int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62
-    zero   float64, the `value` of a target of zero, for the Poisson deviance; None for the variance
+    zero   float64, the integer of a target of zero, for the Poisson deviance; None for the variance
     """
 
     value: NDArray[np.int64]
@@ -46,19 +48,21 @@ class RegressionTarget(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Number of counts of a node: its weight alone."""
+        """Number of counts of a node: 1, the weight."""
         return 1
 
     @property
     def table(self) -> None:
-        """None: there are no classes to score."""
+        """None, because no classes are scored."""
 
 
 class Edges(NamedTuple):
     """Splits of a feature between buckets or rows, with the statistics of the left side; scratch.
 
-    w_l    uint32 [BUCKETS_SUMS + 1, and LANES besides], weight
-    sum_l  int64, sum of the targets less the centre
+    Each array has BUCKETS_SUMS + 1 + LANES entries.
+
+    w_l    uint32, weight
+    sum_l  int64, sum of (target - centre of the node)
     code   uint32, the largest code on the left
     score  float64, see score_edges_sums of regression.py
     """
@@ -72,16 +76,16 @@ class Edges(NamedTuple):
 class RegressionScratch(NamedTuple):
     """Scratch of one growing regression tree.
 
-    position     uint64 [rows of the root], 0, 1, ...: the lower half of sort keys, in place of class and multiplicity
-    rows         int64 [rows of the root, 2], by index in the node: multiplicity, and the target less the centre times
-                 the multiplicity
-    buckets      int64 [BUCKETS_SUMS, 2]: weight and sum of the rows in a bucket
-    above        int64 [BUCKETS_SUMS], sum of the positive terms of the sum of a bucket
-    edges        before each bucket, and after the last
-    most, least  int64 [BUCKETS_SUMS, and LANES besides], largest and smallest sum on the left of splits in a bucket
-    inner        between the rows of a bucket
-    origin       for the Poisson deviance float64 [2]: RegressionTarget.zero, and the centre of the node less this
-                 number; None for the variance
+    The centre of a node is the mean of its targets, rounded down.
+
+    position     uint64 [rows of the root], 0, 1, ...: lower halves of sort keys, instead of class and multiplicity
+    rows         int64 [rows of the root, 2], by index in the node: multiplicity, (target - centre) * multiplicity
+    buckets      int64 [BUCKETS_SUMS, 2], weight and sum of the rows in each bucket
+    above        int64 [BUCKETS_SUMS], sum of the positive terms in the sum of each bucket
+    edges        splits before each bucket, and after the last
+    most, least  int64 [BUCKETS_SUMS + LANES], largest and smallest sum on the left of the splits in each bucket
+    inner        splits between the rows of a bucket
+    origin       for the Poisson deviance float64 [2]: RegressionTarget.zero, and centre - zero; None for the variance
     """
 
     position: NDArray[np.uint64]
@@ -132,8 +136,8 @@ def sum_items(items, value, total):
 
 @inlined
 def node_stats(nodes, number, total, value):
-    """Write the statistics of node `number`; return its weight, and the sum of squares of the class weights, 0 for
-    regression."""
+    """Write the statistics of node `number`. Return its weight, and the sum of squares of its class weights (0 for
+    regression)."""
     if value is None:
         weight = ZERO_I64
         sq = ZERO_I64
@@ -150,16 +154,17 @@ def node_stats(nodes, number, total, value):
 
 @inlined
 def count_from(origin, centre):
-    """Set the origin of a node with this centre, if there is one."""
+    """Set origin[1] for a node with this centre, for the Poisson deviance."""
     if origin is not None:
         origin[ONE] = np.float64(centre) - origin[ZERO]
 
 
 @inlined
 def view_node(items, total, weight, sq, value, sums):
-    """Return the Node of the items, with these statistics, and whether its targets are all equal. Fills sums.rows.
+    """Return the Node of the items with these statistics, and True if all its targets are equal. Fill sums.rows.
 
-    value  the targets, by the rows of the items; for classes the result is False: pure nodes are leaves already
+    value  regression targets of the table; None for classes. Then the second result is False, because pure nodes are
+           leaves already
     """
     if value is None:
         return Node(items, total, weight, sq), False
@@ -178,7 +183,7 @@ def view_node(items, total, weight, sq, value, sums):
 
 @inlined
 def sum_left(node, size_l, best, total_l, sums):
-    """Set total_l to the statistics of the first size_l items, which are on the left of the best split."""
+    """Set total_l to the statistics of the left side of the best split, which has the first size_l items."""
     if sums is None:
         n = np.uint64(node.items.size)
         is_right = size_l + size_l > n  # sum the side with fewer rows

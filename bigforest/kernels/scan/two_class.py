@@ -5,19 +5,19 @@ impurity by 2 d**2 / (w_l w_r w**2); the score is d**2 / (w_l w_r).
 
 A light node (weight below SCORED_WEIGHT) is scored in vectors, by float32 scores that are only a filter:
 
-1. Score the splits after each row (few rows, by all pairs of them) or after each bucket of codes.
-2. Offer the highest to the exact comparison.
-3. Open the buckets that may have a better split inside: their rows are scored in the same way, over their smaller range
-   of codes.
+1. Score the splits after each row (few rows, by comparing all pairs), or after each bucket of codes.
+2. Offer the splits with the highest score to the exact comparison.
+3. Open the buckets that may have a better split inside: score their rows in the same way, over the smaller range of
+   codes of the bucket.
 
     codes of a node    3  3 7  9 | 16 20 | 33 34 35 36 | 50      buckets of 16 codes; three edges are scored
                                            ^ opened: the same over the codes 32 to 47, five splits
 
-A heavy node is counted into buckets whose edges are scored and whose bounds are computed in float64; opened buckets are
-sorted and walked.
+The rows of a heavy node are counted in buckets. Scores of the edges, and bounds of the buckets, are computed in
+float64. The rows of opened buckets are sorted and walked.
 
-A weight of both classes is one number, class 1 in the upper half, so that one addition counts both: uint32 in light
-nodes, uint64 in heavy ones.
+The weights of both classes are packed in one number, class 1 in the upper half, so that one addition counts both:
+uint32 in light nodes, uint64 in heavy nodes.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ from bigforest.kernels.llvm.selection import select_codes, select_scores
 from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.open_buckets import open_buckets
 
-# Most features that are scored before any is offered. Measured: 4 are 1 % slower than 8.
+# Features that are scored together before their splits are offered. Measured: 4 are 1 % slower than 8.
 TOGETHER = 6
-# Up to this many rows of a light node, and of an opened bucket, are scored by pairs.
+# Up to this many rows of a light node, or of an opened bucket, are scored by pairs.
 PAIRED = np.uint64(56)
 _PAIRED_INSIDE = np.uint64(PAIRS)
-# Up to this many codes have a bucket each, so none is opened, which would be slow for a code of most rows.
+# Up to this many codes get a bucket each. No bucket is then opened, which would be slow if a code has most rows.
 _FEW_CODES = np.uint64(256)
-# Arguments of buckets_for: the fewest and the most buckets, and rows for each.
+# Arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
 _LIGHT_BUCKETS = (32, 1024, 4)
 HEAVY_BUCKETS = (64, 4096, 8)
-# Up to this many buckets of a heavy node have a second table for every other row; two larger ones leave the cache.
+# Histograms of a heavy node of up to this many buckets have a second table for every other row. Two larger tables would
+# not fit in the cache.
 _TWICE = np.uint64(512)
-# A range is divided into 32 buckets at least, so that ranges of 32 bits are opened seven times at most.
+# Most waiting ranges. A range is divided into at least 32 buckets, so ranges of 32 bits are opened at most seven times.
 _RANGES = 7 * 1024
 # Far below any score that is not 0.
 _LEAST_SCORE = 1e-30
@@ -72,14 +73,14 @@ class TwoClassScratch(NamedTuple):
     """Scratch of one growing tree of `rows` rows; a light node has at most `light` rows.
 
     add      uint32 [rows], weights of the node's rows: their multiplicity, shifted 16 for class 1
-    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together; the last entry is for
-             the rows of an opened bucket, as in the others below
+    codes    uint32 [TOGETHER + 1, light + LANES], codes of a node for features scored together. Here and below, the
+             last entry is for the rows of an opened bucket
     left     uint32 [TOGETHER + 1, .], weights on the left of splits: after each row, or before each bucket
     score    float32 [TOGETHER + 1, .], scores of these splits
     inside   uint32 [light + LANES], `add` of the rows of an opened bucket
     ranges   uint32 [_RANGES, 3], buckets to be opened: first code, number of codes less one, weights before
-    counts   uint64 [2, buckets], histogram of a heavy node; every other row of few buckets in the second table
-    before   uint64 [buckets + 1], its running sum
+    counts   uint64 [2, buckets], histogram of a heavy node, in one or two tables
+    before   uint64 [buckets + 1], running sum of the histogram
     """
 
     add: NDArray[np.uint32]
@@ -118,13 +119,13 @@ def prepare_two(node, two):
 
 @inlined
 def is_light(node):
-    """Return whether splits of the node are scored as float32, by weights of 16 bits."""
+    """Return True if splits of the node are scored in float32, from weights of 16 bits."""
     return node.weight < SCORED_WEIGHT
 
 
 @inlined
 def score_two(ones_l, w_l, ones, weight):
-    """Return d**2 / (w_l w_r) of int64 weights, float64; -1 where a side is empty."""
+    """Return d**2 / (w_l w_r) of int64 weights, float64; -1 if a side is empty."""
     d = np.float64(ones_l * weight - ones * w_l)
     room = np.float64(w_l) * np.float64(weight - w_l)
     return d * d / room if room > 0.0 else -1.0
@@ -132,14 +133,14 @@ def score_two(ones_l, w_l, ones, weight):
 
 @inlined
 def reaches_two(ones_l, w_l, ones, weight, bar):
-    """Return whether the score is at least `bar`, without dividing; neither side is empty."""
+    """Return True if the score is at least `bar`, without dividing. Neither side may be empty."""
     d = np.float64(ones_l * weight - ones * w_l)
     return d * d >= bar * (np.float64(w_l) * np.float64(weight - w_l))
 
 
 @inlined
 def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
-    """Offer a split by its weights, int64; `best` is updated when the split is taken."""
+    """Offer a split by its weights, int64; `best` is updated if the split is taken."""
     w_r = weight - w_l
     if w_l < min_leaf or w_r < min_leaf:
         return
@@ -154,7 +155,7 @@ def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
 
 @inlined
 def light_buckets(low, high, n):
-    """Return how many buckets the codes from low to high have for n rows (uint64), and the bits that a bucket drops."""
+    """Return the number of buckets for n rows with codes from low to high (uint64), and the bits to drop (uint32)."""
     span = np.uint64(high - low)
     shift = _NONE if span < _FEW_CODES else shift_for(span, buckets_for(n, *_LIGHT_BUCKETS))
     return (span >> np.uint64(shift)) + ONE, shift
@@ -162,19 +163,20 @@ def light_buckets(low, high, n):
 
 @inlined
 def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, score):
-    """Score the splits of n rows of a light node by their codes, low to high; return the highest score (float64).
+    """Score the splits of n rows of a light node. Return the highest score (float64).
 
-    codes, add  uint32 [>= n], codes and weights of the rows
+    low, high   smallest and largest code of the rows
     paired      uint64, most rows that are scored by pairs
-    before      uint32, weights of the node's rows with smaller codes
-    left        uint32, out: weights on the left of the split after each row, or where n > paired before each bucket
-    score       float32, out: score of the split after each row or bucket, -1 where a side weighs less than min_leaf
+    codes, add  uint32 [>= n], codes and weights of the rows
+    before      uint32, weights of the rows of the node with smaller codes
+    left        uint32, out: weights on the left of the split after each row, or before each bucket if n > paired
+    score       float32, out: score of the split after each row or bucket, -1 if a side weighs less than min_leaf
     """
     ones, weight = node.total[ONE], node.weight
     if n <= paired:
         return score_pairs_two(codes, add, n, before, ones, weight, min_leaf, left, score)
     buckets, shift = light_buckets(low, high, n)
-    apart = buckets + ONE  # two tables: an addition waits for an earlier one to the same bucket
+    apart = buckets + ONE  # two tables, because an addition waits for an earlier addition to the same bucket
     for b in range(apart + apart):
         left[b] = _NONE
     if high - low == np.uint32(1):
@@ -196,7 +198,7 @@ def score_light(low, high, n, paired, codes, add, before, node, min_leaf, left, 
 
 @inlined
 def may_be_best(highest, best):
-    """Return whether some split may be as good as the best so far; highest: the highest score of the splits."""
+    """Return True if the split with the highest score may be as good as the best so far."""
     return highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.bar[0]
 
 
@@ -204,16 +206,17 @@ def may_be_best(highest, best):
 def offer_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
     """Offer the splits of a light node that may be the best, after score_light has scored its rows.
 
-    codes    uint32 [rows], codes of the feature, low to high
-    slot     uint64, entry of two.left and two.score; highest: the result of score_light
+    highest  result of score_light
+    codes    uint32 [rows], codes of the feature, from `low` to `high`
+    slot     uint64, entry of two.left and two.score
     """
-    if node.items.size > PAIRED or may_be_best(highest, best):  # for most features of small nodes a call is saved
+    if node.items.size > PAIRED or may_be_best(highest, best):  # saves the call for most features of small nodes
         open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two)
 
 
 @helper
 def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, work, two):
-    """Offer the splits of `offer_light`; open buckets that may have a better split, and offer the splits inside."""
+    """Offer the splits of `offer_light`. Open buckets that may have a better split, and offer the splits inside."""
     n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
     row_codes, size, paired, waiting = codes, n, PAIRED, ZERO
     while True:
@@ -256,7 +259,7 @@ def open_light(low, high, highest, node, min_leaf, feature, best, codes, slot, w
 
 @inlined
 def ends_here(first, after, shift, left):
-    """Return whether every split within these buckets is scored once they are opened: few codes, or few rows."""
+    """Return True if opening these buckets once scores every split inside: they have few codes, or few rows."""
     inside = left[after] - left[first]
     weight = np.uint64((inside >> _HALF) + (inside & _LOW_HALF))
     return (after - first) << np.uint64(shift) <= _FEW_CODES or weight <= _PAIRED_INSIDE
@@ -264,8 +267,10 @@ def ends_here(first, after, shift, left):
 
 @inlined
 def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, two):
-    """Push the buckets that may have a better split on two.ranges, neighbours as one range; return the number of
-    ranges."""
+    """Push the buckets that may have a better split on two.ranges. Return the number of waiting ranges.
+
+    Neighbouring buckets become one range.
+    """
     bar = np.float32(best.bar[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
     count = open_buckets_two(left, buckets, node.total[ONE], node.weight, min_leaf, bar, work.positions)
     k = ZERO
@@ -273,7 +278,7 @@ def push_ranges(low, shift, buckets, left, node, min_leaf, best, waiting, work, 
         first = np.uint64(work.positions[k])
         after = first + ONE
         k += ONE
-        # Only ranges that are not opened again are joined: others have to become smaller.
+        # Join only buckets that are opened once: others have to become smaller each time.
         while k < count and np.uint64(work.positions[k]) == after and ends_here(first, after + ONE, shift, left):
             after += ONE
             k += ONE
@@ -305,8 +310,10 @@ def scan_two(low, high, node, min_leaf, feature, best, work, two):
 
 @helper
 def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
-    """Offer every boundary between different codes of the sorted keys[begin:end]; ones_l, w_l: weights before
-    `begin`."""
+    """Offer every boundary between different codes of the sorted keys[begin:end].
+
+    ones_l, w_l  weight of class 1 and of both classes before `begin`
+    """
     ones = node.total[ONE]
     bar = best.bar[0]
     key = keys[begin]
@@ -323,14 +330,14 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
 
 @inlined
 def ones_and_weight(packed):
-    """Return the weight of class 1 and that of both classes, int64, of two weights in one uint64."""
+    """Unpack the weights of both classes, uint64. Return the weight of class 1 and of both classes, int64."""
     ones = np.int64(packed >> SHIFT32)
     return ones, np.int64(packed & BITS32) + ones
 
 
 @inlined
 def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work, two):
-    """Offer every boundary inside bucket b, see open_buckets."""
+    """Offer every boundary inside bucket b, whose sorted keys are work.keys[begin:end]; see open_buckets."""
     ones_l, w_l = ones_and_weight(two.before[b])
     walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
 
@@ -339,11 +346,12 @@ def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work, two):
 def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, projected):
     """Offer every threshold of `feature` in any node, by a histogram of buckets of 2**shift codes from `low` on.
 
-    d**2 / (w_l w_r) is convex in the weights, so its maximum inside a bucket is at a corner: all rows of one class of
-    the bucket on the left and none of the other. The remaining corners are the edges of the bucket, which are offered
-    already; they enter the bound only if min_leaf may forbid them.
+    projected  ProjectionScratch if codes are made from projections, which order the rows of an opened bucket; None for
+               a feature
 
-    projected  ProjectionScratch if the codes are made from projections, by which a bucket is opened; None for a feature
+    d**2 / (w_l w_r) is convex in the weights, so its maximum inside a bucket is at one of four corners. Two corners
+    have all rows of one class of the bucket on the left and none of the other class. The other two corners are the
+    edges of the bucket. Edges are offered themselves, so they enter the bound only if min_leaf may forbid them.
     """
     counts, before, edge, bound = two.counts, two.before, work.edge, work.bound
     ones, weight, wide = node.total[ONE], node.weight, shift > _NONE

@@ -17,10 +17,9 @@ _ONE = np.uint64(1)
 
 @kernel
 def draw_with_replacement(counts, draws, key):
-    """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Probabilities are off by less than
-    2**-32.
+    """Draw `draws` rows uniformly with replacement, and count them in counts, uint16 [rows], rows <= 65,536.
 
-    The draws of `draw_strata` with one class; it compiles sooner.
+    Probabilities are off by less than 2**-32. Draws the same rows as `draw_strata` with one class, and compiles faster.
     """
     rows = np.uint64(counts.size)
     state = key
@@ -31,21 +30,24 @@ def draw_with_replacement(counts, draws, key):
 
 @kernel
 def draw_strata(counts, classes, ends, order, draws, replace, key):
-    """Add draws[c] rows of each class c, drawn uniformly among its rows, to counts, uint16 [rows], rows <= 65,536.
+    """Draw draws[c] rows of each class c uniformly, and count them in counts, uint16 [rows], rows <= 65,536.
 
     classes  uint16 [rows], class of each row
-    ends     uint32 [classes], scratch; order uint16 [rows], scratch
-    draws    int64 [classes], 0 for a class without rows; replace: whether a row may be drawn again
+    ends     uint32 [classes], scratch
+    order    uint16 [rows], scratch
+    draws    int64 [classes], 0 for a class without rows
+    replace  True if a row may be drawn again
 
-    One stream serves the classes in their order. With replacement, probabilities are off by less than 2**-32; without,
-    each row in turn is drawn with probability (draws left) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
+    One random stream is used for all classes in their order. With replacement, probabilities are off by less than
+    2**-32. Without replacement, each row in turn is drawn with probability (draws left) / (rows left): selection
+    sampling (Knuth, TAOCP 3.4.2 S).
     """
     for c in range(np.uint64(ends.size)):
         ends[c] = np.uint32(0)
     for row in range(np.uint64(counts.size)):
         ends[np.uint64(classes[row])] += np.uint32(1)
     before = np.uint32(0)
-    for c in range(np.uint64(ends.size)):  # where the rows of each class begin; after filling, where they end
+    for c in range(np.uint64(ends.size)):  # begin of the rows of each class in `order`; their end once it is filled
         size = ends[c]
         ends[c] = before
         before += size
@@ -73,7 +75,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
 
 @inlined
 def _part_of(random, total):
-    """Return random * total / 2**64, rounded down, of two uint64: from 0 to total - 1, equally likely up to
+    """Return random * total / 2**64 of two uint64, rounded down: a number from 0 to total - 1, uniform up to
     rounding."""
     low, high = random & _LOW32, random >> _BITS32
     first, second = total & _LOW32, total >> _BITS32
@@ -85,9 +87,9 @@ def _part_of(random, total):
 
 @kernel
 def draw_by_weight(counts, ends, draws, key):
-    """Add `draws` rows, each drawn with probability proportional to its weight, to counts, uint16 [rows].
+    """Draw `draws` rows with probabilities proportional to their weights, and count them in counts, uint16 [rows].
 
-    ends  uint64 [rows], cumulative sums of the weights, 2**63 at most; all weights are above 0
+    ends  uint64 [rows], cumulative sums of the weights, at most 2**63; all weights are above 0
 
     A row counts at most 65,535 times. Cost: draws * log2(rows) steps.
     """
@@ -104,10 +106,13 @@ def draw_by_weight(counts, ends, draws, key):
 
 @kernel
 def pack_rows(target, counts, items):
-    """Set items to row << 32 | class << 16 | count of the rows with counts > 0, ascending. No branch depends on the
-    data.
+    """Set items to row << 32 | class << 16 | count for the rows with counts > 0, ascending.
 
-    target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0]. target None: no classes, all 0.
+    target  uint16 [rows], class of each row, rows <= 2**32; None for regression, with class 0
+    counts  uint16 [rows], multiplicities
+    items   uint64 [rows with counts > 0], out
+
+    No branch depends on the data.
     """
     at = np.uint64(0)
     row = np.uint64(0)

@@ -11,8 +11,8 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.node_extras import trimmed, twice_as_long, with_room
 from bigforest.kernels.compiler.jit import inlined
 
-# Initial capacity: trees rarely have more nodes than rows, and untouched memory is free; but class counts are limited,
-# because some systems count allocated memory.
+# Initial capacity. Trees rarely have more nodes than rows, and untouched memory is free. Class counts are limited,
+# because some systems count allocated memory that is untouched.
 _MOST_COUNTS = 1 << 22
 _FEWEST_NODES = 256
 # Initial depth of the stack, enough for most trees.
@@ -38,10 +38,10 @@ class Rules(NamedTuple):
 class Roots(NamedTuple):
     """The roots of trees that are grown one after the other, or the node below which a part of a tree is grown.
 
-    start     uint64 [trees + 1], where the items of each tree begin, and the end of the last; none is empty
-    key       uint64 [trees], their random keys
-    depth     of all roots
-    constant  bool [features], features known to be constant in all roots; None for none known
+    start     uint64 [trees + 1], tree t has the items start[t]:start[t + 1], at least one
+    key       uint64 [trees], random keys of the roots
+    depth     depth of all roots
+    constant  bool [features], features known to be constant in all roots; None if unknown
     """
 
     start: NDArray[np.uint64]
@@ -63,7 +63,8 @@ class Roots(NamedTuple):
 class CodeTree(NamedTuple):
     """Trees in preorder, one after the other, whose nodes are numbered consecutively.
 
-    A split sends codes up to left_code to the left; right_code is the smallest on the right.
+    A split sends codes up to left_code to the left. left_code is the largest code on the left in the node, right_code
+    the smallest code on the right.
 
     feature     int32 [nodes]; LEAF or OBLIQUE for nodes without a feature
     right       uint32 [nodes], number of the right child, 0 in a leaf; the left child is the next node
@@ -116,10 +117,10 @@ class TreeBuilder(NamedTuple):
 
 
 def make_tree_builder(rows: int, trees: int, classes: int, regression: bool, words: int) -> TreeBuilder:
-    """Allocate room for trees of `rows` rows in all, without a pool and without roots.
+    """Allocate room for trees of `rows` rows in total, without a pool and without roots.
 
-    regression  whether the targets are numbers; then classes is 1
-    words       of Stack.constant
+    regression  True if the targets are numbers; then classes is 1
+    words       words of Stack.constant
     """
     depth = _DEPTH + trees
     room = min(max(rows, _FEWEST_NODES), max(_MOST_COUNTS // classes, _FEWEST_NODES))
@@ -145,7 +146,7 @@ def make_tree_builder(rows: int, trees: int, classes: int, regression: bool, wor
 
 
 def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
-    """Return the tree with full arrays doubled, and room for `entries` more in its pool."""
+    """Return the tree with full arrays doubled, and with room for `entries` more entries in its pool."""
     nodes, stack, pool, (count, top) = growing
     if count == nodes.feature.size:
         nodes = CodeTree._make(array if array is None else twice_as_long(array) for array in nodes)
@@ -191,5 +192,5 @@ def number_node(nodes, number, stack, top, total):
 
 @inlined
 def has_room(nodes, count, stack, top):
-    """Return whether another node can be numbered and its children put on the stack."""
+    """Return True if there is room for another node, and for its children on the stack."""
     return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)

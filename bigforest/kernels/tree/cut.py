@@ -1,8 +1,8 @@
 """Cut trees: choose the splits that remain, and renumber the remaining nodes. Oracle: tests/naive/cut.py,
 tests/naive/prune.py.
 
-The split of a node depends on its rows and its key alone. So a cut tree is the one that would be grown under the same
-rules, best-first or not.
+The split of a node depends only on its rows and its key. A tree that is cut by some rules is therefore the same as a
+tree that is grown by these rules, depth-first or best-first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REMOVED = 0xFFFFFFFF
 class CutRules(NamedTuple):
     """Rules by which trees are cut.
 
-    leaves    most leaves of a tree: splits are taken in the order of their decrease, the largest first, as if trees
-              were grown best-first; of equal ones the first in preorder
-    decrease  least decrease of a split; -inf for any
-    cost      of a split: a subtree becomes a leaf where its splits, less those that are pruned, decrease by less than
-              their costs together (minimal cost-complexity pruning, Breiman et al. 1984); -inf for no pruning
-    ties      whether a subtree also becomes a leaf if its decreases equal its costs
+    leaves    most leaves of a tree: splits are taken in the order of their decrease, the largest first, as in
+              best-first growing; of equal splits, the first in preorder
+    decrease  smallest decrease of a split; -inf for any
+    cost      cost of a split: a subtree becomes a leaf if the decreases of its remaining splits add up to less than
+              their costs (minimal cost-complexity pruning, Breiman et al. 1984); -inf for no pruning
+    ties      True if a subtree also becomes a leaf when its decreases equal its costs
 
     The rules apply in this order: pruning starts from the splits that the first two leave.
     """
@@ -38,13 +38,13 @@ class CutRules(NamedTuple):
 
 @inlined
 def is_before(decrease, node, other):
-    """Return whether node `one` is split before node `two`."""
+    """Return True if `node` is split before `other`."""
     return decrease[node] > decrease[other] or (decrease[node] == decrease[other] and node < other)
 
 
 @inlined
 def push_node(heap, size, node, decrease):
-    """Push a node on the heap of `size` nodes; the node that is split first is on top."""
+    """Push a node on the heap of `size` nodes. The node that is split first is on top."""
     position = size
     while position > 0 and is_before(decrease, node, heap[(position - 1) // 2]):
         heap[position] = heap[(position - 1) // 2]
@@ -54,7 +54,7 @@ def push_node(heap, size, node, decrease):
 
 @inlined
 def drop_first(heap, size, decrease):
-    """Take the first node from the heap, which has `size` nodes afterwards."""
+    """Remove the first node from the heap, which then has `size` nodes."""
     node, position = heap[size], 0
     while 2 * position + 1 < size:
         child = 2 * position + 1
@@ -69,7 +69,7 @@ def drop_first(heap, size, decrease):
 
 @inlined
 def split_best_first(begin, end, right, decrease, rules, inner, heap):
-    """Mark the splits of a tree that are taken before it has more than `rules.leaves` leaves."""
+    """Mark the splits of a tree in best-first order, until it has `rules.leaves` leaves."""
     for node in range(begin, end):
         inner[node] = False
     size, leaves = 0, 1
@@ -90,7 +90,7 @@ def split_best_first(begin, end, right, decrease, rules, inner, heap):
 
 @inlined
 def prune_splits(begin, end, right, decrease, rules, inner):
-    """Remove the splits that decrease too little; decrease[node] becomes that of its subtree, less its costs."""
+    """Prune subtrees. Set decrease[node] to the decreases of the splits of its subtree, less their costs."""
     for back in range(end - begin):
         node = end - 1 - back  # children before their parent
         saved = 0.0
@@ -103,7 +103,7 @@ def prune_splits(begin, end, right, decrease, rules, inner):
 
 @inlined
 def number_reached(begin, end, right, number, inner):
-    """Number the nodes of a tree that its splits reach."""
+    """Number the nodes of a tree that remain: the root, and children of remaining splits."""
     for node in range(begin, end):
         number[node] = REMOVED
     number[begin] = 0
@@ -121,15 +121,15 @@ def number_reached(begin, end, right, number, inner):
 
 @kernel
 def cut_trees(starts, right, decrease, rules, number, inner, heap):
-    """Cut trees by these rules.
+    """Cut trees by rules.
 
-    starts    int64 [trees + 1], where trees begin among the nodes, which are in preorder, and the end of the last
+    starts    int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1], in preorder
     right     uint32 [nodes], number of the right child within the tree, 0 in a leaf
     decrease  float64 [nodes], decrease by the split of a node; overwritten
     rules     CutRules
     number    uint32 [nodes], out: the new number of a node within its tree, REMOVED if it does not remain
-    inner     bool [nodes], out: whether it remains and is split
-    heap      int64 [most of the leaves of a tree and of rules.leaves], scratch
+    inner     bool [nodes], out: True if the node remains and is split
+    heap      int64 [smaller of the leaves of a tree and of rules.leaves], scratch
     """
     for tree in range(starts.size - 1):
         begin, end = starts[tree], starts[tree + 1]

@@ -1,4 +1,4 @@
-"""Turn trees in codes into tables of nodes: thresholds in values, decreases of impurity. Oracle:
+"""Convert trees in codes to tables of nodes: thresholds in values, decreases of impurity. Oracle:
 tests/naive/tree.py."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
 from bigforest.kernels.scan.impurity import POISSON, impurity_of
 
-# Digits of (1 + x) log(1 + x) - x cancel for smaller x.
+# (1 + x) log(1 + x) - x loses digits by cancellation for smaller x, so a series is used.
 _SERIES = 0.01
 
 
@@ -31,7 +31,10 @@ def describe_node(nodes, node, sums, impurity):
 
 @inlined
 def side_deviance(mean, of_node):
-    """Return half the Poisson deviance of a child's mean from the node's. Means are negative by rounding only."""
+    """Return half the Poisson deviance of the mean of a child from the mean of its node, `of_node`.
+
+    A mean can be negative only by rounding.
+    """
     if of_node <= 0.0:
         return 0.0
     apart = (max(mean, 0.0) - of_node) / of_node
@@ -51,7 +54,7 @@ def decrease_of(node, child_l, child_r, weight, value, sums, impurity, scale):
         return value[node] - (w_l * value[child_l] + w_r * value[child_r]) / w
     if impurity == POISSON:
         return (w_l * side_deviance(value[child_l], value[node]) + w_r * side_deviance(value[child_r], value[node])) / w
-    # The variance of the children's means, counted from the node's mean rounded down: no digits cancel.
+    # The variance of the means of the children, relative to the mean of the node rounded down: no digits cancel.
     centre = sums[node] // np.int64(weight[node])
     mean_l = np.float64(sums[child_l] - centre * np.int64(weight[child_l])) / w_l
     mean_r = np.float64(sums[child_r] - centre * np.int64(weight[child_r])) / w_r
@@ -60,8 +63,7 @@ def decrease_of(node, child_l, child_r, weight, value, sums, impurity, scale):
 
 @inlined
 def number_in_tree(nodes, left, right):
-    """Set left and right to the children's numbers within their tree; the nodes of all trees are numbered
-    consecutively."""
+    """Set left and right to the numbers of the children within their tree. The nodes of all trees are consecutive."""
     root = np.uint64(0)
     for node in range(np.uint64(nodes.feature.size)):
         if nodes.depth[node] == nodes.depth[0]:
@@ -93,23 +95,23 @@ def finalize_nodes(
 ):
     """Compute the columns of the table of trees that trees in codes do not have.
 
-    nodes     CodeTree of kernels/tree/builder.py, grown on classes or numbers; sums: its sum, None for classes,
-              compiled separately
-    subsets   Subsets of kernels/scan/categorical_missing.py, None if all features are plain numbers
-    offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
-    low, high float64, smallest and largest value of each code
-    scale     float64 offset and step of regression targets, see TargetSpec; not used for classes
-    left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
-    has_thresholds  whether `threshold` has the thresholds of all nodes; otherwise only of oblique nodes
-    impurity  see impurity_of
-    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
-              threshold is nan on a category, and infinite where no value goes right
-    default_left     bool [nodes], out: whether rows without a value went left; in nodes without these rows whether the
-              left child weighs at least as much as the right; False in leaves and oblique nodes
-    weight    uint64 [nodes], out
-    value     float64 [nodes], out: the impurity, for numbers the mean
-    start     int64 [nodes + 1], out: where the levels of each node begin, and the end of the last; not written without
-              subsets
+    nodes           CodeTree of kernels/tree/builder.py, grown on classes or numbers
+    sums            nodes.sum; None for classes
+    subsets         Subsets of kernels/scan/categorical_missing.py; None if all features are plain numbers
+    offsets         int64 [features + 1], the codes of feature f have low[offsets[f]:offsets[f + 1]], high likewise
+    low, high       float64, smallest and largest value of each code
+    has_thresholds  True if `threshold` has the thresholds of all nodes on entry, False if only of oblique nodes
+    impurity        see impurity_of
+    scale           float64 [2], offset and step of regression targets, see TargetSpec; not used for classes
+    left, right     uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
+    threshold       float64 [nodes], out: nan in a leaf and on a category; infinite if no value goes right
+    default_left    bool [nodes], out: True if rows without a value went left; in nodes without such rows, True if the
+                    left child weighs at least as much as the right one; False in leaves and oblique nodes
+    gain            float64 [nodes], out: impurity of the node less the weighted mean impurity of its children; nan in a
+                    leaf
+    weight          uint64 [nodes], out
+    value           float64 [nodes], out: impurity for classes, mean for numbers
+    start           int64 [nodes + 1], out: node i lists the levels start[i]:start[i + 1]; not written without subsets
     """
     number_in_tree(nodes, left, right)
     if subsets is not None:
@@ -149,10 +151,13 @@ def finalize_nodes(
 def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain):
     """Compute weight, impurity and decrease of the nodes of trees from wide class weights.
 
-    starts  int64 [trees + 1], where trees begin among the nodes, and the end of the last
-    leaf    bool [nodes]; right uint32 [nodes], number of the right child within the tree
+    starts  int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1]
+    leaf    bool [nodes]
+    right   uint32 [nodes], number of the right child within the tree
     totals  int64 [nodes, classes], weights by class
-    weight  uint64 [nodes], value and gain float64 [nodes], out; gain is nan in a leaf
+    weight  uint64 [nodes], out
+    value   float64 [nodes], out: impurity
+    gain    float64 [nodes], out: decrease of impurity, nan in a leaf
     """
     for tree in range(starts.size - 1):
         for back in range(starts[tree + 1] - starts[tree]):
@@ -170,7 +175,7 @@ def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain)
 
 @inlined
 def mean_above(sums, node, centre, spare):
-    """Return the mean of a node less `centre`, int64; spare int64 [1, PARTS], scratch. No digits cancel."""
+    """Return the mean of a node minus `centre` (int64), without cancellation; spare: int64 [1, PARTS], scratch."""
     for part in range(1, 4):
         spare[0, part] = sums[node, part]
     add_product(spare, 0, sums[node, 0], -centre)

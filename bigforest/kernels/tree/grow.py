@@ -1,8 +1,14 @@
 """Grow trees depth-first from their bags, in memory. Oracle: tests/naive/tree.py.
 
-A node is popped and numbered, so numbers are in preorder. It becomes a leaf, or its best split partitions its rows
-stably between its children, whose random keys follow from its key. So the result for a node depends on its rows and its
-key alone, not on the order of nodes, and several trees can be grown in one call, with all roots on the stack.
+    push the roots
+    until the stack is empty:
+        pop a node and number it                         numbers are in preorder
+        unless it is a leaf: find its best split         oblique/, scan/ or subspace/
+            partition its rows stably between its children
+            push the children                            their random keys follow from the key of the node
+
+The result for a node depends only on its rows and its key, not on the order of nodes. Several trees can therefore grow
+in one call.
 """
 
 from __future__ import annotations
@@ -63,9 +69,10 @@ from bigforest.kernels.tree.builder import (
 
 
 class GrowScratch(NamedTuple):
-    """Scratch of one growing tree; its content belongs to the current node.
+    """Scratch of one growing tree. Its content belongs to the current node.
 
-    total     int64 [see kernels/scan/target.py], statistics of the node; total_l: likewise, of its left child
+    total     int64 [see kernels/scan/target.py], statistics of the node
+    total_l   int64 [as total], statistics of the left child
     constant  uint64 [words], features known to be constant, see scan/draw.py fetch_codes
     kept      uint32 [rows], codes of the feature of the best split
     """
@@ -111,7 +118,7 @@ def put_roots(stack: Stack, roots: Roots) -> None:
 
 @inlined
 def has_entries(pool, oblique, subspace, mixed):
-    """Return whether the pool has room for the entries of another node."""
+    """Return True if the pool has room for the entries of another node."""
     if oblique is not None:
         return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
     if subspace is not None:
@@ -135,7 +142,7 @@ def begin_entries(pool, number, oblique, subspace, mixed):
 
 @inlined
 def is_leaf(weight, sq, depth, rules):
-    """Return whether a node is not split, whatever its features: pure, too light or too deep."""
+    """Return True if a node is a leaf for any features: it is pure, too light or too deep."""
     return sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth
 
 
@@ -143,7 +150,7 @@ def is_leaf(weight, sq, depth, rules):
 def grow_while_room(
     codes, by_row, value, items, rules, growing, criterion, scratch, oblique, subspace, mixed, dictionary
 ):
-    """Number and split nodes until none is left or an array is full.
+    """Number and split nodes until the stack is empty or an array is full.
 
     value       int64 [rows], the regression targets; None for classes
     criterion   Criterion
@@ -209,7 +216,7 @@ def grow_while_room(
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
-        # The right child is below the left one on the stack, which is numbered next.
+        # The left child is on top of the stack, because it is numbered next.
         push(stack, top, middle, end, mix(key ^ RIGHT), depth + 1, np.int64(number), total, constant)
         push(stack, top + ONE, begin, middle, mix(key ^ LEFT), depth + 1, -1, total_l, constant)
         top += TWO
@@ -226,16 +233,17 @@ def grow(
     kind: Oblique | Subspace | CategoricalMissing | None = None,
     dictionary: CodeDictionary | None = None,
 ) -> tuple[CodeTree, Any]:
-    """Grow trees, or the part of one below a node, on the rows of `items`; return them in codes.
+    """Grow trees, or a subtree, on the rows of `items`. Return them in codes.
 
-    codes       Codes; by_row: RowMajorCodes of the same table
-    items       uint64 [n >= 1], see kernels/common/node_scan.py (for numbers with class 0); the items of each tree are
+    codes       Codes of the table
+    by_row      RowMajorCodes of the same table
+    items       uint64 [n >= 1], see kernels/common/node_scan.py; class 0 for regression. The items of each tree are
                 reordered in place. The weight of a tree must be below 2**31
-    kind        None for splits on plain numbers, CategoricalMissing for splits on other features too, Oblique or
-                Subspace for oblique splits; it has scratch, so two calls at once need two
+    kind        None for splits on plain numbers; CategoricalMissing for splits on categories and missing values too;
+                Oblique or Subspace for oblique splits. It has scratch, so concurrent calls need one each
     dictionary  for random splits on features; None for the best splits
 
-    Return also the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or None.
+    Return also the pool: DirectionExtras of oblique splits, Subsets of categories and missing values, or None.
     """
     value, classes = target.value, target.number
     features = codes.place.shape[0]
