@@ -1,4 +1,4 @@
-"""Announcements of compiling, which takes long once per machine."""
+"""Announcements of the compilation of kernels, which takes long once per machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bigforest.execution.executor import Executor
 from bigforest.kernels.compiler.cache import is_noted, note
 from bigforest.kernels.compiler.watch import watching_compiles
 
-# Seconds from which compiling is announced.
+# Compiling is announced if it takes at least this many seconds.
 _LONG = 2.0
 
 
@@ -34,13 +34,13 @@ ENCODING = KernelKind("encode", "to encode tables", 33, 5.0)
 
 
 def is_compiled(kind: KernelKind) -> bool:
-    """Task: return whether these kernels have been compiled on this machine, so that they are read from a cache."""
+    """Task: return True if these kernels were compiled on this machine and are in its cache."""
     return is_noted(kind.name)
 
 
 @contextmanager
 def announced(kind: KernelKind, listener: Listener) -> Iterator[None]:
-    """Announce that the block compiles these kernels, unless that was done on this machine."""
+    """Announce that the block compiles these kernels, unless they are in the cache of this machine."""
     if not is_compiled(kind):
         _announce(kind, listener)
     yield
@@ -55,7 +55,7 @@ def _announce(kind: KernelKind, listener: Listener) -> None:
 
 @contextmanager
 def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Iterator[None]:
-    """Run the stage `compile`, in which the block compiles these kernels everywhere, or reads them from a cache."""
+    """Run the block as the stage `compile`. The block compiles these kernels in all processes, or reads their cache."""
     new = not all(executor.run_on_all_workers(is_compiled, kind))
     if new:
         _announce(kind, listener)

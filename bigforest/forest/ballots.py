@@ -1,8 +1,8 @@
-"""Votes of leaves, and their values by hierarchical shrinkage, for several lambdas at once, in bounded memory.
+"""Votes of leaves, and their shrunk values for several lambdas at once, in bounded memory.
 
-The values of leaves are moved towards the values of the nodes above them; the formula is in
-kernels/predict/leaf_values.py. A forest stores lambda only: the values follow from its nodes (`LeafShrinking`), or from
-the votes and weights of the leaves that are kept for out-of-bag rows (`Ballots`).
+Hierarchical shrinkage moves the value of a leaf towards the values of the nodes above it (formula:
+kernels/predict/leaf_values.py). A forest stores only lambda. The shrunk values are computed from the nodes
+(`LeafShrinking`), or from the votes and weights of leaves in the files for out-of-bag rows (`Ballots`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _STRETCH = 1 << 16
 
 
 class Ballots(NamedTuple):
-    """Votes and weights of the leaves of some trees, from which the values of all nodes follow.
+    """Votes and weights of the leaves of some trees. They determine the values of all nodes.
 
-    first   int64 [trees + 1], where the nodes of each tree begin, and the end of the last
+    first   int64 [trees + 1], tree t has the nodes first[t]:first[t + 1]
     ballot  uint32 [nodes], see kernels/predict/flat_tree.py; NO_BALLOT in inner nodes
-    weight  uint32, or uint64 of wide weights [leaves], weight of the bag rows in each leaf
-    mixed   of the same type [impure leaves, classes], counts of leaves with several classes; for regression float64
-            [nodes, 1], the values of all nodes, inner ones included
+    weight  uint32 [leaves], or uint64 for wide weights: weight of the bag rows in each leaf
+    mixed   type of weight [impure leaves, classes], counts of leaves with several classes; for regression float64
+            [nodes, 1], the values of all nodes
     """
 
     first: NDArray[np.int64]
@@ -39,11 +39,12 @@ class Ballots(NamedTuple):
 
 
 def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, lambdas: int) -> NDArray[np.int64]:
-    """Return an upper bound of the bytes of ballots, from their numbers of nodes and rows of `mixed`, while they are
-    read and converted.
+    """Return an upper bound of the bytes of ballots while they are read and converted.
 
-    classes  of the target; 1 where it is a number.
-    lambdas  by how many the leaves are shrunk; 0 where they are as grown.
+    nodes    number of nodes.
+    mixed    number of rows of Ballots.mixed.
+    classes  number of classes; 1 for regression.
+    lambdas  number of lambdas by which leaves are shrunk; 0 to leave them as grown.
     """
     leaves = nodes // 2 + 1
     loaded: NDArray[np.int64] = 4 * nodes + 8 * leaves + 16 * classes * mixed
@@ -73,8 +74,7 @@ def ballots_of(
     value: NDArray[np.float64] | None,
     wide: bool,
 ) -> Ballots:
-    """Return the ballots of trees from the columns of their nodes; first: where trees begin, and the end of the
-    last."""
+    """Return the ballots of trees from the columns of their nodes; first: see Ballots."""
     ballot = np.full(feature.size, NO_BALLOT, np.uint32)
     leaf, classes = np.flatnonzero(feature == LEAF), counts.shape[1]
     mixed = counts[:0]
@@ -90,14 +90,14 @@ def ballots_of(
 
 
 def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which nodes are leaves with several classes, bool [nodes]; without classes, counts [nodes, 0], all
+    """Return a mask of the leaves with several classes, bool [nodes]. For regression, counts [nodes, 0], of all
     leaves."""
     leaf: NDArray[np.bool_] = feature == LEAF
     return leaf & (np.count_nonzero(counts, axis=1) > 1) if counts.shape[1] else leaf
 
 
 def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
-    """Join ballots of consecutive trees, or of pieces of trees; classes: of the target, 1 for regression."""
+    """Join ballots of consecutive trees, or of pieces of trees; classes: number of classes, 1 for regression."""
     if len(parts) == 1:
         return parts[0]
     mixed = np.cumsum([0, *(len(part.mixed) for part in parts)])
@@ -113,17 +113,17 @@ def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
 
 
 def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.uint32]:
-    """Return ballots renumbered for a table with `mixed` further impure leaves before theirs."""
+    """Return ballots renumbered for a table in which `mixed` other impure leaves come first."""
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
 class ShrunkLeaves(NamedTuple):
-    """Leaves of some trees, each with values.
+    """Leaves of some trees, each with its shrunk values.
 
-    ballot  uint32 [nodes], numbers in an answer + the number of the leaf; NO_BALLOT in inner nodes
+    ballot  uint32 [nodes], number of classes (1 for regression) + number of the leaf; NO_BALLOT in inner nodes
     value   float64 [leaves, classes * lambdas], or [leaves, lambdas] for regression; all lambdas of the
             first class come first
-    begins  int64 [trees + 1], where the leaves of each tree begin, and the end of the last
+    begins  int64 [trees + 1], tree t has the leaves begins[t]:begins[t + 1]
     """
 
     ballot: NDArray[np.uint32]
@@ -136,10 +136,10 @@ def shrunk_leaves(
 ) -> ShrunkLeaves | None:
     """Return leaves shrunk by each lambda, in the unit of the weights; None if the ballots do not form binary trees.
 
-    made  makes the arrays with entries for all nodes or leaves, of a shape and a type
+    made  function that makes the arrays with entries for all nodes or leaves, from a shape and a type
 
-    The values of inner nodes are computed from the leaves. Results have the bits of forest/ballots.py, which
-    reads the trees.
+    The values of inner nodes are computed from the leaves. Results have the same bits as those of `LeafShrinking`,
+    which reads the nodes.
     """
     from bigforest.kernels.predict.leaf_values import shrink_leaves, value_nodes
 
@@ -173,18 +173,21 @@ def shrunk_leaves(
     return ShrunkLeaves(read_only(number), shrunk, leaves)
 
 
-# In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
-# no share is 0.
+# Lambdas to try, in rows. Losses are flat around the best lambda, so few suffice. 0 does not shrink. 0.1 changes
+# little, but no class share is then 0.
 LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
-# Of larger tables, and of more classes, nothing is tried: each leaf has as many values as lambdas times classes. Rows
-# times classes, at most.
+# Lambda is not chosen for tables of more rows times classes, or of more classes, because each leaf has lambdas times
+# classes values.
 MOST_CELLS = 1 << 22
 MOST_CLASSES = 64
 
 
 def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
-    """Return the lambdas for which trees are evaluated: several to select from, a given one, or none if leaves stay as
-    grown. classes: 1 of a number."""
+    """Return the lambdas with which trees are evaluated: several to choose from, a given one, or none for leaves as
+    grown.
+
+    classes  number of classes; 1 for regression
+    """
     if not isinstance(config.shrink, str):
         return leaf_lambdas(config, float(config.shrink))
     if config.shrink == "off" and config.weighs_trees:
@@ -195,16 +198,15 @@ def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float,
 
 
 def leaf_lambdas(config: TrainConfig, amount: float) -> tuple[float, ...]:
-    """Return the lambdas with which trees are loaded whose leaves are shrunk by this amount; none if leaves stay as
-    grown.
+    """Return the lambdas with which trees are loaded: `amount`, or none for leaves as grown.
 
-    Where the votes of trees have weights, every leaf has values of its own, also by lambda 0.
+    If the votes of trees have weights, every leaf needs values of its own, even with lambda 0.
     """
     return (amount,) if amount or config.weighs_trees else ()
 
 
 class LeafShrinking:
-    """Shrinks the leaves of trees whose nodes come in pieces.
+    """Shrinking of the leaves of trees whose nodes are read in pieces.
 
     lambdas  float64 [lambdas], 0 or more, in the unit of the weights of nodes.
     """
@@ -226,7 +228,8 @@ class LeafShrinking:
         """Return the shrunk values of the leaves in the next piece: float64 [leaves, classes * lambdas], or [leaves,
         lambdas] for regression; all lambdas of the first class come first.
 
-        feature, weight, counts  of the nodes of the piece, see forest/nodes.py TreeArrays; number: their values.
+        feature, weight, counts  columns of the nodes of the piece, see forest/nodes.py TreeArrays.
+        number                   values of the nodes, for regression; None for classes.
         """
         from bigforest.kernels.predict.leaf_values import most_open, shrink_leaves
 

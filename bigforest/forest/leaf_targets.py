@@ -35,22 +35,22 @@ FOLDER = "targets"
 _VALUES = "values.parquet"
 VALUES_KIND = "target-values"
 LEAVES_KIND = "targets"
-# Targets of leaves in a row group of a file, which is read at once, except for a leaf that has more.
+# Targets in a row group of a file, which is read as a whole. A leaf with more targets is a row group of its own.
 _GROUP_ENTRIES = 1 << 18
-# Largest difference of the mean of the targets in a leaf and its prediction, as a share of the range of all targets.
+# Largest difference between the mean of the targets in a leaf and the value of the leaf, as a share of the range of all
+# targets.
 _NEAR = 2.0**-20
 
 
 class LeafTargets(NamedTuple):
-    """The targets of all leaves, which are numbered consecutively in the order of trees and nodes; see
-    kernels/predict/quantile.py.
+    """The targets of all leaves (kernels/predict/quantile.py). Leaves are numbered in the order of trees and nodes.
 
-    first  int64 [trees + 1], number of the first leaf of each tree, then the number of leaves
-    node   uint32 [leaves], numbers of their nodes
-    start  uint64 [leaves + 1]
-    code   uint32 [entries], mapped from a file where memory is limited, as is `reach`
-    reach  uint32 [entries]
-    value  float64 [codes]
+    first  int64 [trees + 1], tree t has the leaves first[t]:first[t + 1]
+    node   uint32 [leaves], number of the node of each leaf
+    start  uint64 [leaves + 1], leaf i has the entries start[i]:start[i + 1]
+    code   uint32 [entries], mapped from a file if memory is limited
+    reach  uint32 [entries], cumulative weights in each leaf, mapped likewise
+    value  float64 [codes], the distinct targets, ascending
     """
 
     first: NDArray[np.int64]
@@ -71,14 +71,15 @@ class LeafTargets(NamedTuple):
         return self.held + self.code.nbytes + self.reach.nbytes
 
     def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
-        """Return whether the weighted means of the targets of the leaves from `leaf` on are these, up to the precision
-        in which weights are stored.
+        """Compare the weighted means of the targets of leaves with `mean`. Return True if they agree up to the
+        precision of weights.
 
-        mean  float64 [leaves]; step: of the targets, see TargetSpec
+        mean  float64 [leaves], means of the leaves from number `leaf` on
+        step  step of the targets, see TargetSpec
         """
-        # Targets are scaled to -1 to 1. The tolerance is a share of this range: forests that are merged may have
-        # different steps, and wide weights are stored rounded. It includes the rounding of targets that are large
-        # compared with their range.
+        # Targets are scaled to the range from -1 to 1. The tolerance is a share of this range, because merged forests
+        # may have different steps, and wide weights are stored rounded. It includes the rounding of targets that are
+        # large compared with their range.
         low, high = float(self.value[0]), float(self.value[-1])
         middle, scale = low / 2 + high / 2, (high / 2 - low / 2) or 1.0
         value = (self.value - middle) / scale
@@ -107,7 +108,7 @@ def leaf_targets_path(directory: Path, first_tree: int) -> Path:
 
 
 def write_values(directory: Path, values: Iterable[NDArray[np.float64]], header: Header) -> None:
-    """Write the different targets, ascending, in row groups."""
+    """Write the distinct targets, ascending, in row groups."""
     tables = (arrow_table({"value": group}, TARGET_VALUES) for group in values)
     write_tables(TARGET_VALUES, tables, values_path(directory), VALUES_KIND, header)
 
@@ -115,9 +116,9 @@ def write_values(directory: Path, values: Iterable[NDArray[np.float64]], header:
 class LeavesOfTree(NamedTuple):
     """Targets of consecutive leaves of a tree.
 
-    node    uint32 [leaves], numbers of the leaves, ascending
-    start   int64 [leaves + 1], where the targets of each leaf begin, and the last ones end
-    code    uint32 [targets], numbers of the targets, ascending in each leaf
+    node    uint32 [leaves], node number of each leaf, ascending
+    start   int64 [leaves + 1], leaf i has the targets start[i]:start[i + 1]
+    code    uint32 [targets], codes of the targets, ascending in each leaf
     weight  uint32 [targets]
     """
 
@@ -139,14 +140,17 @@ class LeavesOfTree(NamedTuple):
 
 
 def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree], entries: int = _GROUP_ENTRIES) -> Iterator[pa.Table]:
-    """Yield the leaves of a tree, which come some at a time, as tables that are a row group each, of at most
-    `entries` targets unless a leaf has more."""
+    """Yield the leaves of a tree as tables, one for each row group.
+
+    leaves   consecutive leaves of the tree, some at a time
+    entries  most targets of a table, unless a single leaf has more
+    """
     rest: LeavesOfTree | None = None
     for piece in leaves:
         held = piece if rest is None else rest.followed_by(piece)
         cuts = list(cut_entries(held.start, entries))
         yield from (_table(tree, held.rows(begin, end)) for begin, end in cuts[:-1])
-        rest = held.rows(*cuts[-1])  # it may not be full yet
+        rest = held.rows(*cuts[-1])  # the last table may not be full yet
     if rest is not None:
         yield _table(tree, rest)
 
@@ -158,7 +162,7 @@ def _table(tree: int, leaves: LeavesOfTree) -> pa.Table:
 
 
 def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
-    """Return a column of lists; list i has the entries from start[i] to before start[i + 1]."""
+    """Return a column of lists; list i is entries[start[i]:start[i + 1]]."""
     kind = LEAF_TARGETS.field("targets").type
     return pa.ListArray.from_arrays(arrow_array(start.astype(np.int32)), arrow_array(entries), type=kind)
 
@@ -170,9 +174,9 @@ def targets_files(directory: Path) -> list[Path]:
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
     """Read and check the targets of the forest in `directory`.
 
-    mapped   map the large arrays from a file in `scratch` (None: the system's folder), which is removed with them.
+    mapped   map the large arrays from a file in `scratch` (None: the system's folder). The file is removed with them.
 
-    Raises FormatError where they are missing or damaged.
+    Raises FormatError if targets are missing or damaged.
     """
     from bigforest.kernels.predict.quantile import add_up_leaves
 
@@ -268,7 +272,7 @@ def _batches(path: Path, header: Header) -> Iterator[Any]:
 def _leaves(
     batch: Any, path: Path
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the trees of some leaves, the end of each leaf's targets counted from the first, and codes and weights."""
+    """Return the trees of some leaves, the end of the targets of each leaf, and codes and weights of the targets."""
     lists = [batch.column(name) for name in ("targets", "weights")]
     offsets = [as_numpy(column.offsets).astype(np.int64) for column in lists]
     lengths = [np.diff(offsets_of_list) for offsets_of_list in offsets]

@@ -1,12 +1,13 @@
-"""Grow the sequences of the boosted stage (forest/refinement.py): the rows of each, bins of the ranks, and trees.
+"""Grow the sequences of the boosted stage (forest/refinement.py).
 
-Each row is left out by LEFT_OUT of the SEQUENCES, which ones follows from its number or, with groups, from the number
-of its group. So every row has as many sequences that do not know it. A sequence is a task. It reads the codes of its
-rows, puts the codes of each feature into bins, and grows its trees (kernels/refine/grow.py).
+Each row is left out by LEFT_OUT of the SEQUENCES, which are chosen by the number of the row or, with groups, of its
+group. So every row can be evaluated by LEFT_OUT sequences. A sequence is a task:
 
-Bins are cut between values that the rows of the sequence have, with about as many rows in each, and a threshold is the
-midpoint of its neighbours, as in the trees of the forest. Each level of a category is a bin; if there are too many,
-the rarest share the last one, and nodes do not list them.
+1. Read the codes of the rows of the sequence.
+2. Put the codes of each feature into bins with about equally many rows. A threshold is the midpoint of the neighbouring
+   values of these rows, as in the trees of the forest. Each level of a category is a bin. If there are too many levels,
+   the rarest ones share the last bin, and nodes do not list them.
+3. Grow the trees (kernels/refine/grow.py).
 """
 
 from __future__ import annotations
@@ -43,18 +44,18 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
-# Measured on the sets of benchmarks/refine.md. The mean over the sequences allows for a high rate, and so few rounds.
+# Chosen on the sets of benchmarks/refine.md. The mean over the sequences allows a high rate, and so few rounds.
 RATE = 0.5
 LEAVES = 15
 PENALTY = 1.0
 SMOOTH = 10.0
-# Share of the features that a tree draws, of several scores, whose sums take as much longer; all of a single score.
+# Share of the features that a tree with several outputs draws, whose sums take longer. A tree with one output uses all.
 _SHARE_OF_SEVERAL = 0.4
 LEAST_ROWS = 10
-# Rows of a bin on average, at least; there are at most BINS bins, and never fewer than this many.
+# Mean rows of a bin. There are at most BINS bins, and at least _LEAST_BINS.
 _BIN_ROWS, _LEAST_BINS = 128, 32
-# Rows of the table that are read at a time, and codes of a feature that are counted for each row of the sequence: where
-# there are more, sorting the codes of the rows is as fast.
+# Rows of the table that are read at a time. Rows of each code are counted if a feature has at most COUNTED codes for
+# each row of the sequence; with more codes, sorting the codes of the rows is as fast.
 READ_ROWS, COUNTED = 1 << 20, 4
 # Streams of the key of a row: the sequences that leave it out, and whether the stage uses it at all.
 _BAGS, _SAMPLE = 0, 1
@@ -82,8 +83,8 @@ class Bins(NamedTuple):
 
     kind   one of NUMBERS, GAPS, LEVELS and POOLED
     of     uint8 [codes], bin of each known code
-    cuts   float64 [bins], threshold above each bin, of a number; the last is infinite
-    codes  uint32 [bins], code of each bin, of a category
+    cuts   float64 [bins], threshold above each bin, for numbers; the last one is infinite
+    codes  uint32 [bins], code of each bin, for categories
     """
 
     kind: np.uint8
@@ -93,18 +94,18 @@ class Bins(NamedTuple):
 
 
 def in_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which sequences may use each of some rows, bool [SEQUENCES, rows]."""
+    """Return a mask of the sequences that may use each row, bool [SEQUENCES, rows]."""
     pair = (row_random(store, config, rows, _BAGS) >> np.uint64(32)) * np.uint64(_PAIRS.shape[1]) >> np.uint64(32)
     return ~_PAIRS[:, pair.astype(np.int64)]
 
 
 def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Return a mask of the rows that the stage uses if it uses this share of the table."""
+    """Return a mask of the rows that the stage uses if it uses the share `share` of the table."""
     return _fraction(store, config, rows, _SAMPLE) < share
 
 
 def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Return which sequences used each of some rows, bool [SEQUENCES, rows]; share: of the table, for all."""
+    """Return a mask of the sequences that used each row, bool [SEQUENCES, rows]; share: share of the table in use."""
     used = in_bags(store, config, rows)
     used &= in_sample(store, config, rows, share)
     if config.calibration is not None and rows.size:
@@ -123,9 +124,12 @@ def held_out_rows(store: Store, config: TrainConfig, rows: NDArray[np.int64]) ->
 
 
 def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Read the values of some rows, at least one, ascending; `read` takes the first row of a range and its end.
+    """Read the values of some rows.
 
-    A range has at most READ_ROWS rows, so the memory does not depend on the rows of the table.
+    read  function that reads the values of a range of rows, from its first row and its end
+    rows  ascending, at least one
+
+    A range has at most READ_ROWS rows, so the memory does not depend on the number of rows.
     """
     pieces = []
     for start in range(int(rows[0]), int(rows[-1]) + 1, READ_ROWS):
@@ -137,7 +141,7 @@ def _read_rows(read: Callable[[int, int], NDArray[Any]], rows: NDArray[np.int64]
 
 
 def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.uint64]:
-    """Return a random number for each of some rows; the same for all rows of a group."""
+    """Return a random number for each row; with groups, the same number for all rows of a group."""
     numbers = rows.astype(np.uint64)
     if config.group is not None and store.spec.group is not None and rows.size:
         numbers = _read_rows(store.groups_of, rows).astype(np.uint64)
@@ -191,12 +195,12 @@ def grow_sequence(store: Store, config: TrainConfig, sample: StageSample, rounds
 
 
 def _bin(store: Store, feature: int, rows: NDArray[np.int64], column: NDArray[np.uint8]) -> Bins:
-    """Return the bins of a feature, and put the bin of each of some rows into `column`, uint8 [rows]."""
+    """Return the bins of a feature. Set `column`, uint8 [rows], to the bin of each row."""
     spec = store.spec.features[feature]
     codes = store.feature_codes(feature)[rows]
     if spec.splits_on_levels or spec.codes <= COUNTED * codes.size:
         present, place, counts = np.arange(spec.codes), codes, np.bincount(codes, minlength=spec.codes)
-    else:  # all codes may be more than the memory
+    else:  # counts of all codes may not fit in memory
         present, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
     bins = _level_bins(spec, counts) if spec.splits_on_levels else _number_bins(store, feature, present, counts)
     column[:] = bins.of[place]
@@ -211,7 +215,7 @@ def _level_bins(spec: FeatureSpec, counts: NDArray[np.int64]) -> Bins:
         codes = np.sort(np.argsort(-counts, kind="stable")[: BINS - 1])
         of, kind = np.full(spec.codes, BINS - 1), POOLED
         of[codes] = np.arange(BINS - 1)
-        codes = np.append(codes, 0)  # the last is never listed
+        codes = np.append(codes, 0)  # the last bin is never listed
     return Bins(kind, of.astype(np.uint8), np.full(codes.size, np.inf), codes.astype(np.uint32))
 
 
@@ -225,12 +229,12 @@ def _most_bins(rows: int) -> int:
 
 
 def node_counts(rows: int, features: int, outputs: int) -> int:
-    """Return the size of the counts and sums of a node by bin, for this many rows of all sequences together."""
+    """Return the number of counts and sums of a node, by bin; rows: rows of all sequences together."""
     return _features_per_tree(features, outputs) * (_most_bins(rows) + 1) * (1 + outputs)
 
 
 def most_counts(features: int, outputs: int) -> int:
-    """Return the most counts and sums that growing a tree keeps: of all leaves, or of a node if these are too many."""
+    """Return the most counts and sums in memory while a tree grows: of all leaves, or of a node if all are too many."""
     node = _features_per_tree(features, outputs) * BINS * words_of_bin(outputs)
     return min(LEAVES * node, max(node, MAX_COUNTS))
 
@@ -245,7 +249,7 @@ def _number_bins(store: Store, feature: int, codes: NDArray[Any], counts: NDArra
     gaps = int(spec.has_gaps)
     missing = codes < gaps
     present = np.flatnonzero((counts > 0) & ~missing)
-    if spec.fill is not None:  # the value of missing cells, and those of levels, are in any order
+    if spec.fill is not None:  # values of missing cells and of levels are not in the order of codes
         present = present[np.argsort(low[present], kind="stable")]
     total = np.cumsum(counts[present])
     if spec.fill is not None:  # levels may have equal values
@@ -266,7 +270,7 @@ def _number_bins(store: Store, feature: int, codes: NDArray[Any], counts: NDArra
 
 
 def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays:
-    """Return grown nodes with thresholds and levels in place of bins, and gains for errors in this unit."""
+    """Return grown nodes with thresholds and levels instead of bins, and gains for errors in units of `unit`."""
     feature, cut, size = nodes.feature, nodes.cut, nodes.feature.size
     threshold, levels = np.full(size, np.nan), None
     kinds = np.array([each.kind for each in bins])

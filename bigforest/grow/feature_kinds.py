@@ -21,7 +21,7 @@ from bigforest.store.store import Store
 class Features(NamedTuple):
     """The features of a table.
 
-    codes      number of codes of each
+    codes      number of codes of each feature
     kinds      uint8 [features], NUMBER, MISSING or CATEGORY of kernels/scan/categorical_missing.py
     min_level  int64 [features], the option `min_level`, in weights of the bag
     """
@@ -32,7 +32,7 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Features:
-        """Return the features of a store. Raise ConfigError if `min_level` is of another number of features."""
+        """Return the features of a store. Raise ConfigError if `min_level` has another number of features."""
         features, mean = store.spec.features, store.spec.searched_weight
         min_level = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
         kinds = np.full(len(features), NUMBER, np.uint8)
@@ -53,7 +53,7 @@ class Features(NamedTuple):
         return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
 
     def non_numeric(self, rows: int, classes: int) -> CategoricalMissing | None:
-        """Return what kernels need for categories and missing values of this many rows; None if all are plain."""
+        """Return the argument of kernels for categories and missing values; None if all features are plain."""
         if self.plain:
             return None
         return make_categorical_missing(self.kinds, self.min_level, self.largest, rows, classes)

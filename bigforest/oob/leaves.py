@@ -1,15 +1,15 @@
-"""Leaves of the rows of a store in the trees of its forest, read back from the parts.
+"""Leaves of the rows of a store in the trees of its forest.
 
-Growing writes the leaves of out-of-bag rows as it goes (grow/forest.py, grow/out_of_core/passed_leaves.py).
-`OobTrees` collects these files, and finds the leaves that are missing because a run was killed between a part and its
-leaves. Weighing, the targets of leaves and boosting need the leaves of bag rows, too (`leaves_of_rows`).
+Growing writes the leaves of out-of-bag rows to files (grow/forest.py, grow/out_of_core/passed_leaves.py). `OobTrees`
+collects these files, and finds leaves that are missing because a run was killed between writing a part and its leaves.
+Weighing, the targets of leaves and boosting also need the leaves of bag rows (`leaves_of_rows`).
 
 How rows are routed:
 
 1. Read trees packed for prediction (`load_trees`). If all nodes split on features, thresholds are replaced by the
    largest code that goes left (predict/packed_trees.py), because dictionaries may be larger than memory.
-2. Read the codes once, block by block. For oblique trees codes are replaced by the values that growing projected.
-   Categories are compared by codes in any case. The code of a missing value becomes NaN, as in prediction.
+2. Read the codes once, block by block. For oblique trees, replace codes by the values that growing projected.
+   Categories are always compared by codes. The code of a missing value becomes NaN, as in prediction.
 3. Route the rows by the kernels of prediction (`route_span`).
 """
 
@@ -54,25 +54,28 @@ from bigforest.storage.paths import local_workdir
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
-# Codes that float32 holds exactly.
+# Codes below this number are exact in float32.
 _NARROW_CODES = 1 << 24
 
 
 def load_trees(
     store: Store, trees: Trees, entries: range, workers: int, made: Callable[..., NDArray[Any]] = np.empty
 ) -> PackedTrees:
-    """Read some entries of the trees, packed for routing rows of the store; made: makes the array of nodes, of a shape
-    and a type."""
+    """Read some entries of the trees, packed for routing rows of the store.
+
+    made  function that makes the array of nodes, from a shape and a type
+    """
     packed = trees.load(entries, workers, made)
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
     return for_store(packed, store, workers)
 
 
 def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
-    """Convert packed trees, which must not be used any more, for routing rows of the store.
+    """Convert packed trees for routing rows of the store. The argument must not be used afterwards.
 
-    Thresholds become codes. They stay values if some node is oblique or missing values are filled. Rows are routed
-    without the counts of leaves.
+    Thresholds become codes, unless a node is oblique or missing values are filled. Counts of leaves are dropped,
+    because
+    routing does not need them.
     """
     by_code = packed.directions is None and store.spec.fills is None
     if by_code:
@@ -81,8 +84,10 @@ def for_store(packed: PackedTrees, store: Store, workers: int) -> PackedTrees:
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
-    """Return the files of leaves of a forest, in the order of their trees, and the parts without leaves; parts: as for
-    `check_parts`."""
+    """Return the files of leaves of a forest, in the order of their trees, and the parts without such files.
+
+    parts  trees of each part, as for `check_parts`; None for the parts on disk
+    """
     store, config, directory, _, _ = job
     if parts is None:
         parts = part_ranges(part_paths(directory), config.trees)
@@ -110,8 +115,11 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
 def write_leaf_files(
     sampler: Sampler, trees: Trees, directory: Path, workers: int, scratch: Path, fitting: int, entries: range
 ) -> int:
-    """Task: find the leaves of the out-of-bag rows in some trees, and write the file; return the number of trees. Trees
-    of more than `fitting` bytes are mapped in `scratch`."""
+    """Task: find the leaves of the out-of-bag rows in some trees, and write their file. Return the number of trees.
+
+    scratch  folder for mapped trees
+    fitting  trees of more bytes than this are mapped
+    """
     store, numbers = sampler.store, trees.numbers(entries)
     path, classes = leaves_path(directory, numbers.start), store.spec.target.answer_width
     with local_workdir(scratch) as folder:
@@ -153,8 +161,8 @@ def leaves_of_rows(
 ) -> NDArray[np.uint32]:
     """Return the leaves of the rows `span` of one block in the trees with these roots, uint32 [rows, trees].
 
-    packed  of `for_store`
-    bags    uint16 [trees, rows], how often each row is in each bag; only leaves of out-of-bag rows are found. None to
+    packed  result of `for_store`
+    bags    uint16 [trees, rows], how often each row is in each bag, to find only the leaves of out-of-bag rows; None to
             find all leaves.
     """
     leaves = np.empty((len(span), roots.size), np.uint32)
@@ -167,8 +175,10 @@ def leaves_of_rows(
 
 
 def route_span(store: Store, packed: PackedTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
-    """Call `use` with inputs and scratch of kernels/predict/accumulate.py, and the slice of these rows, for some of the
-    rows `span` of one block at a time."""
+    """Call `use` for some of the rows `span` of one block at a time.
+
+    use  takes inputs and scratch of kernels/predict/accumulate.py, and the slice of its rows within `span`
+    """
     router = RowRouter(packed, store.spec)
     start, stop = span.start, span.stop
     step = min(chunk_rows(columns_to_route(store, packed, start, start)), len(span))
@@ -198,33 +208,34 @@ def columns_to_route(store: Store, packed: PackedTrees, first: int, last: int) -
     return RowBatch.of(columns)
 
 
-# Bytes of ballots that are still in a cache when their votes are added up.
+# Bytes of ballots that fit in the cache while their votes are added up.
 _CACHED = 8 << 20
 
 
 class OobTrees:
-    """Trees of a forest to evaluate, by the files of their leaves.
+    """Trees of a forest to evaluate, with the files of their leaves.
 
     files    files of leaves, in the order of the trees
-    missing  parts whose leaves are in no file yet
+    missing  parts without a file of leaves
     plan     groups of trees and ranges of rows that fit in memory
     """
 
     def __init__(self, job: ForestJob, lambdas: int, parts: Sequence[range] | None = None) -> None:
         self._job, self._lambdas, self._parts = job, lambdas, parts
         self._find_files()
-        # Loaded together at least: the ballots of a file, or a missing part.
+        # The least that is loaded together: the ballots of a file, or an entry of a missing part.
         missing = [_trees_of(job, run) for run in runs_of(self.missing)]
         sizes = np.concatenate([self._ballots, *(entry_bytes(trees, lambdas) for trees in missing)])
         entries = max((ENTRY_BYTES * int(trees.entries.max()) for trees in missing), default=0)
         self.plan = choose_oob(job.store.shape, job.config, sizes, job.resources, lambdas, entries)
 
     def find_missing(self, advance: Callable[[int], None], scratch: Path) -> None:
-        """Find the leaves of the missing parts; `advance` is called with numbers of finished trees.
+        """Find the leaves of the missing parts, and write their files.
 
-        scratch  folder of trees that do not fit in memory
+        advance  is called with the number of trees that were finished
+        scratch  folder for trees that do not fit in memory
 
-        Files of leaves of some trees of these parts are replaced.
+        Files with leaves of only some trees of these parts are replaced.
         """
         job, missing = self._job, self.missing
         if not missing:
@@ -249,7 +260,7 @@ class OobTrees:
         self._find_files()
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Return the ranges of rows whose votes are added up together."""
+        """Return the ranges of rows; votes on the rows of a range are added up together."""
         nodes = self._nodes // max(sum(len(file.trees) for file in self.files), 1)
         store, executor = self._job.store, self._job.resources.executor(1)
         return row_ranges(store.rows, range_rows(store.shape, self._job.config, self.plan.rows, nodes, executor))
@@ -259,7 +270,7 @@ class OobTrees:
         return (self._nodes / sum(len(file.trees) for file in self.files) + 1) / 2
 
     def groups(self) -> list[list[LeafFile]]:
-        """Return the files whose ballots are loaded together: at least one for each thread, if they fit."""
+        """Return groups of files whose ballots are loaded together: at least one file for each thread, if they fit."""
         first = np.array([*(file.trees.start for file in self.files), self.files[-1].trees.stop], np.int64)
         most = min(self.plan.group_bytes, max(_CACHED, self._job.resources.workers * int(self._ballots.max())))
         groups = cut(self._ballots, first, most, int(first[-1]))
@@ -281,7 +292,7 @@ def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
 
 
 def _trees_of(job: ForestJob, parts: Sequence[range]) -> Trees:
-    """Return the trees of parts, one entry each, or smaller entries within a budget."""
+    """Return the trees of parts, with one entry for each part; with a budget, entries are smaller."""
     if job.resources.memory is None:
         return outline(job.directory, parts)
     return survey(job.directory, job.resources.workers, parts)

@@ -1,4 +1,4 @@
-"""The trees of a forest in memory, all of them or a group at a time, and the plan by which they predict a table."""
+"""`TreeLoader`: loads the trees of a forest, all at once or in groups, and plans the prediction of a table."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ from bigforest.source.source import Reading
 
 
 def features_at_hand(spec: DataSpec, *, refined: bool) -> NDArray[np.int64] | None:
-    """Return the positions of the features that rows must have: all for a boosted stage, which may use any; None for
-    the features that the trees use."""
+    """Return the positions of the features that rows must have: all with a boosted stage, which may use any feature.
+
+    None for the features that the trees use.
+    """
     return np.arange(len(spec.features)) if refined else None
 
 
 class TreeLoader:
-    """Loads the trees of a forest when they are first needed, and makes the predictors of rules. Thread-safe.
+    """Loader of the trees of a forest, when they are first needed, and maker of predictors. Thread-safe.
 
-    files  of the forest.
+    files  files of the forest.
     """
 
     def __init__(self, files: ForestFiles) -> None:
         self.files = files
-        self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)  # by which leaves are shrunk
+        self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
         self._packed: PackedTrees | None = None
@@ -56,19 +58,19 @@ class TreeLoader:
         self._means: NDArray[np.float64] | None = None
         self._boosted: TreeArrays | None = None
         self._found: tuple[Any, FeatureMap] | None = None  # the last schema, and its features
-        self._last: Predictor | None = None  # of a plain rule, which the next call will probably use again
+        self._last: Predictor | None = None  # last predictor of a plain rule, which the next call probably uses again
 
     def check(self) -> None:
         self._whole()
         self._stage_trees()
 
     def take(self, packed: PackedTrees) -> None:
-        """Keep trees that are in memory already, so that the first prediction does not read them."""
+        """Keep trees that are already in memory, so that the first prediction does not read them."""
         with self._lock:
             self._packed, self._last = packed, None
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
-        """Return all trees with a rule, ready to predict rows.
+        """Return a predictor with all trees and a rule.
 
         Raises ConfigError if all trees together take more than `memory`, and FormatError for damaged nodes.
         """
@@ -109,7 +111,7 @@ class TreeLoader:
         return reading_of(self.files.spec, labelled=False)
 
     def with_features(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, FeatureMap]:
-        """Return `with_features` of a frame, found once for frames of one schema that follow each other."""
+        """Return `with_features` of a frame. The features are looked up again only when the schema changes."""
         last = self._found
         if last is not None and last[0] == (frame.columns, frame.dtypes):
             return frame, last[1]
@@ -124,12 +126,12 @@ class TreeLoader:
         resources: Resources,
         held: int,
     ) -> PredictionPasses:
-        """Plan how a table is predicted: the groups of trees and the ranges of rows, within the memory of `resources`.
+        """Plan the prediction of a table: groups of trees and ranges of rows, within the memory of `resources`.
 
-        shape    returns the Shape of the table from the positions of the features in use (see plan_passes).
+        shape    function that returns the Shape of the table from the positions of the features in use (plan_passes).
         held     bytes of the table that are in memory already.
 
-        Raises ConfigError, also if the memory is not sufficient, and FormatError for damaged nodes.
+        Raises ConfigError, also if the memory does not suffice, and FormatError for damaged nodes.
         """
         if resources.memory is None:
             predictor = self.predictor(rule)
@@ -144,13 +146,13 @@ class TreeLoader:
         if isinstance(rule.conformal, JackknifeIntervals):
             raise ConfigError(f"the jackknife takes all trees at once; drop {api('memory')} or {api('jackknife')}")
         with self._lock:
-            self._packed = self._last = None  # other calls may still use it, but it does not stay
+            self._packed = self._last = None  # freed when other calls have ended that use it
         trees = self._survey(resources.workers)
         held += 0 if self.files.ranks is None else self.files.ranks.nbytes
         targets = self._leaf_targets(rule, resources)
         held += 0 if targets is None else targets.held
         if (targets is not None or rule.by_spread) and self._lambdas:
-            trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets and spread are of leaves as grown
+            trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets and spread need leaves as grown
         kept: dict[range, Predictor] = {}
 
         def load_group(entries: range) -> Predictor:
@@ -186,7 +188,7 @@ class TreeLoader:
         grown: NDArray[np.float64] | None,
         values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
-        """Return a predictor of a group of trees, without their counts; or, if `trees` is None, of all that the rule
+        """Return a predictor of a group of trees, without their counts. If `trees` is None, of all trees that the rule
         selects."""
         votes, chosen, total = self.files.tree_votes, list(rule.trees), None
         if votes is None:
@@ -238,9 +240,9 @@ class TreeLoader:
             return self._packed
 
     def _leaf_targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
-        """Return the targets in the leaves if a rule has quantiles, else None; kept unless memory is limited.
+        """Return the targets in the leaves if a rule has quantiles, otherwise None. Raises FormatError.
 
-        Raises FormatError.
+        Without a memory limit they are kept for later calls.
         """
         if not rule.quantiles:
             return None
@@ -254,7 +256,7 @@ class TreeLoader:
             return self._targets
 
     def _leaf_means(self, packed: PackedTrees) -> NDArray[np.float64]:
-        """Return the means of all leaves as grown, float64 [leaves]; if leaves are shrunk, they are read once more."""
+        """Return the unshrunk means of all leaves, float64 [leaves]. If leaves are shrunk, read the trees again."""
         if not self._lambdas:
             return packed.counts[:, 0]
         with self._lock:

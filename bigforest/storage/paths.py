@@ -1,13 +1,13 @@
 """Paths of files: in a folder of this machine or, as an `ObjectPath`, in an object store.
 
-This module has the operations that differ between the two: an object appears completely or not at all when it is put,
-cannot be appended to, mapped or renamed, and must be fetched to be read. So code that writes a file writes to the local
-path that `write_atomically` or `uploads` yields, and code that reads one reads the local path from `local_path` or
-`downloads`. For a path on this machine that is the path itself.
+This module has the operations that differ between the two. An object is uploaded as a whole. It cannot be appended to,
+mapped or renamed, and must be downloaded to be read. So code that writes a file writes to the local path that
+`write_atomically` or `uploads` yields. Code that reads a file reads the local path from `local_path` or `downloads`,
+which for a path on this machine is the path itself.
 
-Local copies of objects are kept in a folder of this process, within a limit. BIGFOREST_CACHE is the folder in which
-each process creates its own (default: the system's temporary folder), and BIGFOREST_CACHE_SIZE the limit for one
-process, such as 200GB (default: none). Folders of ended processes are removed by the next one.
+Local copies of objects are kept in a folder of this process, within a limit. Each process creates its folder in
+BIGFOREST_CACHE (default: the system's temporary folder). BIGFOREST_CACHE_SIZE is the limit for one process, such as
+200GB (default: none). A process removes the folders of ended processes when it starts to cache.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 
 # Objects copied at a time: each waits for the network most of the time.
 _AT_ONCE = 16
-# Main files, by which a folder is recognised; they are put last and removed first.
+# Main files, which mark a folder as complete. They are uploaded last and removed first.
 _LAST = ("manifest.json", "run.parquet")
 # Limits of the name of a file, and of a path, in bytes.
 _MAX_NAME, _MAX_PATH = 255, 4096
@@ -57,15 +57,15 @@ _INSIDE = {
 }
 # Beginning of the names of folders with copies.
 _PREFIX = "bigforest-copies-"
-# Seconds for which a requested copy is kept: by then it is open, and its name may be removed.
+# Seconds for which a requested copy is kept. Its reader has opened it by then, so its name may be removed.
 _KEPT = 60.0
 
 
 class ObjectCache:
-    """The copies of this process, for several threads."""
+    """The local copies of objects of this process. Thread-safe."""
 
     def __init__(self, keep_seconds: float = _KEPT) -> None:
-        """keep_seconds: time for which a requested copy is not dropped."""
+        """Create the folder; keep_seconds: time for which a requested copy is not dropped."""
         self._keep_seconds = keep_seconds
         home = Path(os.environ.get("BIGFOREST_CACHE") or tempfile.gettempdir())
         limit = os.environ.get("BIGFOREST_CACHE_SIZE")
@@ -83,14 +83,14 @@ class ObjectCache:
         self._number = 0
 
     def file(self, key: tuple[object, ...], size: int, fetch: Callable[[Path], None]) -> Path:
-        """Return the copy of this key, of `size` bytes; `fetch(path)` makes it if there is none yet."""
+        """Return the copy of this key, of `size` bytes. Call `fetch(path)` to make it if there is none yet."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
             with self._lock:
                 if key in self._files:
                     path, kept_size, _ = self._files.pop(key)
-                    self._files[key] = (path, kept_size, time.monotonic())  # the last to be dropped
+                    self._files[key] = (path, kept_size, time.monotonic())  # at the end, where it is dropped last
                     return path
                 self._number += 1
                 path = self.folder / f"file-{self._number}"
@@ -106,9 +106,9 @@ class ObjectCache:
             return path
 
     def take(self, size: int) -> None:
-        """Count `size` bytes as used, after removing the least recently requested copies if there is no room.
+        """Count `size` bytes as used. If there is no room, remove the least recently requested copies before.
 
-        Raises ConfigError.
+        Raises ConfigError if there is still no room.
         """
         with self._lock:
             while self._limit is not None and self._used + size > self._limit:
@@ -131,10 +131,10 @@ class ObjectCache:
 
 
 def as_path(text: str | os.PathLike[Any]) -> Path:
-    """Convert an argument to a path; ~ is the home folder.
+    """Convert an argument to a path. ~ is the home folder.
 
-    Raises ConfigError for anything but text and paths, for a name that no file can have, for a URL of another scheme
-    and for a path in an object store without a bucket.
+    Raises ConfigError for anything but text and paths, for an impossible file name, for a URL of another scheme, and
+    for a path in an object store without a bucket.
     """
     if isinstance(text, os.PathLike) and not isinstance(text, Path):
         text = os.fspath(text)
@@ -162,7 +162,7 @@ def as_path(text: str | os.PathLike[Any]) -> Path:
 
 
 def _can_be_named(text: str) -> bool:
-    """Return whether a file can have this name, for the system and for the libraries that write."""
+    """Return True if the system, and the libraries that write files, allow this name."""
     try:
         long = max(map(len, text.encode().split(b"/")))
     except UnicodeEncodeError:
@@ -171,17 +171,17 @@ def _can_be_named(text: str) -> bool:
 
 
 def is_remote(path: Path | None) -> bool:
-    """Return whether the path is in an object store."""
+    """Return True if the path is in an object store."""
     return isinstance(path, ObjectPath)
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether files may be put into the folder: it exists, or in an object store its bucket does."""
+    """Return True if the folder exists or, in an object store, its bucket exists."""
     return ObjectPath(SCHEME + path.key.split("/")[0]).is_dir() if isinstance(path, ObjectPath) else path.is_dir()
 
 
 def can_write(folder: Path) -> bool:
-    """Return whether this user may put files into a folder; True in an object store, which refuses when it is tried."""
+    """Return True if this user may write into a folder. Always True in an object store, which checks each write."""
     return is_remote(folder) or os.access(folder, os.W_OK | os.X_OK)
 
 
@@ -202,7 +202,7 @@ def absolute(text: str | Path) -> str:
 
 
 def absolute_path(text: str | Path) -> Path:
-    """Return the path with the current folder before a relative one; later changes of that folder do not matter."""
+    """Return the absolute path, which does not depend on later changes of the current folder."""
     path = as_path(text)
     return path if is_remote(path) else path.absolute()
 
@@ -219,7 +219,7 @@ def expanded(pattern: str | Path) -> list[Path]:
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Return whether the parts of a path match a glob; ** matches any number of folders, * nothing hidden."""
+    """Return True if the parts of a path match a glob. ** matches any number of folders, * no hidden files."""
     if not patterns:
         return not parts
     if patterns[0] == "**":
@@ -235,9 +235,9 @@ def readable(path: Path) -> Any:
 
 
 def local_path(path: Path) -> Path:
-    """Return a local file with the content of `path`, to be opened at once. Raises FileNotFoundError.
+    """Return a local file with the content of `path`, to be opened soon. Raises FileNotFoundError.
 
-    Copies of objects are kept in this process as long as the object does not change and there is room.
+    The copy of an object is kept in this process while the object does not change and there is room.
     """
     if not is_remote(path):
         return path
@@ -247,7 +247,7 @@ def local_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
-    """Yield local files with the content of the existing ones among `paths`, in order."""
+    """Yield local files with the content of `paths`, in order, without paths that do not exist."""
     paths = list(paths)
     if not any(map(is_remote, paths)):
         yield [path for path in paths if path.exists()]
@@ -265,10 +265,10 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """Yield a local path to write to; the file appears as `path` if the block ends without an error.
+    """Yield a local path to write to. The file appears as `path` if the block ends without an error.
 
-    The folder of `path` is created, but not its parent: if that is gone, the run has ended, and a task that Dask runs
-    again raises FileNotFoundError.
+    The folder of `path` is created, but not its parent. If the parent is gone, the run has ended, and a task that Dask
+    runs again raises FileNotFoundError.
     """
     if is_remote(path):
         with local_workdir(path) as folder:
