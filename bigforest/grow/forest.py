@@ -1,16 +1,16 @@
 """Grow the trees of a forest from a store and write them, one Parquet file (a part) for each group of trees.
 
 `Grower.grow` divides the missing parts among tasks. If the codes and the growing trees fit in memory, a task
-(`grow_part`) grows the trees of a part, as many in each call of the kernel as the family likes (`_grow`):
+(`grow_part`) grows the trees of a part, one or several in each call of the kernel (`Family.trees_per_call`, `_grow`):
 
 1. Draw the bag of each tree, and pack its rows into items: row, class, multiplicity (`_bag_items`).
 2. Grow the trees in one call of the kernel (`Family.grow`, kernels/tree/grow.py), in codes, and look up thresholds.
 3. Cut the trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha` (cut.py).
-4. Find the leaves of the rows out of bag while the trees and the codes are in memory (`leaves_of`).
+4. Find the leaves of the out-of-bag rows while the trees and the codes are in memory (`leaves_of`).
 5. Write nodes and leaves.
 
-Otherwise some parts at a time grow by passes over the store (out_of_core/passes.py), into the same files. The files are
-a function of (store, config): the split of a node depends only on its rows and its key.
+Otherwise groups of parts grow by passes over the store (out_of_core/passes.py), into the same files. The files are a
+function of (store, config), because the split of a node depends only on its rows and its key.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ from bigforest.sampling.bags import Sampler, check_bag, max_weight
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 
-# Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
-# Drawing without replacement, numpy counts to a billion.
+# Counts of bag rows have 32 bits in the forest table. Kernels that grow in memory keep squared weights in int64.
+# Without replacement, numpy draws at most a billion rows.
 _MAX_ROWS = 2**32 - 1
 _MAX_ROWS_IN_MEMORY = 2**31 - 1
 _MAX_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
-# Rounds in which a node draws each feature by chance, on average at most, until one is drawn.
+# With `feature_fraction`, a node repeats the draw until it has a feature. Most rounds of draws, on average.
 _MAX_ROUNDS = 1_000
 # Bytes of nodes that are kept, so that the first prediction of a forest need not read them.
 _KEPT_BYTES = 1 << 30
@@ -83,12 +83,12 @@ class ForestJob(NamedTuple):
     listener: Listener
 
     def header(self) -> Header:
-        """Return the header of the forest's files, with levels."""
+        """Return the header of the files of the forest, with levels."""
         return Header(self.store.spec, self.config, self.store.levels())
 
 
 class KeptTrees(NamedTuple):
-    """All trees of a forest as they were grown, by part, and the decreases of their nodes by feature."""
+    """All trees of a forest as grown, by part, and the decreases of impurity by feature."""
 
     parts: list[list[TreeArrays]]
     spec: DataSpec
@@ -110,16 +110,20 @@ class KeptTrees(NamedTuple):
 
 
 class Grower:
-    """Grows parts of a forest. Creating it compiles the kernels; leaving its context frees memory and scratch.
+    """Grower of the parts of a forest. Creating it compiles the kernels. Leaving its context frees memory and scratch.
 
-    Raises DataError for tables too large, ConfigError for too small a budget of memory, and FormatError for an existing
-    part that is damaged or of another forest.
+    trees_per_call  a call of `grow` is efficient with at least this many trees
 
-    trees_per_call  number of trees from which a call of `grow` is efficient
+    Raises DataError for a table that is too large, ConfigError for a memory budget that is too small, and FormatError
+    for an existing part that is damaged or belongs to another forest.
     """
 
     def __init__(self, job: ForestJob, plan: GrowPlan | None = None, keep: bool = False) -> None:
-        """plan: None for the best within the resources; keep: keep the trees for `grown`, if memory allows."""
+        """Compile the kernels.
+
+        plan  how to grow; None for the fastest way within the resources
+        keep  keep the trees for `grown`, if memory allows
+        """
         store, config, _, resources, listener = self._job = job
         self._plan = plan or choose_grow_plan(store.shape, config, resources)
         draws, in_memory = max_weight(store, config), self._plan.limits is None
@@ -149,7 +153,7 @@ class Grower:
         self._executor.run_on_all_workers(forget_shared, *self._job[:2])
 
     def grown(self) -> KeptTrees | None:
-        """Return all trees of the forest, if all were grown in memory, in this process, and kept."""
+        """Return all trees of the forest if they were all grown in this process and kept in memory; otherwise None."""
         parts = [self._kept[first] for first in sorted(self._kept)]
         if sum(nodes.roots.size for part in parts for nodes in part) < self._job.config.trees:
             return None
@@ -157,7 +161,7 @@ class Grower:
         return KeptTrees(parts, self._job.store.spec, self._decreases)
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        """Write these parts, except for existing ones; `advance` is called with numbers of finished trees."""
+        """Write these parts, except for existing ones. Call `advance` with the number of trees that were finished."""
         missing = missing_parts(self._job, parts, advance)
         if self._plan.limits is None:
             self._grow_in_memory(missing, advance)
@@ -182,7 +186,7 @@ class Grower:
         self._executor.run(grow_part, [(part,) for part in parts], end, (store, config, directory, self._keep))
 
     def _passed_table(self, limits: MemoryLimits) -> TableView:
-        """Return the table for passes, made once."""
+        """Return the table for passes. Make it in the first call."""
         if self._table is None:
             store, config, _, resources, _ = self._job
             self._folder = self._scratch.enter_context(TemporaryFolder(resources.scratch))
@@ -192,11 +196,11 @@ class Grower:
 
 
 def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int], None]) -> list[range]:
-    """Return the parts that do not exist yet; `advance` is called with the number of trees of the others.
+    """Return the parts that do not exist yet. Call `advance` with the number of trees in existing parts.
 
-    Raises FormatError for a part that is damaged or of another forest.
+    Raises FormatError for a part that is damaged or belongs to another forest.
     """
-    # Levels are read only if an existing part is to be checked: that takes as long as growing some small trees.
+    # Read levels only if there is a part to check: reading takes as long as growing some small trees.
     if not any(part_path(job.directory, part.start).exists() for part in parts):
         return list(parts)
     header = job.header()
@@ -213,7 +217,7 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 
 def check_draws(draws: int, *, replace: bool, in_memory: bool, category: bool) -> None:
-    """Raise DataError if a bag of so many draws may have more rows than the files and kernels can count."""
+    """Raise DataError if files or kernels cannot count the rows of a bag with this many draws."""
     most = _MAX_ROWS if replace else _MAX_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
@@ -236,9 +240,9 @@ class GrownPart(NamedTuple):
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
-    """Task: grow consecutive trees in memory; write them as one part, and the leaves of their out-of-bag rows.
+    """Task: grow consecutive trees in memory. Write them as one part, and the leaves of their out-of-bag rows.
 
-    Returns the trees if `keep`, else None.
+    Returns the trees if `keep`, otherwise None.
     """
     kept: list[TreeArrays] = []
     decreases: list[TreeDecreases] = []
@@ -277,7 +281,7 @@ def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[Grow
     for first in range(trees.start, trees.stop, per_call):
         store.check_unchanged()
         yield _grow(shared_of(store, config), range(first, min(first + per_call, trees.stop)))
-    store.check_unchanged()  # or the trees would be kept
+    store.check_unchanged()  # before the last trees are written
 
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
@@ -289,10 +293,10 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 
 
 def compile_for(extras: TableTraits, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
-    """Compile the kernels that a forest needs, or load them from the cache, by growing a small tree, unless this
-    process has done so.
+    """Grow a small tree to compile the kernels that a forest needs, or load them from the cache, once per process.
 
-    passes  whether it grows by passes; scratch: for a few kilobytes
+    passes   True if the forest grows by passes
+    scratch  folder for a few kilobytes
     """
     traits = bool(extras.non_plain_features), extras.regression, extras.many
     kind = (passes, *traits, *kernel_options(config).items())
@@ -313,17 +317,17 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     bags = [sampler.bag(tree) for tree in trees]
     call = TreeCall(sampler, trees.start, shared.features, shared.by_row, _rows_of_bags(shared, trees, bags))
     grown = family.grow(call, shared.family)
-    del call  # its memory is used for the leaves
+    del call  # frees memory that the leaves need
     rules = cut_rules(config)
     grown = grown if rules is None else cut_whole(grown, rules)
-    if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
+    if not config.bootstrap or config.boosts:  # with boosting, all rows are routed later
         return GrownTrees(grown, None)
     table = (shared.view, store.dictionaries, shared.features)
     return GrownTrees(grown, leaves_of(*table, grown, bags, projected=family.uses_values))
 
 
 def _rows_of_bags(shared: SharedInputs, trees: range, bags: list[NDArray[np.uint16]]) -> TreeRows:
-    """Return the rows of bags as items, and the roots of the trees; bags: how often each row is in each."""
+    """Return the rows of bags as items, and the roots of the trees; bags: multiplicity of each row in each bag."""
     items = [_bag_items(shared, tree, bag) for tree, bag in zip(trees, bags, strict=True)]
     start = np.cumsum([0, *(bag.size for bag in items)], dtype=np.uint64)
     roots = Roots(start, np.array([root_key(shared.sampler.config, tree) for tree in trees], np.uint64))
@@ -331,7 +335,7 @@ def _rows_of_bags(shared: SharedInputs, trees: range, bags: list[NDArray[np.uint
 
 
 def _bag_items(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
-    """Pack the rows of a tree's bag into items, see kernels/common/node_scan.py."""
+    """Pack the rows of the bag of a tree into items, see kernels/common/node_scan.py."""
     store = shared.sampler.store
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if shared.target.value is None else None
@@ -341,7 +345,7 @@ def _bag_items(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]
     pack_rows(classes, weight, items)
     if classes is not None and items.size:
         most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())
-        if most >= len(store.spec.target.classes):  # they are counted by class, and were checked before they changed
+        if most >= len(store.spec.target.classes):  # another process changed the store after its classes were checked
             raise damaged_store(f"{store.path}: a class is out of range")
     return items
 
@@ -355,9 +359,9 @@ def leaves_of(
     *,
     projected: bool,
 ) -> list[LeftOut]:
-    """Return the rows out of bag of each of some trees, and their leaves.
+    """Return the out-of-bag rows of each tree, and their leaves.
 
-    bags       how often each row is in each bag, uint16 [rows]
+    bags       for each tree uint16 [rows], how often each row is in its bag
     projected  the trees split on projections
     """
     splits, roots = splits_of(split_arrays(trees), dictionaries, features, projected=projected), trees.starts[:-1]
@@ -373,7 +377,7 @@ class SharedInputs(NamedTuple):
 
     by_row  codes of the table, row by row
     family  result of Family.shared
-    header  header of the forest's files, with levels
+    header  header of the files of the forest, with levels
     view    codes, for routing rows
     """
 
@@ -436,7 +440,7 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
 def _chance(fraction: float, columns: int) -> int:
     """Return the chance of each column to be drawn, times 2**53.
 
-    A tiny chance is raised, so that draws end soon, to one by which a node still draws more than one column in less
-    than one case in 1,000.
+    A tiny chance is raised, so that draws end soon. With the raised chance, less than one node in 1,000 draws more than
+    one column.
     """
     return max(int(fraction * 2**53), 2**53 // (_MAX_ROUNDS * columns))

@@ -1,19 +1,19 @@
 """The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
 
-A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. The error is the share
-of wrong votes among the rows that at least one tree leaves out (Tomasi 2017, section 6). Ties go to the lowest class.
-Rows count by their weights, as in growing. `write_oob`:
+A tree votes on the rows that are not in its bag. Rows are identified by their numbers, not by their values. The error
+is the share of wrong votes among the rows that at least one tree leaves out (Tomasi 2017, section 6). Ties go to the
+lowest class. Rows count by their weights, as in growing. `write_oob`:
 
 1. Find the leaves of out-of-bag rows that growing has not written (leaves.py).
-2. If lambda is to be chosen, add up the votes for the true class by each lambda, and choose (tally.py, choice.py).
-3. For each range of rows, add up the votes of all trees, in their order (tally.py); a range fits in memory (plan.py).
-4. Choose the power of the shares of classes, if it is to be chosen, by the losses of the same votes.
-5. Grow the boosted stage on these predictions, if there is to be one (refine.py).
+2. Choose lambda, unless it is given, from the votes for the true class with each lambda (tally.py, choice.py).
+3. For each range of rows that fits in memory (plan.py), add up the votes of all trees, in their order (tally.py).
+4. Choose the power of the shares of classes, unless it is given, from the losses of these votes.
+5. Grow the boosted stage on these predictions, unless it is off (refine.py).
 6. Write the rows, one file of 262,144 rows per task (`write_report_rows`). The tasks return sums, which are joined.
 7. Write the small files from the sums: curve, metrics and, for classes, the confusion matrix.
 
-Votes are added in the order of the trees; all else are counts and sums of integers. So the report depends neither on
-the ranges of rows nor on the distribution of work.
+Votes are added in the order of the trees. All other statistics are counts and sums of integers. The report therefore
+does not depend on the ranges of rows and the distribution of work.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from bigforest.predict.vote_rule import as_probabilities
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
-# Pairs of up to this many classes are counted, pairs of more classes are sorted.
+# Pairs of up to this many classes are counted in a table; pairs of more classes are sorted.
 _FEW = 256
 # Bytes of an array whose memory is not kept for the next file of leaves, if there is no budget.
 _LARGE = 16 << 20
@@ -73,13 +73,13 @@ Result = TypeVar("Result")
 
 
 class ReportInputs(NamedTuple):
-    """Data that the tasks that write rows share.
+    """Data shared by the tasks that write rows.
 
-    directory  of the forest
-    scratch    for the scores of rows, if there are more rows than `scores`
-    scores     most different scores held at a time
+    directory  directory of the forest
+    scratch    folder for the scores of rows, if there are more rows than `scores`
+    scores     most distinct scores in memory at a time
     power      power to which shares of classes are raised
-    boosted    trees of the boosted stage, which corrects the predictions, `with_code_thresholds`; None without one
+    boosted    trees of the boosted stage, converted by `with_code_thresholds`; None without a stage
     """
 
     directory: Path
@@ -158,10 +158,10 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             directory, folder, max_scores(store.rows, curves, limited=resources.memory is not None), power.amount, None
         )
         boosted, rounds = None, Rounds()
-        # A forest that is shrunk again keeps its trees alone.
+        # A forest that is shrunk again loses its boosted stage.
         refining = lambdas is None and refines(config, store.rows, store.spec.target.answer_width)
         if refining:
-            stages.close()  # the time of the boosted stage is its own
+            stages.close()  # the time of the boosted stage is not part of this stage
             boosted, rounds = grow_refinement(job, _sampled_rows(store, config, plain, tallies), leaves.leaves_per_tree)
             progress = stages.enter_context(stage("oob", 1, "reports", listener))
         inputs = plain._replace(boosted=None if boosted is None else with_code_thresholds(store, boosted))
@@ -193,8 +193,10 @@ def _sampled_rows(
 
 
 def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: float) -> NDArray[np.float64]:
-    """Return the out-of-bag predictions of rows by the trees alone, float64 [rows, classes] or, of numbers, [rows, 1];
-    zeros of rows without trees."""
+    """Return the out-of-bag predictions of rows, without a boosted stage.
+
+    Returns float64 [rows, classes]; for regression [rows, 1]. Rows without trees have zeros.
+    """
     voters = np.maximum(accumulator.voters, 1)
     votes = accumulator.votes
     if not accumulator.prediction.size:
@@ -211,9 +213,9 @@ def write_report(
     changes: NDArray[np.int64],
     executor: Executor,
 ) -> None:
-    """Write the files of the report, replacing files of a run that was killed.
+    """Write the files of the report. Replace files of a run that was killed.
 
-    tallies  votes on all rows, in order; a tally in a file is of the rows of one file of rows
+    tallies  votes on all rows, in order. A tally that is stored in a file has rows of a single file of the report
     changes  int64 [3, trees], see TalliedRange
     """
     files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
@@ -248,7 +250,7 @@ def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
 def write_report_rows(
     store: Store, config: TrainConfig, inputs: ReportInputs, number: int, tallies: Sequence[RangeTally]
 ) -> NumberReport | ClassReport:
-    """Task: write a file of rows; return the sums over these rows."""
+    """Task: write a file of rows. Return the sums over these rows."""
     spec = store.spec
     kind: Any = NumberReport if spec.target.is_regression else ClassReport
     report = kind(store, config, inputs)
@@ -274,7 +276,7 @@ def join_reports(first: Any, second: Any) -> Any:
 
 
 def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
-    """Yield the first row and the votes of each row group of a file. Tallies end where row groups do."""
+    """Yield the first row and the votes of each row group of a file. A tally has whole row groups."""
     step = step_rows(store.spec.target.answer_width)
     for start, stop, tally in tallies:
         if isinstance(tally, Path):
@@ -286,8 +288,12 @@ def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, 
 def error_curve(
     changes: NDArray[np.int64], store: Store, config: TrainConfig
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the error after each tree, nan while no row is out of bag, and the number of rows that are. changes: see
-    TalliedRange."""
+    """Return the error after each tree, and the number of rows that are out of bag for at least one tree so far.
+
+    changes  see TalliedRange
+
+    The error is nan while no row is out of bag.
+    """
     change, reached, weight = np.cumsum(changes, axis=1)
     error = np.divide(change, weight, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.is_regression:
@@ -297,7 +303,7 @@ def error_curve(
 
 
 class RowPredictions:
-    """Out-of-bag predictions of rows, by the trees and the boosted stage."""
+    """Out-of-bag predictions of rows by the trees and the boosted stage."""
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self._config, self._power, boosted = config, inputs.power, inputs.boosted
@@ -306,7 +312,7 @@ class RowPredictions:
         self._stage = None if boosted is None else BoostedStage(store.spec, config, boosted, boosted.used)
 
     def of(self, store: Store, accumulator: OobAccumulator, first: int) -> NDArray[np.float64]:
-        """Return the predictions of a tally that begins with row `first`, as `oob_predictions`."""
+        """Return the predictions for a tally that begins with row `first`, in the form of `oob_predictions`."""
         predictions = oob_predictions(accumulator, self._config, self._power)
         if self._stage is not None and self._used is not None and len(predictions):
             rows = np.arange(first, first + len(predictions))
@@ -316,7 +322,7 @@ class RowPredictions:
 
 
 class NumberReport:
-    """Sums over the rows of a regression report; the small files follow from them."""
+    """Sums over the rows of a regression report, from which the small files are made."""
 
     def __init__(self, store: Store, config: TrainConfig, inputs: ReportInputs) -> None:
         self._predictions = RowPredictions(store, config, inputs)
@@ -324,7 +330,7 @@ class NumberReport:
         self._sums = NumberSums(store.spec.target.offset, total, poisson=config.criterion == "poisson")
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Add the rows of a tally that begins with row `first`; return their truth, prediction, and further columns."""
+        """Add the rows of a tally that begins with row `first`. Return their truth, prediction, and further columns."""
         truth = store.numbers(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = self._predictions.of(store, accumulator, first)[:, 0]
@@ -347,9 +353,9 @@ class NumberReport:
 
 
 class ClassReport:
-    """Sums over the rows of a report for classes; members as of NumberReport.
+    """Sums over the rows of a report for classes, with the methods of NumberReport.
 
-    Areas under ROC curves need the scores of all rows. If there are more than may be held, they go into files
+    Areas under ROC curves need the scores of all rows. If they do not fit in memory, they are written to files
     (score_files.py).
     """
 
@@ -419,8 +425,10 @@ class ClassReport:
 def _pairs_of(
     truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None, classes: int
 ) -> NDArray[np.int64]:
-    """Count the pairs of true and predicted class, int64 [3, pairs]: truth * classes + prediction, ascending; number of
-    rows; sum of their weights."""
+    """Count the pairs of true and predicted class, int64 [3, pairs].
+
+    The rows of the result are truth * classes + prediction, ascending; number of rows; sum of their weights.
+    """
     pairs = truth.astype(np.int64) * classes + prediction
     pair_codes, places = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
     rows = np.bincount(places, minlength=pair_codes.size)
@@ -441,7 +449,7 @@ def _add_pairs(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _metrics_table(metrics: list[ClassMetrics], labels: pa.Array, schema: pa.Schema) -> pa.Table:
-    """Return oob/metrics.parquet, a row per class and one for all; without rows of the report only their number."""
+    """Return oob/metrics.parquet: a row per class and one for all classes. Without metrics, only `rows` is filled."""
     codes = [*range(len(labels)), None]
     columns: dict[str, Any] = {"class": labels.take(arrow_array(codes, pa.int64()))}
     for name in ("rows", "predicted"):

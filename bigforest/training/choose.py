@@ -1,35 +1,33 @@
-"""Options that are selected by trial trees between encoding and growing.
+"""Options that are chosen between encoding and growing. `choose_options` has the order.
 
-For regression, nodes draw half of the features and leaves have 2 rows, or nodes draw all and leaves have 1. The first
-is best for most tables, the second if few features carry a signal with little noise. The second is chosen if trial
-trees are better with it by more than chance.
+mtry and min_leaf (`choose_rule`), by the out-of-bag error of trial trees:
 
-For classification, nodes draw the square root of the features, four times as many, or half of them. The first is best
-for most tables, the others if few of many features carry a signal, or if some carry one only together. They take
-longer to grow, so a larger number is chosen if as many of its trees as take the time of 100 of the root have a lower
-loss, by three standard errors: the error is too small, as rows share trees. Where there are more features than rows,
-the root is rarely best, and few rows grow quickly: time does not count, and a larger number must be better than the one
-chosen so far by two standard errors. The loss of a forest of B trees is that of very many, and the spread of single
-trees divided by B (Breiman 2001).
+    regression       half of the features, leaves of 2 rows; or all features, leaves of 1 row
+    classification   the square root of the features; or four times as many; or half of the features
 
-Selecting the features that axes of rotation trees are built from, if `axes_from` is auto.
+The first rule is best for most tables. The others are best if few features carry a signal, or features carry one only
+together. For regression, the second rule is chosen if trial trees are better with it by a standard error.
 
-An irrelevant column is part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them
-in axis trees. The leading half, quarter and so on are tried, and the subset with the least error of trial trees is
-taken, if it is better than all features by a standard error.
+For classification, larger numbers take longer to grow. A larger number is compared at equal time: as many of its trees
+as take the time of 100 trees of the square root must have a lower loss, by three standard errors (the standard error is
+too small, because rows share trees). The loss of B trees is the loss of very many trees, plus the spread of single
+trees divided by B (Breiman 2001). With more features than rows, the square root is rarely best, and few rows grow
+quickly. A larger number must then be better than the one chosen so far by two standard errors, and time does not count.
 
-The gain of a split is that of Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI feature importance measure for
-random forests), section 3: predictions are those of the bag and the truth that of out-of-bag rows, so an irrelevant
-feature gains nothing on average, for any number of values.
+axes_from = "auto" (`choose_axes`), the features that axes of rotation trees are built from: an irrelevant column is
+part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them in axis trees. The
+leading half, quarter and so on are tried. The subset with the lowest error of trial trees is taken if it is better than
+all features by a standard error. The gain of a split is defined by Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI
+feature importance measure for random forests, section 3): predictions come from bag rows, the truth from out-of-bag
+rows. The mean gain of an irrelevant feature is therefore 0, for any number of values.
 
-The default of min_level: larger for categories whose levels differ little more than by chance.
-
-The mean of n rows of a level estimates the level better than the mean of all rows does once n is above k, the ratio of
-the variance within levels to that between levels (Buehlmann 1967: the credibility n / (n + k) is then above one half).
-Both are estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992, section
-3.6); for classes, of the shares of all classes together. It is about the means of levels, also of counts, so it goes by
-variances with the impurity poisson too. min_level is half of k: a forest averages many trees, so noise harms less than
-it would in one. benchmarks/columns.md has how that was chosen. Oracle: tests/naive/weak_categories.py.
+min_level (`choose_min_level`), larger for categories whose levels differ little more than by chance: the mean of n rows
+estimates a level better than the mean of all rows does if n is above k, the variance within levels divided by the
+variance between levels (Buehlmann 1967: the credibility n / (n + k) is then above one half). Both variances are
+estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992, section 3.6); for
+classes, from the shares of all classes together. Variances are also used with the impurity poisson, because levels are
+compared by their means. min_level is half of k, because a forest averages many trees, so noise harms less than in one
+tree. benchmarks/columns.md says how this was chosen. Oracle: tests/naive/weak_categories.py.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ from bigforest.training.trial_trees import (
 
 
 def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """Return the configuration with the names of the features that axes are built from; none for all features."""
+    """Return the configuration with the names of the features that axes are built from; empty for all features."""
     names = store.spec.feature_names
     if len(names) == 1:
         return replace(config, axes_from=())
@@ -98,7 +96,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
 
 
 def subset_sizes(features: int) -> list[int]:
-    """Return the numbers of leading features to try: all, half of them, and so on down to one."""
+    """Return the numbers of leading features to try: all, half, a quarter and so on, down to one."""
     sizes = [features]
     while sizes[-1] > 1:
         sizes.append(sizes[-1] // 2)
@@ -131,7 +129,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
 
 
 def _subset_names(names: list[str], subset: list[int]) -> tuple[str, ...]:
-    """Return the names of a subset. A subset with all features, or only one of the name `auto`, has no names."""
+    """Return the names of a subset. Empty for all features, and for a single feature named `auto`."""
     chosen = tuple(names[place] for place in subset)
     return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen
 
@@ -139,12 +137,12 @@ def _subset_names(names: list[str], subset: list[int]) -> tuple[str, ...]:
 # Levels of more bag rows than this are always split by themselves.
 _MOST = 1_000
 _SHARE_OF_K = 0.5
-# Large tables are looked at in this many of their blocks, evenly apart.
+# In large tables only this many blocks are used, evenly apart.
 _BLOCKS = 4
 
 
 def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
-    """Return the configuration with `min_level`: one number, or one per feature if a category needs more."""
+    """Return the configuration with `min_level`: one number, or a number per feature if a category needs more."""
     if config.min_level is not None:
         return config
     features = store.spec.features
@@ -162,7 +160,8 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
 class _Rows:
     """Rows that are not held out, from all blocks of a table or, for large tables, from some.
 
-    outputs  for each class its rows and their weights; for regression all rows and weighted targets scaled to 0 to 1
+    outputs  for each class its rows, and their weights; for regression all rows, and their weighted targets scaled to
+             the range from 0 to 1
     weight   float64 [rows], 1 on average
     """
 
@@ -206,10 +205,10 @@ def variance_ratio(
     outputs: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     weight: NDArray[np.float64],
 ) -> float:
-    """Return the variance within levels divided by the variance between levels; inf if the latter is 0 or unknown.
+    """Return the variance within levels divided by the variance between levels; inf if that is 0 or unknown.
 
     codes    int64 [rows], levels from 0 on
-    outputs  for each output the rows where it is not 0, and its values there, from 0 to 1, times the weight
+    outputs  for each output the rows where it is not 0, and its values (from 0 to 1) in these rows, times the weight
     weight   [rows], 1 on average
     """
     sizes, rows = np.bincount(codes, weight), codes.size
@@ -228,33 +227,33 @@ def variance_ratio(
     return within / between if between > 0.0 else math.inf
 
 
-# Rows of trial trees below which no rule is chosen: for regression, where they are some of the rows of the table; and
-# in general.
+# With fewer rows for trial trees, no rule is chosen: for regression, if they are a sample of the table; and in general.
 _FEWEST_OF_SOME = 1_000
 _FEWEST = 20
-# With fewer rows than this, few pairs of trees leave a row out, and the standard error is uncertain itself: more trees
-# are grown, which costs little, and for regression the second rule must be better by two standard errors, unless there
-# are more features than rows: the first rule is then rarely the better one.
+# With fewer rows than this, few pairs of trees leave a row out, and the standard error itself is uncertain. More trees
+# are grown, which costs little. For regression the second rule must then be better by two standard errors, unless there
+# are more features than rows, where the first rule is rarely better.
 _FEW = 250
 _TREES_OF_FEW = 64
-# Classification of more features than rows has as many trees, and two standard errors: a node that draws the root of
-# many features rarely gets one that matters, so a larger number is rarely worse, and on few rows its gain is rarely
-# above three errors. Rules are not compared at equal time there, or half of very many features would never be chosen.
-# Other classification: trees of the root and of the first larger rule, after which that rule may be given up; these are
-# a task each, because a task takes some milliseconds by itself. Then the trees of each rule.
+# Classification with more features than rows also has _TREES_OF_FEW trees, and two standard errors. A node that draws
+# the square root of many features rarely gets one that matters. A larger number is therefore rarely worse, and on few
+# rows its gain is rarely above three standard errors. Rules are not compared at equal time, or half of very many
+# features would never be chosen. Other classification: after _FIRST_TREES trees of the square root and of the first
+# larger rule, larger rules may be given up. These trees are one task for each rule, because a task takes some
+# milliseconds by itself. Each rule has _TREES_OF_CLASSES trees in all.
 _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the forest that a larger rule is compared with at equal time.
 _FOREST = 100
-# min_leaf where a class weighs more than twice another: the second row is one of mean weight, so that no leaf of a few
-# light rows votes like one of heavy rows (benchmarks/columns.md).
+# min_leaf if a class weighs more than twice another. A leaf then weighs more than a row of mean weight, so that a leaf
+# of a few light rows does not vote like one of heavy rows (benchmarks/columns.md).
 _LEAF_OF_UNEVEN = 2
-# Errors of a trial tree at most, for every row and class: all trees have theirs in memory.
+# Most errors of a trial tree (rows times classes). The errors of all trees are in memory.
 _MOST_ERRORS = 1 << 20
 
 
 def most_of(config: TrainConfig, shape: Shape) -> TrainConfig:
-    """Return the configuration that needs most memory among the possible choices."""
+    """Return the configuration that needs the most memory among the possible choices."""
     if is_open(config, shape.features, shape.rows, shape.classes):
         config = rules_for(config, shape.features)[-1]
     return replace(config, axes_from=()) if config.chooses_axes else config
@@ -263,7 +262,7 @@ def most_of(config: TrainConfig, shape: Shape) -> TrainConfig:
 def choose_options(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """Return the final configuration: options that were not set are chosen by trial trees, or have their defaults.
 
-    A final configuration stays as it is. Raises ConfigError where no row is left to learn from.
+    A final configuration does not change. Raises ConfigError if no row is left to learn from.
     """
     if config.calibration is not None:
         Sampler(store, config)
@@ -277,7 +276,7 @@ def choose_options(store: Store, config: TrainConfig, resources: Resources, list
 
 
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
-    """Estimate how often trial trees read a feature of a row. For classification, no rule is given up early."""
+    """Return an estimate of how often trial trees read a feature of a row, if no rule is given up early."""
     rows = row_count(shape.rows, shape.features, config)
     looks = 0
     if config.chooses_axes:
@@ -301,12 +300,12 @@ def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> 
 class _Effort(NamedTuple):
     """Trial trees spent on a choice.
 
-    first   trial trees of the default and of the next rule after which the others may be given up.
+    first   trial trees of the default and of the next rule, after which other rules may be given up.
     size    trees of a task.
-    trees   trees of each rule in all.
-    errors  by how many standard errors another rule than the default must be better.
-    timed   whether rules are compared at equal time, and each is tried only if the one before was chosen; else each is
-            compared with the one chosen so far.
+    trees   trees of each rule in total.
+    errors  number of standard errors by which a rule must be better than the default.
+    timed   True to compare rules with the default at equal time, and to try a rule only if the one before was chosen.
+            False to compare each rule with the rule chosen so far.
     """
 
     first: int
@@ -366,7 +365,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
         mean, error = lead(place, 0 if timed else chosen)
         if mean > max(best, errors * error):
             best, chosen = mean if timed else 0.0, place
-        elif timed:  # a larger one is not tried
+        elif timed:  # larger numbers are not tried
             break
     if chosen:
         listener(Notice(_notice_text(rules[0], rules[chosen], features)))
@@ -382,9 +381,9 @@ def _lead(
     weight: NDArray[Any] | None,
     timed: bool,
 ) -> tuple[float, float]:
-    """Return by how much the loss of `config` is lower, and the standard error of that.
+    """Return the decrease of the loss by `config` compared with `usual`, and its standard error.
 
-    timed  compare at equal time, and never by more than for very many trees.
+    timed  compare at equal time. The decrease is then at most that of very many trees.
     """
     mean, error = gain_of(errors, plain, weight)
     if not timed:

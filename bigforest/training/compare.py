@@ -89,7 +89,7 @@ _STORE = "table.store"
 _FORESTS = "forests"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# Ratio of the shares of out-of-bag rows of two candidates from which a notice is given.
+# There is a notice if the shares of out-of-bag rows of two candidates have at least this ratio.
 _SHARES = 1.25
 
 
@@ -119,11 +119,11 @@ def is_comparison(path: Path) -> bool:
 class Race:
     """A comparison of candidates.
 
-    arguments   the table, and the options that all candidates have.
-    candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
-    metric      None for log_loss, or mse of numbers; poisson_deviance if the options have the impurity poisson.
+    arguments   the table, and the options of all candidates.
+    candidates  options by name, or the path of a TOML file; a number of default candidates; None for all defaults.
+    metric      None for the default: log_loss for classes, mse for numbers, poisson_deviance with impurity poisson.
     budget      seconds after which no round begins; None for no limit.
-    out         its folder.
+    out         folder of the comparison.
     """
 
     arguments: ColumnArguments
@@ -145,7 +145,7 @@ class Race:
         with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
             store, state = self._open_folder()
         if state.winner is not None and is_forest(out / WINNER):
-            remove(out / _FORESTS)  # if the comparison was killed while it removed them
+            remove(out / _FORESTS)  # left if the comparison was killed while it removed them
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
         _tell_of_shares(state, self.listener)

@@ -2,21 +2,21 @@
 
 **Boosting.** Each tree grows on a bag that is drawn by the errors of the earlier trees:
 
-1. Route all rows through the tree that was grown last. Its errors give the weights for the next bag (`RowWeights`).
+1. Route all rows through the last tree. Its errors determine the weights for the next bag (`RowWeights`).
 2. Write the leaves of its out-of-bag rows for the report.
 3. Draw the next bag by the weights, and grow a tree on it.
 
-Neither weights nor bags are kept. A resumed run routes all rows through the existing trees and gets the same weights.
-Oracle: tests/naive/boosting.py.
+Weights and bags are not stored. A resumed run routes all rows through the existing trees, which yields the same
+weights. Oracle: tests/naive/boosting.py.
 
-**Wide weights.** Trees are grown with narrower weights in a subfolder of the forest, then weighed (oob/weigh.py). Parts
-in the forest itself have been weighed, so an interrupted run continues with the parts of the subfolder.
+**Wide weights.** Trees are grown with narrower weights in a subfolder of the forest, and then weighed (oob/weigh.py)
+into the forest. An interrupted run continues with the parts that are still in the subfolder.
 
-**Early stopping** (TrainConfig.stop_oob). Trees are grown in rounds, one file each, in a folder of their own, and
-evaluated in their order. The size of the rounds depends on the machine, but not where growing stops: trees beyond that
-are dropped. The others are cut into the parts of a forest of this many trees, which is identical to one with that
-option `trees`. `OobMonitor` adds votes in the order of the trees, as the report does (oob/report.py), so the errors
-equal its curve, whichever trees are evaluated together.
+**Early stopping** (TrainConfig.stop_oob). Trees are grown in rounds in a folder of their own, one file for each tree,
+and evaluated in their order. The size of the rounds depends on the machine, but the number of trees at which growing
+stops does not. Later trees are dropped. The other trees are divided into parts, as in a forest that is trained with
+this number of `trees`. `OobMonitor` adds votes in the order of the trees, as the report does (oob/report.py), so its
+errors are those of the curve of the report.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.format import block_count, block_span
 
-# Folder of the parts that are still to be weighed, in the folder of the forest.
+# Subfolder of the forest for parts that are not weighed yet.
 _LIGHT = "light"
 
 
 def grower_of(job: ForestJob, plan: GrowPlan | None = None, keep: bool = False) -> Grower:
-    """Return the grower of the parts of a forest. Parameters as for `Grower`."""
+    """Return the grower of the parts of a forest. Parameters as of `Grower`."""
     if job.config.boosts:
         return BoostingGrower(job)
     return WeighingGrower(job, plan) if job.store.spec.wide_weights else Grower(job, plan, keep)
 
 
 class BoostingGrower(Grower):
-    """A `Grower` of one tree after the other. All threads work on one tree at a time, to find the leaves of rows."""
+    """A `Grower` that grows one tree after the other. All threads find the leaves of rows in the same tree."""
 
     def __init__(self, job: ForestJob) -> None:
         super().__init__(job)
@@ -135,9 +135,9 @@ class BoostingGrower(Grower):
 
 
 def _leaf_classes(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
-    """Return the class that each leaf of a tree predicts: the most frequent one, the lowest among ties.
+    """Return the class that each leaf of a tree predicts: the most frequent class, the lowest among ties.
 
-    uint16 [nodes]; the entries of inner nodes have no meaning.
+    Returns uint16 [nodes]; entries of inner nodes are arbitrary.
     """
     answers = ballots.ballot.astype(np.int64)
     mixed = np.flatnonzero((answers >= classes) & (answers < classes + len(ballots.mixed)))
@@ -149,7 +149,7 @@ class WeighingGrower(Grower):
     """A `Grower` whose parts are weighed. It keeps no trees in memory, because weighing changes their nodes."""
 
     def __init__(self, job: ForestJob, plan: GrowPlan | None = None) -> None:
-        """Raises ConfigError when the memory is too little, before anything is grown."""
+        """Prepare the subfolder. Raises ConfigError, before anything is grown, if the memory does not suffice."""
         weigh_estimate(job.store.shape, job.config, job.resources).check(job.resources.memory)
         self._weighed, light = job, job._replace(directory=job.directory / _LIGHT)
         light.directory.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ WINDOW = 20
 def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
     """Return the number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it decreases.
 
-    error  float64 [trees], after each tree; nan while there is none, which never settles
+    error  float64 [trees], error after each tree; nan while no row is out of bag, with which growing never stops
     """
     for trees in range(2 * WINDOW, error.size + 1, STEP):
         before = math.fsum(error[trees - 2 * WINDOW : trees - WINDOW])
@@ -190,7 +190,7 @@ def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
 
 
 class OobMonitor:
-    """The errors of the trees of a forest so far. A context manager: leaving it removes its files.
+    """Monitor of the out-of-bag error of a growing forest. A context manager, which removes its files.
 
     Votes are kept in the scratch folder. Memory: `oob_estimate` for the trees that are evaluated together.
     """
@@ -200,7 +200,7 @@ class OobMonitor:
         self._step = step_rows(store.spec.target.answer_width)
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
-        # If lambda is chosen later, trees vote unshrunk.
+        # If lambda is chosen after growing, votes are unshrunk.
         tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
         self._lambdas = tried if len(tried) == 1 else ()
 
@@ -212,7 +212,7 @@ class OobMonitor:
         self._folder.remove()
 
     def add(self, parts: Sequence[range]) -> NDArray[np.float64]:
-        """Evaluate the trees of parts that follow the earlier ones; return the error after each tree so far."""
+        """Evaluate the trees of the next parts. Return the error after each tree so far."""
         store, config, _, resources, _ = self._job
         lambdas, executor = self._lambdas, resources.executor(1)  # a task uses all threads of its process
         leaves = OobTrees(self._job, len(lambdas), parts)
@@ -239,25 +239,25 @@ class OobMonitor:
         return error_curve(self._changes[:, : parts[-1].stop], store, config)[0]
 
 
-# Folder of the growing trees, in the folder of the forest.
+# Subfolder of the forest for growing trees.
 _GROWING = "growing"
 
 
 def grow_until_converged(
     job: ForestJob, trees: int | None, remember: Callable[[int], None]
 ) -> tuple[TrainConfig, Stop]:
-    """Write trees/part-*.parquet: the trees up to where their error has converged, at most config.trees.
+    """Write trees/part-*.parquet: the trees until their error converges, at most config.trees.
 
-    trees     number of trees of the forest, if an earlier run has found it.
-    remember  called with this number once it is found, before anything else is written.
+    trees     number of trees after which the error converged, if an interrupted run has found it; otherwise None.
+    remember  is called with this number when it is found, before anything else is written.
 
-    Returns the configuration of the forest, with this number of trees, and what decided it. The trees of an interrupted
-    run are kept. Raises what `grow_forest` and `write_oob` raise.
+    Returns the configuration of the forest, with this number of trees, and the record of the rule. The trees of an
+    interrupted run are used. Raises the errors of `grow_forest` and `write_oob`.
     """
     store, config, directory, _, _ = job
     assert config.stop_oob is not None
     growing = directory / _GROWING
-    parts = [range(tree, tree + 1) for tree in range(config.trees)]  # a task each, so that none is waited for long
+    parts = [range(tree, tree + 1) for tree in range(config.trees)]  # a tree is a task, so that waits are short
     if trees is None:
         growing.mkdir(exist_ok=True)
         trees = _grow(job._replace(directory=growing), parts, config.stop_oob)
@@ -273,7 +273,7 @@ def grow_until_converged(
 
 
 def _grow(job: ForestJob, parts: Sequence[range], tolerance: float) -> int:
-    """Grow trees until their error has converged. Return how many there were then, or all."""
+    """Grow trees until their error converges. Return the number of trees at convergence, or of all trees."""
     job = job._replace(store=ranked_store(job.store, job.config, job.directory))
     write_levels(job.directory, job.header())
     grower = grower_of(job)
@@ -289,7 +289,7 @@ def _grow(job: ForestJob, parts: Sequence[range], tolerance: float) -> int:
 
 
 def _rounds(parts: Sequence[range], trees: int) -> Iterator[list[range]]:
-    """Yield the parts that are grown and evaluated together: at first the minimum, then at least this many trees."""
+    """Yield the parts that are grown and evaluated together: first 2 * WINDOW trees, then at least `trees` each."""
     end = 2 * WINDOW
     round_: list[range] = []
     for part in parts:

@@ -1,11 +1,11 @@
-"""Small forests grown before the forest to select options by their out-of-bag error.
+"""Trial trees: small forests that are grown before the forest, to choose options by their out-of-bag error.
 
-All settings are tried on the same bags of some rows. An error is the difference between the prediction of a tree and
-the truth: of a number, or of the share of each class and 1 or 0. For a row out of the bags of two trees, the product of
-their errors is on average the squared error of a forest of very many such trees (Breiman 2001, section 11), so the mean
-over pairs of trees estimates it; for the Poisson deviance see `_losses`. A setting is better if its estimate is lower
-by a standard error. The choice is a function of the table and of the options except for trees and seed, so that forests
-of different seeds can be merged. Oracle: tests/naive/trial_trees.py.
+All settings are tried on the same bags of some rows. The error of a tree on a row is its prediction minus the truth,
+for a number or for the share of each class (1 or 0). If two trees leave a row out, the product of their errors is on
+average the squared error of a forest of very many trees (Breiman 2001, section 11). The mean over pairs of trees
+estimates this error; for the Poisson deviance see `_losses`. A setting is better if its estimate is lower by a standard
+error. The choice does not depend on the options trees and seed, so that forests of different seeds can be merged.
+Oracle: tests/naive/trial_trees.py.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ T = TypeVar("T")
 # Trees of each setting, and of a task, unless said otherwise.
 TREES = 16
 TASK_TREES = 4
-# Rows that trial trees are grown and evaluated on: this many, fewer for wide tables, or a share of a large table,
-# within limits. Axis trees of classification grow fast, so their share is smaller. Of a wide table they have at least
-# `_WIDE_ROWS`; so have axis trees of regression if there are more features than rows.
+# Rows on which trial trees are grown and evaluated (`row_count`): _ROWS, fewer for wide tables (_CELLS), or a share of
+# a large table, 1 / _SHARE, within limits (_MOST_CELLS). Axis trees of classification have the share 1 /
+# _SHARE_OF_CLASSES. They have at least _WIDE_ROWS, and so have axis trees of regression if there are more features than
+# rows.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
@@ -53,8 +54,8 @@ _WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell in a process, a code and a value, and in a task, which has the codes by rows, too; of an error in a
-# task; of the sum of the errors of a setting; and of two settings while they are compared.
+# Bytes of a cell in a process (code and value), and in a task (code by rows); bytes of an error in a task, of the sum
+# of the errors of a setting, and of two settings while they are compared.
 _SHARED_CELL_BYTES = 12
 _CELL_BYTES = 4
 _ERROR_BYTES = 24
@@ -65,12 +66,12 @@ _RULES = 3
 
 
 class Errors(NamedTuple):
-    """Errors of the trees that left a row out, summed over these trees.
+    """Sums of errors on each row over the trees that left the row out.
 
     total    float64 [rows, outputs], sums of the errors
     squares  float64 [rows], sums of the squared errors over all outputs
-    trees    float64 [rows], number of these trees
-    split    rows of all nodes that the trees split
+    trees    float64 [rows], number of trees that left the row out
+    split    bag rows of all nodes that the trees split, a measure of time
     truth    float64 [rows], targets, if the loss is the Poisson deviance; None for other losses
     """
 
@@ -82,7 +83,7 @@ class Errors(NamedTuple):
 
 
 class TrialTrees(NamedTuple):
-    """Trees grown together, the rows that each tree left out, and the truth, float64 [rows, outputs]."""
+    """Trees of one call of the kernel, the rows that each tree left out, and the truth, float64 [rows, outputs]."""
 
     trees: TreeArrays
     left_out: Sequence[LeftOut]
@@ -116,9 +117,9 @@ def try_each(
 ) -> list[T]:
     """Run the task `measure` on the trees of each configuration, `size` trees at a time. Return the joined results.
 
-    trees   numbers of the trees, from a multiple of `size` to another; None for all. All configurations have as many.
-    join    joins the result of earlier trees with that of the next ones, in the order of the trees
-    before  result of the trees before these, for each configuration
+    trees   numbers of the trees; both ends are multiples of `size`. None for all trees. The same for all configurations
+    join    function that joins the result of earlier trees with the result of the next trees
+    before  for each configuration, the result of the trees before `trees`
     """
     executor = resources.executor(1 if resources.memory is not None else None)
     for of_family in {config.family: config for config in configs}.values():
@@ -155,7 +156,7 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
 
 
 def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
-    """Task: return the errors of some trees for each row they are grown on.
+    """Task: return the errors of some trees on each row of their table.
 
     Errors are in units of `error_unit`, so that the squares of large targets do not overflow.
     """
@@ -217,7 +218,7 @@ def summed(errors: Errors, following: Errors) -> Errors:
 
 
 def gain_of(errors: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
-    """Return the mean decrease of the loss over the rows by the other trees, and its standard error.
+    """Return the mean decrease of the loss from `plain` to `errors` over the rows, and its standard error.
 
     Both are 0 if fewer than two rows can be evaluated.
     """
@@ -246,7 +247,7 @@ def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
 def _losses(errors: Errors, evaluated: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the loss of an infinite forest on each evaluated row: the mean product of the errors of two trees.
 
-    For the Poisson deviance, it is the deviance of the mean of the trees, corrected for their number to second order.
+    For the Poisson deviance, return the deviance of the mean of the trees, corrected to second order for their number.
     """
     total, squares, trees = (of[evaluated] for of in errors[:3])
     if errors.truth is None:
@@ -258,12 +259,12 @@ def _losses(errors: Errors, evaluated: NDArray[np.bool_]) -> NDArray[np.float64]
 
 
 def trial_weights(store: Store, config: TrainConfig) -> NDArray[Any] | None:
-    """Return the weights of the rows that trees are evaluated on; None if all are equal."""
+    """Return the weights of the rows on which trees are evaluated; None if all are equal."""
     return None if store.weight is None else store.weight[trial_rows(store, config)]
 
 
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
-    """Return the rows that trees are grown and evaluated on: `sampled_rows` without held-out rows."""
+    """Return the rows on which trees are grown and evaluated: `sampled_rows` without held-out rows."""
     rows = sampled_rows(store.rows, row_count(store.rows, len(store.spec.features), config))
     if config.calibration is None:
         return rows
@@ -273,7 +274,7 @@ def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
 
 
 def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
-    """Draw row numbers, ascending. The draw depends only on the two numbers."""
+    """Draw `count` row numbers, ascending. The draw depends only on `rows` and `count`."""
     random = np.random.Generator(np.random.Philox(key=rows))
     blocks = block_count(rows)
     if blocks <= _BLOCKS:
@@ -286,7 +287,7 @@ def sampled_rows(rows: int, count: int) -> NDArray[np.int64]:
 
 
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
-    """Return the number of rows that trees are evaluated on. The configuration has a task."""
+    """Return the number of rows on which trees are grown and evaluated. The configuration has a task."""
     most = _MOST_CELLS // features
     axis, classes = base_family(config.family) == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)
@@ -295,7 +296,7 @@ def row_count(rows: int, features: int, config: TrainConfig) -> int:
 
 
 def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """Estimate the memory of choosing options."""
+    """Return the estimate of choosing options."""
     rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes

@@ -1,6 +1,6 @@
 """Data that all nodes of a forest share while it grows by passes: statistics, kind of columns, limits of memory.
 
-The statistics of some rows (of a node, of one side of a split, of a bucket) are int64 [slots]:
+The statistics of the rows of a node, of a side of a split, or of a bucket are int64 [slots]:
 
     classes      [weight of class 0, weight of class 1, ..., (rows)]
     regression   [weight, weighted sum of targets, sum of the targets above 0, (rows)]
@@ -33,7 +33,7 @@ class NodeStats(NamedTuple):
     """Layout of statistics. Targets of regression are relative to a centre, the mean of the node.
 
     classes   number of classes; 0 for regression
-    weighted  whether rows have weights
+    weighted  True if rows have weights
     """
 
     classes: int
@@ -56,12 +56,12 @@ class NodeStats(NamedTuple):
 
     @property
     def scored(self) -> int:
-        """Number of slots, the first ones, that the score of a split depends on."""
+        """Number of leading slots that the score of a split depends on."""
         return self.classes or SUM + 1
 
     @property
     def cell(self) -> Any:
-        """Type of a slot in the histograms of passes: the weight of a bag has 32 bits, a sum of targets 62."""
+        """Type of a slot in histograms: the weight of a bag has 32 bits, a sum of targets 62 bits."""
         return np.int64 if self.regression else np.uint32
 
     def weight(self, total: Counts) -> Any:
@@ -69,7 +69,7 @@ class NodeStats(NamedTuple):
         return total[..., WEIGHT] if self.regression else total[..., : self.classes].sum(axis=-1)
 
     def rows(self, total: Counts) -> Any:
-        """Return the number of rows in `total`; without weights, of rows with their repetitions in the bag."""
+        """Return the number of rows in `total`. Without weights, a row counts as often as it is in the bag."""
         return total[..., -1] if self.weighted else self.weight(total)
 
     def centre(self, total: Counts) -> int:
@@ -77,7 +77,7 @@ class NodeStats(NamedTuple):
         return int(total[SUM] // total[WEIGHT]) if self.regression else 0
 
     def moved(self, total: Counts, by: int) -> Counts:
-        """Return `total` [slots] with all targets increased by `by`, and without the sum above zero."""
+        """Return `total` [slots] with all targets increased by `by`, and with the slot ABOVE set to 0."""
         total = total.copy()
         if self.regression:
             total[SUM] += by * total[WEIGHT]
@@ -99,8 +99,13 @@ def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats)
 
 
 class ColumnKind(NamedTuple):
-    """Kind of columns that nodes are split on: type of a value, smallest and largest possible value, types of the cells
-    of a block, and rows of a bucket (node_search.py)."""
+    """Kind of the columns that nodes are split on.
+
+    dtype            type of a value
+    least, greatest  smallest and largest possible value
+    cells            types of the cells of a block
+    bucket_rows      determines the number of buckets (node_search.py)
+    """
 
     dtype: Any
     least: float
@@ -110,7 +115,7 @@ class ColumnKind(NamedTuple):
 
 
 CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF, ("<u1", "<u2", "<u4"), 12)
-# Narrower buckets: they are of equal width, and few of them hold most rows of a skewed direction.
+# Narrower buckets, because all have the same width, and few of them may have most rows.
 PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"), 6)
 
 
@@ -120,9 +125,9 @@ class MemoryLimits(NamedTuple):
     rows      most rows of a node that is grown in memory, see NodeStats.rows; larger nodes are split by passes
     keys      most rows of a node that are collected in a pass, to open buckets
     cells     most counts of the histogram of one column
-    room      most counts of all histograms of a pass, and collected rows
+    room      most counts of all histograms of a pass and, in addition, most collected rows
     nodes     most nodes whose thresholds are looked up together
-    routed    most nodes that rows out of bag are routed through together
+    routed    most nodes that out-of-bag rows are routed through together
     values    most values of a dictionary in memory at a time, float64
     training  bytes of rows that perceptrons are trained on together
     """
@@ -140,9 +145,9 @@ class MemoryLimits(NamedTuple):
 class GrowContext(NamedTuple):
     """Data that all nodes of a forest share.
 
-    zero    number of a target of zero, if the criterion needs it, else 0
+    zero    see Criterion.zero; 0 if the criterion does not need it
     kind    kind of the columns that nodes split on
-    values  the store between whose values random splits are drawn; None for best splits
+    values  store whose values determine random thresholds; None for best splits
     """
 
     rules: Rules

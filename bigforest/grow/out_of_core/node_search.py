@@ -3,9 +3,9 @@
 1. Draw columns: features (`FeatureSearch`) or directions (families/). Request a histogram of each.
 2. Offer the edge of every bucket as a split; `SplitScorer` keeps the best.
 3. Bound the scores of all splits inside each bucket. Drop the buckets whose bound is below the best score.
-4. Open the others: collect their rows (`Collect`) or, if they are too many, count them again in narrower buckets.
-5. Continue with the responses of the next pass until no request is left. The best split is then the one that growing
-   in memory finds.
+4. Open the other buckets: collect their rows (`Collect`) or, if there are too many rows, count them in narrower
+buckets. 5. Continue with the responses of the next pass until no request is left. The best split is then the same as in
+memory.
 
     pass 1   buckets   [ 0..249 ][ 250..499 ][ 500..749 ][ 750..999 ]    codes of one feature
              edges             .31         .55         .40                scores of the splits between buckets
@@ -51,13 +51,13 @@ from bigforest.kernels.out_of_core.node_steps import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
 from bigforest.kernels.scan.draw import make_feature_draw
 
-# A histogram of a node of n bag rows has about one bucket for ColumnKind.bucket_rows times n**(1/4) rows, within these
-# limits. With b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes
-# cannot be separated: the bound of a bucket then exceeds its edges by about b / n**(1/2) of the differences between
-# splits. The sum is minimal for b**2 proportional to n**(1/2).
+# In a node of n bag rows, a bucket has about ColumnKind.bucket_rows * n**(1/4) rows, within these limits. With b rows
+# in a bucket, there are n / b counts. If classes cannot be separated, the bound of a bucket exceeds the scores of its
+# edges by about b / n**(1/2) of the differences between splits, so about n * b / n**(1/2) rows are collected. The sum
+# of both costs is minimal for b**2 proportional to n**(1/2).
 MIN_BUCKETS = 64
 MAX_BUCKETS = 1 << 16
-# A float score this far below the best, relatively, cannot be equal to it: rounding is about 1e-15.
+# A float score that is lower than the best by this share cannot be an equal score: rounding errors are about 1e-15.
 _NEAR = 1e-12
 
 
@@ -67,10 +67,10 @@ class NodeSplit(NamedTuple):
     feature    number of the feature or direction
     code       largest code, or projection, that goes left
     left       int64 [slots], statistics of the left side
-    way        rule for rows, see kernels/out_of_core/blocks.py Splits
+    way        routing rule, see kernels/out_of_core/blocks.py Splits
     missing    see kernels/scan/categorical_missing.py Subsets
     listed     levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py Splits); None for numbers
-    direction  None for a feature
+    direction  terms of the direction; None for a feature
     """
 
     feature: int
@@ -85,8 +85,8 @@ class NodeSplit(NamedTuple):
 class NodeSearch(ABC):
     """The search for the split of one node.
 
-    pending   requests to the next pass; none once the search is over
-    constant  bool [columns], known to be constant in the node
+    pending   requests to the next pass; empty when the search is over
+    constant  bool [columns], columns known to be constant in the node
     """
 
     pending: list[Probe]
@@ -98,15 +98,18 @@ class NodeSearch(ABC):
 
     @abstractmethod
     def cut(self) -> NodeSplit | None:
-        """Return the split, once no request is pending; None for a leaf."""
+        """Return the split; None for a leaf. To be called when no request is pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSplit:
-    """A split that was offered: values up to `code` go left; `left` int64 [slots] are the statistics of these rows.
+    """A split that was offered.
 
-    number  of the order of codes (FeatureSearch), or of the direction
+    number  number of the order of codes (FeatureSearch), or of the direction
     rank    place of the number in the draw
+    code    largest value that goes left
+    left    int64 [slots], statistics of the left side
+    score   exact score
     """
 
     number: int
@@ -117,20 +120,23 @@ class ScoredSplit:
 
     @property
     def key(self) -> tuple[Fraction | float, int, float]:
-        """Key of the comparison, larger for a better split. Ties go to the column drawn first, then to the lower
-        code."""
+        """Key by which splits are compared; the best split has the largest.
+
+        Ties go to the column drawn first, then to the lower code.
+        """
         return self.score, -self.rank, -self.code
 
 
 class SplitScorer:
     """Comparison of the splits of one node, exact for weights of any size. Oracle: tests/naive/split.py.
 
-    Counts are sums over many blocks and may exceed what kernels hold. Floats therefore find the few splits that could
-    be best, and integers of Python decide.
+    Counts are sums over many blocks and may exceed the integers of kernels. Float scores therefore select the few
+    splits
+    that could be best, and Python integers decide.
 
     stats   layout of the statistics
-    centre  regression targets are relative to it
-    total   int64 [slots], of the node
+    centre  number that is subtracted from regression targets
+    total   int64 [slots], statistics of the node
     rows    number of rows of the node
     best    best split offered so far
     limit   no split or bucket with a float score below this can be as good as the best
@@ -138,7 +144,7 @@ class SplitScorer:
     """
 
     def __init__(self, context: GrowContext, total: Counts) -> None:
-        """total: int64 [slots], of the node, with regression targets not centred."""
+        """Begin without a split; total: int64 [slots], statistics of the node, with targets not centred."""
         self.stats = stats = context.stats
         self.centre = stats.centre(total)
         self.total = stats.moved(total, -self.centre)
@@ -152,7 +158,7 @@ class SplitScorer:
         self._scored = self.total[: stats.scored]
 
     def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
-        """Offer splits after `codes` [n >= 1], ascending, with `left` [n, slots] on the left."""
+        """Offer the splits after `codes` [n >= 1], ascending; left: [n, slots], statistics of the left sides."""
         scores = self._criterion.scores(left, self._scored, self._origin, max(self._min_leaf, 1))
         best = float(scores.max())
         if best == -np.inf:
@@ -160,7 +166,7 @@ class SplitScorer:
         self.limit = max(self.limit, best - abs(best) * _NEAR)
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
-            kept_left = left[place].copy()  # not a view: it is kept
+            kept_left = left[place].copy()  # a view would keep the whole array
             score = self._criterion.exact(kept_left[: self.stats.scored], self._scored, self._origin)
             split = ScoredSplit(number, rank, codes[place].item(), kept_left, score)
             if self.best is None or split.key > self.best.key:
@@ -169,14 +175,14 @@ class SplitScorer:
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
         """Return upper bounds of the scores of the splits inside buckets, float64 [buckets].
 
-        before, counts  int64 [buckets, slots]: statistics before each bucket, and in it
+        before, counts  int64 [buckets, slots], statistics before each bucket and in each bucket
         """
         return self._criterion.bounds(before, counts, self._scored, self._origin)
 
     def places(self, counts: Counts, min_level: np.int64) -> NDArray[np.uint32]:
-        """Return the place of each level of a category in the order in which levels are split, uint32 [levels].
+        """Return the place of each level of a category in the order that is scanned, uint32 [levels].
 
-        counts     int64 [levels, slots], statistics of the rows of each level; no weight is 0
+        counts     int64 [levels, slots], statistics of the rows of each level; all weights are above 0
         min_level  levels of less weight may share a place
         """
         cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
@@ -190,8 +196,8 @@ class SplitScorer:
 class UnopenedBuckets:
     """Buckets of a histogram that may be opened later.
 
-    bucket          int64 [waiting], their numbers
-    before, counts  int64 [waiting, slots], statistics before each bucket, and in it
+    bucket          int64 [waiting], numbers of the buckets
+    before, counts  int64 [waiting, slots], statistics before each bucket and in each bucket
     """
 
     probe: Histogram
@@ -200,13 +206,13 @@ class UnopenedBuckets:
     counts: Counts
 
     def keep(self, selected: NDArray[np.bool_]) -> None:
-        """Drop the buckets that are not selected, bool [waiting]."""
+        """Drop the buckets that are not selected; selected: bool [waiting]."""
         self.bucket, self.before, self.counts = self.bucket[selected], self.before[selected], self.counts[selected]
 
 
 @dataclass(slots=True)
 class HistogramSearch(NodeSearch):
-    """A search by histograms of columns; `pending` is empty from the beginning if there is nothing to split on."""
+    """A search by histograms of columns. `pending` is empty from the beginning if no column can be split."""
 
     context: GrowContext
     scorer: SplitScorer
@@ -216,11 +222,11 @@ class HistogramSearch(NodeSearch):
 
     @abstractmethod
     def _draw(self) -> None:
-        """Request more features or directions, if more are wanted."""
+        """Request more features or directions, if more are to be drawn."""
 
     @abstractmethod
     def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
-        """Record the first answer about a column; return whether its edges are offered."""
+        """Record the first answer about a column. Return True if its edges are to be offered."""
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
         """Return the orders in which a column is split: the number of each, and the statistics before all buckets."""
@@ -251,7 +257,7 @@ class HistogramSearch(NodeSearch):
             self._offer_edges(probe, answer)
 
     def _max_buckets(self, rows: int) -> int:
-        """Return the number of buckets for a histogram of this many rows."""
+        """Return the most buckets of a histogram of this many rows."""
         return histogram_buckets(rows, self.scorer.stats.slots, self.context.limits.cells, self.context.kind)
 
     def _offer_edges(self, probe: Histogram, answer: HistogramCounts) -> None:
@@ -263,14 +269,14 @@ class HistogramSearch(NodeSearch):
         after = left + np.cumsum(answer.counts, axis=0)
         for number, ahead in self._orders(probe.number):
             self.scorer.offer(number, probe.ends(), ahead + after)
-        several = probe.starts() < probe.ends()  # values in a bucket
+        several = probe.starts() < probe.ends()  # buckets of more than one value
         waiting = np.flatnonzero(several & (self.scorer.stats.rows(answer.counts) > 1))
         if waiting.size:
             counts = answer.counts[waiting]
             self._unopened.append(UnopenedBuckets(probe, waiting, after[waiting] - counts, counts))
 
     def _prune(self) -> NDArray[np.float64]:
-        """Drop the buckets that cannot contain a better split than the best; return the bounds of the others."""
+        """Drop the buckets that cannot contain a better split than the best. Return the bounds of the others."""
         bounds = [np.zeros(0)]
         for unopened in self._unopened:
             orders = self._orders(unopened.probe.number)
@@ -284,7 +290,7 @@ class HistogramSearch(NodeSearch):
     def _open_buckets(self, bounds: NDArray[np.float64]) -> None:
         """Request the waiting buckets with the highest bounds, as many as the limits allow.
 
-        The others wait, and are often pruned before they are opened.
+        Other buckets wait, and are often pruned before they are opened.
         """
         first = np.cumsum([0, *(unopened.bucket.size for unopened in self._unopened)])
         rows = self.scorer.stats.rows(np.concatenate([unopened.counts for unopened in self._unopened]))
@@ -307,12 +313,12 @@ class HistogramSearch(NodeSearch):
             unopened.keep(~requested[start:stop])
 
     def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Request narrower counts of buckets with too many rows to collect, as many as fit.
+        """Request narrower histograms of buckets with too many rows to collect, as many as fit.
 
-        buckets  numbers among all that wait
-        first    where the buckets of each histogram begin among these, and the last ones end
+        buckets  numbers among all waiting buckets
+        first    histogram h has the waiting buckets first[h]:first[h + 1]
 
-        Return which buckets are requested, bool [all that wait].
+        Return a mask of the requested buckets, bool [all waiting buckets].
         """
         cells, stats = self.context.limits.cells, self.scorer.stats
         requested = np.zeros(int(first[-1]), np.bool_)
@@ -331,8 +337,8 @@ class HistogramSearch(NodeSearch):
     def _offer_rows(self, probe: Collect, answer: CollectedRows) -> None:
         """Offer the split after each distinct value of the collected rows.
 
-        The statistics of the collected rows up to a value lack the rows of the buckets that were not collected.
-        `bases` holds the difference for each collected bucket.
+        The cumulative statistics of collected rows lack the rows of buckets that were not collected. `bases` has the
+        difference for each collected bucket.
         """
         count = probe.count
         buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
@@ -480,7 +486,7 @@ class FeatureSearch(HistogramSearch):
         return cut._replace(missing=SEEN_LEFT)
 
     def _cut_levels(self, cut: NodeSplit) -> NodeSplit:
-        """Return the cut of the order of levels after place `cut.code`, with the levels of the lighter side listed."""
+        """Convert a cut of the order of levels, after place `cut.code`, to the list of levels of the lighter side."""
         assert self._levels is not None
         levels, places = self._levels
         scorer = self.scorer

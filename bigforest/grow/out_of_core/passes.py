@@ -1,7 +1,7 @@
-"""Grow trees whose rows do not fit in memory by passes over the store. Oracle: grow/forest.py grow_tree, which holds
-all rows in memory; the trees are equal.
+"""Grow trees whose rows do not fit in memory by passes over the store. Oracle: grow/forest.py grow_tree, which grows
+the same trees with all rows in memory.
 
-Some trees share the passes. `grow_by_passes`:
+A group of trees shares the passes. `grow_by_passes`:
 
 1. Count the bag of each tree, and make the data of the tree (`TableView.tree_data`: axes, class means).
 2. Split large nodes, breadth first, by passes (`split_large`). A node counts the columns that it draws and opens some
@@ -24,8 +24,8 @@ A pass reads the blocks of the store in order; a task reads one run of blocks. F
           v
     searches of nodes 1 and 2: a split, a leaf, or probes for the next pass (SplitRequest)
 
-The responses are integers and sets of rows, so the division of the blocks among tasks does not change a tree. Scratch
-files are removed once the results of the tasks that read them have arrived, because a task may be done twice.
+The responses are integers and sets of rows, so trees do not depend on the division of blocks among tasks. A task may
+run twice, so scratch files are removed only after the results of the tasks that read them have arrived.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from bigforest.store.format import block_span
 
 
 def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, on_trees: Callable[[int], None]) -> None:
-    """Write the parts of some trees, which share the passes; on_trees is called with numbers of finished trees."""
+    """Write the parts of a group of trees. Call `on_trees` with the number of trees that were finished."""
     tops = _start_trees(passes, [tree for part in parts for tree in part])
     split_large(passes, tops)
     spilled = _spill_small(passes, tops)
@@ -112,8 +112,10 @@ def score_responses(
     searches: dict[int, NodeSearch],
     response: SplitResponse,
 ) -> tuple[dict[int, NodeSearch], NDArray[Any], NDArray[Any], dict[int, Path]]:
-    """Task: hand the response of all blocks to the searches of request `number`. Return the searches, and the arguments
-    of UpperTree.sent."""
+    """Task: pass the response of all blocks to the searches of request `number`.
+
+    Return the searches, and the arguments of UpperTree.sent.
+    """
     answers = requests[number].answers(response, table.context.stats.slots)
     for search in searches.values():
         search.receive([next(answers[type(probe)]) for probe in search.pending])
@@ -135,7 +137,7 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
 
 
 def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
-    """Task: write the rows of small nodes. It has a name of its own in the dashboard of a cluster."""
+    """Task: write the rows of small nodes. It is a function of its own so that Dask's dashboard shows it by name."""
     return table.answer(requests, folder, blocks)
 
 
@@ -167,8 +169,7 @@ def grow_subtree_task(
 
 
 def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list[UpperTree]) -> dict[int, SplitFiles]:
-    """Task: write consecutive trees as one part. Return the files of their splits, by tree; none without out-of-bag
-    rows."""
+    """Task: write consecutive trees as one part. Return the files of their splits, by tree; empty without bootstrap."""
     store, config = table.store, table.sampler.config
     part = range(tops[0].tree, tops[0].tree + len(tops))
     split = split_types(store.spec, projected=table.context.kind == PROJECTIONS)
@@ -181,7 +182,7 @@ def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list
 
 
 def _spill_small(passes: Passes, tops: Sequence[UpperTree]) -> list[SplitResponse]:
-    """Route the rows through the last splits and write the rows of small nodes; return the responses with the files."""
+    """Route the rows through the last splits, and write the rows of small nodes. Return responses with the files."""
     written = passes.responses(spill, [request(top, {}, top.small()) for top in tops])
     past: list[Path] = []
     for top, response in zip(tops, written, strict=True):
@@ -191,7 +192,7 @@ def _spill_small(passes: Passes, tops: Sequence[UpperTree]) -> list[SplitRespons
 
 
 def _grow_small(passes: Passes, tops: Sequence[UpperTree], spilled: Sequence[SplitResponse]) -> None:
-    """Grow the subtrees below all small nodes, the largest first, so that tasks end together; record their sizes."""
+    """Grow the subtrees below all small nodes, the largest first so that tasks end together. Record their sizes."""
     work: list[tuple[UpperTree, int, NodeRows]] = []
     for top, response in zip(tops, spilled, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]

@@ -1,12 +1,12 @@
-"""Probes: what a node asks of a pass over its rows, and the answers.
+"""Probes, the requests of a node to a pass, and the answers to them.
 
     Histogram   statistics of the rows by bucket of a column    -> HistogramCounts
     Collect     the rows in some buckets of a histogram         -> CollectedRows, sorted, turned into cumulative
                                                                    statistics at each value by `boundaries`
     StepSums    sums of features by class                       -> int64 [features, classes]
 
-A column is a feature, with codes, or a direction, with projections, float64. Outside of kernels the two differ in how
-a histogram divides values into buckets, here, and in their types (context.py ColumnKind).
+A column is a feature (codes) or a direction (projections, float64). Outside of kernels they differ only in the buckets
+of a Histogram and in their types (context.py ColumnKind).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bigforest.grow.out_of_core.context import SUM, WEIGHT, ColumnKind, Counts, 
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.layout import Terms
 
-# Twice the largest relative error of one product or sum, and the absolute error next to 0.
+# Twice the largest relative error of one product or sum; the largest absolute error near 0.
 _ROUNDED = 2.0**-51
 _TINY = 5e-324
 _LOWEST = np.int64(-(2**63))
@@ -39,11 +39,11 @@ class Spans(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Terms of a direction. A direction with a single term is that feature, without the weight.
+    """Terms of a direction. A direction with a single term represents its feature, without the weight.
 
     feature  uint32 [terms], ascending
     weight   float64 [terms]
-    line     the direction is no feature even with a single term, and its cut is the threshold itself
+    line     True if even a single term is projected with its weight, and the cut is the threshold itself
     """
 
     feature: NDArray[np.uint32]
@@ -52,7 +52,7 @@ class Direction(NamedTuple):
 
     @property
     def is_feature(self) -> bool:
-        """True for a direction that is a feature."""
+        """True if the direction represents a feature."""
         return self.feature.size == 1 and not self.line
 
     def range(self, spans: Spans) -> tuple[float, float]:
@@ -98,7 +98,7 @@ class Histogram:
         codes         bucket = (code - low) >> scale
         projections   bucket b has the values from edge[b] to before edge[b + 1], the last one up to high
 
-    number     of the feature or direction; decides ties
+    number     number of the feature or direction, by which ties are decided
     direction  None for codes
     left       int64 [slots], statistics of the rows below the range; None for the first request of a column
     """
@@ -116,7 +116,7 @@ class Histogram:
     def ranges(
         cls, number: int, direction: Direction | None, low: float, high: float, most: int, left: Counts | None = None
     ) -> Histogram:
-        """Return a histogram of at most `most` buckets with equally many possible values: codes, or float64."""
+        """Return a histogram of at most `most` buckets, each with the same number of possible codes or floats."""
         codes = direction is None
         first, last = (int(low), int(high)) if codes else _keys(np.array([low, high])).tolist()
         shift = 0
@@ -133,7 +133,7 @@ class Histogram:
     def on(cls, number: int, direction: Direction, spans: Spans, most: int) -> Histogram:
         """Return a histogram of all projections on a direction, in at most `most` buckets, of equal width if possible.
 
-        The buckets cover all values that the direction can have on this table, so no earlier pass is needed.
+        The buckets cover all possible projections of the table, so no earlier pass has to find their range.
         """
         low, high = direction.range(spans)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -158,7 +158,7 @@ class Histogram:
         return np.append(before, self.high)
 
     def bucket(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the buckets of values of the range, int64."""
+        """Return the bucket of each value; values: in the range of the histogram."""
         if self.direction is None:
             return (values.astype(np.int64) - int(self.low)) >> int(self.scale)
         return self.edge.searchsorted(values, side="right") - 1
@@ -215,7 +215,7 @@ class HistogramCounts:
     """The answer to a Histogram.
 
     counts     int64 [buckets, slots]
-    low, high  smallest and largest value in the node; smallest code that is not below the range
+    low, high  smallest and largest value in the node. For codes, low is the smallest one that is not below the range
     mark       DIFFERS, NOT_FINITE of kernels/out_of_core/blocks.py
     """
 
@@ -226,12 +226,12 @@ class HistogramCounts:
 
 
 class CollectedRows(NamedTuple):
-    """Rows of some Collects, one Collect after the other.
+    """Rows that were collected for some Collects, one Collect after the other.
 
     value   [rows], uint32 codes or float64 projections
     tag     uint32 [rows], class << 16 | multiplicity
     number  int64 [rows], regression targets relative to the centre of the node, times weight; empty for classes
-    ends    uint64 [collects], where the rows of each Collect end
+    ends    uint64 [collects], end of the rows of each Collect
     """
 
     value: NDArray[Any]
@@ -246,7 +246,7 @@ class CollectedRows(NamedTuple):
         return cls(*room, np.empty(0, np.uint64))
 
     def copied(self, ends: NDArray[np.uint64]) -> CollectedRows:
-        """Return a copy of the rows that kernels have written, up to the last of `ends`."""
+        """Return a copy of the rows that a kernel has written; ends: see CollectedRows."""
         return CollectedRows._make([*(array[: int(ends[-1])].copy() for array in self[:3]), ends])
 
     def each(self) -> Iterator[CollectedRows]:
@@ -267,8 +267,8 @@ class CollectedRows(NamedTuple):
 def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
     """Join pieces, at least one, with rows of the same Collects.
 
-    A Collect has few rows in a block, so all rows of a piece are placed by one assignment. Memory: the rows twice, and
-    16 bytes for each row of the largest piece; nothing for a single piece.
+    A Collect has few rows in a block, so all rows of a piece are placed by one assignment. Memory: a copy of the rows,
+    and 16 bytes for each row of the largest piece; nothing for a single piece.
     """
     if len(pieces) == 1:
         return pieces[0]
@@ -288,12 +288,12 @@ def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
 
 
 def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[Any], Counts]]:
-    """Yield the distinct values of the sorted rows of a Collect, in pieces, and the statistics of the rows up to each.
+    """Yield the distinct values of the sorted rows of a Collect, in pieces, with cumulative statistics.
 
         value    3  3  5  8  8            values   [3, 5, 8]
         class    0  1  1  0  0            totals   [[1, 1], [1, 2], [3, 2]]
 
-    Yields values [n] and totals int64 [n, slots] of all rows up to and with each value.
+    Yields values [n], and totals int64 [n, slots]: statistics of all rows up to and including each value.
     """
     value, tag, number, _ = rows
     first = np.append(True, value[1:] != value[:-1])[: value.size]
@@ -312,7 +312,7 @@ def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[
 def _counts(
     tags: NDArray[np.uint32], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats
 ) -> Counts:
-    """Return the statistics of each run of rows, [runs, slots]; run r is starts[r] to before starts[r + 1]."""
+    """Return the statistics of each run of rows, [runs, slots]; run r has the rows starts[r]:starts[r + 1]."""
     runs = np.diff(starts)
     multiplicity = (tags & np.uint32(0xFFFF)).astype(np.int64)
     counts = np.zeros((runs.size, stats.slots), np.int64)
@@ -326,5 +326,5 @@ def _counts(
     return counts
 
 
-# HistogramCounts, CollectedRows, sums int64 [features, classes], or the answer of a family to a probe of its own.
+# HistogramCounts, CollectedRows, int64 [features, classes] of StepSums, or the answer to a probe of a family.
 Answer = Any
