@@ -12,8 +12,9 @@
     height     1.5  null  0.5  1.5  [NaN, 0.5, 1.5]       2 0 1 2     0 = missing, if any is
     colour     red  blue  blue red  [blue, red]           1 0 0 1
 
-Counts of rows and positions in files have 64 bits. Row numbers have 32 bits within a slice, a run or a column in
-memory, none of which has 2**32 rows. So have codes: more distinct values are an error. Oracle: tests/naive/encode.py.
+Counts of rows and positions in files have 64 bits. Row numbers within a slice, a run or a column in memory have 32
+bits, because none of these has 2**32 rows. Codes have at most 32 bits: more distinct values are an error. Oracle:
+tests/naive/encode.py.
 """
 
 from __future__ import annotations
@@ -60,16 +61,18 @@ def encode(
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
-    roles   of the columns, by the same configuration (`column_roles`).
-    config  max_bins, task, categories, weight, class_weight and group are used. The distinct values of groups and of
-            categories are held in memory, those of groups outside the budget.
+    roles   roles of the columns, for the same configuration (`column_roles`).
+    config  the options max_bins, task, categories, weight, class_weight and group are used.
 
     Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend only on the rows
-    of the table and on these options. Anonymous memory: at most resources.memory; without a budget 12 bytes per row
-    and thread, 16 for values of 64 bits, in addition to the memory of the source (memory.py).
+    of the table and on these options.
 
-    Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
-    full, and OutputExistsError when something is at `path`. Nothing is left behind then.
+    Anonymous memory: at most resources.memory; without a budget 12 bytes per row and thread, 16 for values of 64 bits,
+    in addition to the memory of the source (memory.py). The distinct values of categories are part of it; the distinct
+    values of groups are in memory in addition to the budget.
+
+    Raises DataError for an unusable table, ConfigError if the memory does not suffice or a disk is full, and
+    OutputExistsError if `path` exists. Nothing is left on disk then.
     """
     columns, name, kinds = roles.columns, roles.target, roles.kinds
     for message in _role_notices(source, roles, config):
@@ -83,7 +86,7 @@ def encode(
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
         source.unchanged(),
-        # Tasks write their parts beside the store, or where other machines can write, too.
+        # Tasks write their parts next to the store, or in scratch if only scratch is shared with other machines.
         StoreWriter(
             folder, max_bins=config.max_bins, parts=scratch / "parts" if is_remote(scratch) else None
         ) as writer,
@@ -103,7 +106,7 @@ def encode(
         plan = replace(plan, rows=target.kept)
         job = EncodeJob(source, rows_file, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
         weight = encode_row_weights(job, target.spec, counts, config, writer, listener)
-        # A table in memory stays where it is.
+        # A table in memory is encoded by this process.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)
         writer.shared = executor.remote and not is_remote(scratch)
         _encode_features(job, writer, running, executor)
@@ -115,7 +118,7 @@ def encode(
     for message in column_notices(store):
         listener(Notice(message))
     if config.bootstrap and groups is None:
-        # Done by a worker, which is faster at reading the store than the client.
+        # A worker reads the store faster than the client.
         notices = executor.gather(notice_repeats, [(store,)]) if writer.shared else [notice_repeats(store)]
         for message in filter(None, notices):
             listener(Notice(message))
@@ -123,7 +126,7 @@ def encode(
 
 
 def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> Iterator[str]:
-    """Yield messages: an index is left out, or the task was found from the target."""
+    """Yield messages about a column that is left out as an index, and about a task that was found from the target."""
     for index in roles.indexes:
         called = f"the column {index!r}" if index else "the first column, which has no name,"
         yield f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"
@@ -136,7 +139,7 @@ def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> It
 def _target_notices(
     target: FoundClasses | FoundNumbers, dropped: int, asked: Task | None, weight: str | None
 ) -> Iterator[str]:
-    """Yield messages: rows were dropped, the target is constant, or has too many classes for a task not asked for."""
+    """Yield messages about dropped rows, a constant target, and very many classes if no task was requested."""
     name, classes = target.spec.name, len(target.spec.classes)
     if dropped:
         reason = "" if weight is None else f", or 0 in {weight!r},"
@@ -152,7 +155,7 @@ def _target_notices(
 
 
 def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path, limits: Limits) -> Source:
-    """Return the source with its nested columns unnested; it has the leaves `names` as columns.
+    """Return the source with the leaves `names` as columns instead of nested columns.
 
     A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
     read of one feature would read its whole column.
@@ -174,7 +177,7 @@ def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scrat
 
 
 def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
-    """Return the file of the rows to encode, in a place that tasks can read; None for all rows."""
+    """Return the file of the rows to encode, where all tasks can read it; None for all rows."""
     rows = writer.row_numbers()
     if rows is None or not is_remote(scratch):
         return rows
@@ -183,7 +186,7 @@ def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
 
 
 def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | list[str]:
-    """Task: encode a group of features as part `index` of the store; return it, or why features cannot be used."""
+    """Task: encode a group of features as part `index` of the store. Return the part, or errors of unusable ones."""
     with PartWriter(job.parts, index) as part:
         wrong: list[str] = []
         if job.kinds[names[0]] == "category":
@@ -197,7 +200,7 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | lis
 
 
 def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, executor: Executor) -> None:
-    """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
+    """Encode the features concurrently, and append them in order. Raises DataError that names all unusable ones."""
     groups = job.plan.groups
     waiting: dict[int, Part | list[str]] = {}
     wrong: list[str] = []

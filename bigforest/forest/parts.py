@@ -151,26 +151,26 @@ def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDA
 
 
 _PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
-# What to do with another folder of bigforest that is given as a forest.
+# Advice if another kind of folder of bigforest is given as a forest.
 _INSTEAD: dict[str | None, str] = {
     "a store": "it is a store; train one on it first",
     "an unfinished run": "it is an unfinished run; resume it first",
     "a comparison": "it is a comparison; give the folder winner.forest in it",
 }
 
-# Bytes of decoded nodes held at a time (not in Limits, as a forest is opened without resources), of a node without its
-# counts, terms and levels, and of a term or level.
+# Bytes of decoded nodes in memory at a time (not in Limits, because a forest is opened without resources); bytes of a
+# node without counts, terms and levels; bytes of a term or level.
 PIECE_BYTES = 1 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32
-# The column of text in which a word comes more than once.
+# Text column that repeats words.
 WORDS = ("levels.list.element",)
 # All rows of any file.
 ALL_ROWS = slice(0, sys.maxsize)
 
 
 class Span(NamedTuple):
-    """Rows from `start` to before `stop` of the file of trees `path`, which must be the trees `trees`."""
+    """Rows from `start` to before `stop` of the file of trees `path`. They must have the trees `trees`."""
 
     path: Path
     trees: range
@@ -196,8 +196,7 @@ def part_paths(directory: Path) -> list[Path]:
 
 
 def numbered_parts(folder: Path) -> list[Path]:
-    """Return the files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other
-    names."""
+    """Return the files part-*.parquet of a folder in the order of their numbers. Raises FormatError for other names."""
     path_of = {}
     for path in folder.glob("part-*.parquet"):
         match = _PART.fullmatch(path.name)
@@ -221,8 +220,10 @@ def first_tree(path: Path) -> int:
 
 
 def part_ranges(paths: Sequence[Path], trees: int) -> list[range]:
-    """Return the trees of each file of a forest of this many trees: from the number in its name to before that of the
-    next file. Raises FormatError where the first or the last trees have no file."""
+    """Return the trees of each file of a forest with `trees` trees: from the number in its name to the next file.
+
+    Raises FormatError if the first or the last trees have no file.
+    """
     starts = [first_tree(path) for path in paths]
     if starts[0]:
         raise damaged_forest(f"{paths[0]}: tree 0 is missing")
@@ -234,9 +235,9 @@ def part_ranges(paths: Sequence[Path], trees: int) -> list[range]:
 def check_parts(directory: Path, parts: Sequence[range] | None = None) -> tuple[Header, list[Span]]:
     """Check the metadata and columns of the files of trees of the forest in `directory`, and that they belong together.
 
-    parts  the trees of each file, of a forest that is growing; None for all files, see `part_ranges`.
+    parts  the trees of each file of a growing forest; None for all files, see `part_ranges`.
 
-    Returns their common header, with levels, and all rows of each file as its metadata says. Raises FormatError.
+    Returns the common header, with levels, and a span of all rows for each file. Raises FormatError.
     """
     paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
     header, _ = read_header(paths[0], "trees")
@@ -246,16 +247,17 @@ def check_parts(directory: Path, parts: Sequence[range] | None = None) -> tuple[
 
 
 def check_part(path: Path, trees: range, header: Header) -> Span:
-    """Check the metadata and columns of a file of these trees of the forest with this header; return all its rows."""
+    """Check the metadata and columns of a file of trees of the forest with this header. Return a span of all rows."""
     file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
     return Span(path, trees, 0, file.metadata.num_rows)
 
 
 def piece_rows(classes: int, entries: float = 0.0) -> int:
-    """Return the nodes decoded at a time: as many as fit PIECE_BYTES, so that offsets into their counts fit in 31 bits
-    too.
+    """Return the number of nodes that are decoded at a time: as many as fit in PIECE_BYTES.
 
-    entries  terms and levels of a node, on average
+    entries  mean number of terms and levels of a node
+
+    Offsets into the counts of so few nodes also fit in 31 bits.
     """
     return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
 
@@ -263,9 +265,9 @@ def piece_rows(classes: int, entries: float = 0.0) -> int:
 def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """Yield the nodes of a span, checked, some at a time.
 
-    The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES.
-    Raises FormatError for a part that is damaged or has other trees, once this is reached; what came before is sound,
-    but may be a part of a tree.
+    The metadata of the file are checked first; for a span that begins with the file, also the checksum of all bytes.
+    Memory: a few times PIECE_BYTES. Raises FormatError when a damaged node or another tree is reached. Nodes that were
+    yielded before are sound, but may end within a tree.
     """
     from bigforest.kernels.predict import pack
 
@@ -299,14 +301,14 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
 
 
 def _reserve(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return the array with space for at least this many rows, or twice its rows."""
+    """Return the array with room for `rows` rows or twice its rows, whichever is more."""
     longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
     longer[: len(array)] = array
     return longer
 
 
 def batches(path: Path, classes: int, columns: list[str] | None = None, rows: slice = ALL_ROWS) -> Iterator[Any]:
-    """Yield rows of a file of trees as record batches of about PIECE_BYTES. columns: to read; None for all."""
+    """Yield rows of a file of trees as record batches of about PIECE_BYTES; columns: columns to read, None for all."""
     yield from _batches_in(open_parquet(path), path, classes, columns, rows)
 
 
@@ -335,20 +337,20 @@ def _batches_in(
 
 
 def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
-    """Return the average number of terms and levels of a node of a row group, from its metadata."""
+    """Return the mean number of terms and levels of a node of a row group, from its metadata."""
     values = dict.fromkeys(("terms", "levels"), 0)
     for chunk in chunks:
         name = chunk.name.partition(".")[0]
         if name in values:
             values[name] = max(values[name], chunk.values or 0)
-    # A node without any counts as one value.
+    # In metadata, a node without terms or levels counts as one value.
     return sum(max(0.0, count / max(1, rows) - 1.0) for count in values.values())
 
 
 def is_finished(directory: Path, group: range, header: Header) -> bool:
-    """Return whether the file of the trees `group` exists and is complete.
+    """Return True if the file of the trees `group` exists and is complete.
 
-    Raises FormatError when it is damaged, is of another forest or holds other trees.
+    Raises FormatError if it is damaged, belongs to another forest or has other trees.
     """
     path = part_path(directory, group.start)
     if not path.exists():
@@ -363,12 +365,12 @@ def is_finished(directory: Path, group: range, header: Header) -> bool:
 def recut(
     source: Path, groups: Sequence[range], directory: Path, header: Header, parts: Sequence[range] | None = None
 ) -> None:
-    """Write trees of the forest in `source` as the files `groups` of the forest of `header` in `directory`.
+    """Divide trees of the forest in `source` into the files `groups` of the forest of `header` in `directory`.
 
-    groups  the first parts of that forest, as grow/forest.py cuts it; the trees they cover must be in `source`.
-    parts   the trees of each part to read, of a forest that is growing; None for all.
+    groups  the first parts of the new forest, as grow/forest.py divides it. All their trees must be in `source`.
+    parts   the trees of each part to read from a growing forest; None for all parts.
 
-    A part has the bytes that it would have if its trees had been grown and written at once. Raises FormatError.
+    A part has the same bytes as if its trees had been grown for it. Raises FormatError.
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return
@@ -381,9 +383,9 @@ def recut(
 
 
 def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> None:
-    """Write all trees of the forest in `source` as trees from `offset` on of the `merged` forest in `directory`.
+    """Copy all trees of the forest in `source` to the `merged` forest in `directory`, with numbers from `offset` on.
 
-    The files keep their trees. Raises FormatError.
+    The division into files stays the same. Raises FormatError.
     """
     header, spans = check_parts(source)
     for span in spans:
@@ -391,7 +393,7 @@ def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> No
 
 
 def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[tuple[int, TreeArrays]]:
-    """Yield the nodes of spans, checked, each piece of one tree, with the number of the tree."""
+    """Yield the nodes of spans, checked, in pieces: the number of a tree, and nodes of this tree only."""
     for piece in (piece for span in spans for piece in read_span(span, header)):
         for tree, (begin, end) in enumerate(pairwise(dict.fromkeys([0, *piece.starts.tolist()])), piece.tree):
             yield tree, piece.rows(begin, end)

@@ -1,4 +1,4 @@
-"""Votes of trees on a range of rows, in memory and in files that are passed between processes; losses of numbers."""
+"""Votes of trees on a range of rows, in memory and in files that processes exchange; losses of predicted numbers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ class OobAccumulator(NamedTuple):
 class NumberLoss(NamedTuple):
     """The loss of a predicted number: its squared error, or its Poisson deviance.
 
-    unit   factor of errors before they are squared; its square is the factor of losses. The sum of all losses, with
-           weights of mean 1 (weight_unit), is then below 2**61, so losses can be rounded to whole numbers. A power of
-           two, so that only losses are rounded.
+    unit   factor of errors, a power of two; losses are multiplied by its square. It is chosen so that the sum of all
+           losses, with weights of mean 1 (weight_unit), is below 2**61, and losses can be rounded to whole numbers.
     floor  smallest prediction in the deviance, so that no loss is infinite; None for the squared error
     """
 
@@ -91,7 +90,7 @@ def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
     if config.criterion != "poisson":
         return NumberLoss(error_unit(store))
     most = float(store.spec.target.values(store.target.max()))
-    # A deviance is largest where the largest target is predicted by the floor: 70.1 times that target.
+    # The largest possible deviance is that of the largest target if the floor is predicted: 70.1 times the target.
     root = math.sqrt(2.0**61 / store.rows / 71.0 / most)
     return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), least_counted(most))
 
@@ -104,8 +103,9 @@ def least_counted(largest: float) -> float:
 def error_unit(store: Store) -> float:
     """Return the factor of regression errors, see NumberLoss; 1 for classes.
 
-    Means of targets are within the range of the targets, and so are errors. Targets that are all zero, whose step is
-    tiny, have the largest power of two.
+    Predictions are means of targets, so errors are at most the range of the targets. If all targets are zero, their
+    step
+    is tiny, and the factor is the largest power of two.
     """
     if not store.spec.target.is_regression:
         return 1.0
@@ -115,7 +115,7 @@ def error_unit(store: Store) -> float:
 
 
 def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
-    """Write the arrays of a tally to a file (storage/array_file.py); each attempt of a task has a file of its own."""
+    """Write the arrays of a tally to a file (storage/array_file.py). Each attempt of a task writes its own file."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
     write_arrays(path, _TALLY_TYPES, *accumulator)
     return path

@@ -1,14 +1,15 @@
-"""Choose lambda, by which the values of leaves are shrunk, and the power of the shares of classes, by out-of-bag rows.
+"""Choose lambda (shrinkage of leaves) and the power of the shares of classes, by losses of out-of-bag rows.
 
-1. Lambda: the loss of each row by each of a few lambdas, from its votes for the true class (`losses_by_lambda`). The
-   loss is the log loss, or for numbers NumberLoss. The lambda with the least loss is chosen if it lowers the loss of
-   the leaves as grown by more than one standard error of the difference, paired by row.
-2. Power: the log loss of each row by each power, from all its votes by the chosen lambda (`losses_by_power`). The power
-   with the least loss must lower the loss of the shares themselves by two standard errors.
+1. Lambda: compute the loss of each row with each of a few lambdas, from the votes for its true class
+   (`losses_by_lambda`). The loss is the log loss; for regression NumberLoss. The lambda with the lowest loss is chosen
+   if it lowers the loss of the leaves as grown by more than one standard error of the difference, paired by row.
+2. Power: compute the log loss of each row with each power, from all its votes with the chosen lambda
+   (`losses_by_power`). The power with the lowest loss must lower the loss of the shares by two standard errors.
 
-The same rows choose and evaluate. So losses are also cross-fitted: each half of the rows by the choice of the other
-half. A class without votes has the probability 0 by any power, and the same loss, so its rows do not influence the
-choice. Losses are added up as whole numbers, so they do not depend on the order or batches of rows.
+The same rows are used to choose and to evaluate. Losses are therefore also cross-fitted: each half of the rows is
+evaluated with the choice of the other half. A class without votes has the probability 0 and the same loss with any
+power, so rows of this class do not influence the choice of the power. Losses are added up as whole numbers, so they do
+not depend on the order or batches of rows.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
-# All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
+# Steps of a log loss. A log loss is at most 36.05, so the sum over a table has 62 bits.
 _STEPS = 2.0**56
-# Rows whose losses are found together.
+# Rows whose losses are computed together.
 LOSS_ROWS = 1 << 13
-# Bits of the lower part of a loss, which has 62, and factors of the sums of squares of `sum_losses`.
+# A loss of 62 bits has a lower part of this many bits. Factors of the sums of squares of `sum_losses`.
 _LOW_BITS = 31
 SQUARES = np.array([[2 ** (32 + bits), 2**bits] for bits in (62, 32, 0)], object)
-# The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
+# The golden ratio times 2**64. Its multiples, modulo 2**64, fall into both halves of the range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-# Standard errors by which a choice must be better than none. Losses by lambda differ little; a power that is not
-# needed costs more (benchmarks/columns.md).
+# Standard errors by which a choice must be better than no shrinkage, or the power 1. Losses with different lambdas
+# differ little; a power that is not needed costs more (benchmarks/columns.md).
 _LAMBDA_ERRORS, _POWER_ERRORS = 1, 2
 # The loss is flat around the best power.
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)
@@ -47,11 +48,11 @@ Kind = TypeVar("Kind", bound=Choice)
 
 
 class ChoiceLosses(NamedTuple):
-    """Losses of rows by each lambda, or by each power; the first one changes nothing.
+    """Losses of rows with each lambda, or with each power. The first one is lambda 0, or the power 1.
 
     losses   int64 [2, tried], weighted sums of the losses of each half of the rows, as whole numbers
-    squares  int objects [2, tried], sums of the squared differences between the losses of a row and by the first
-    weights  int64 [2], weights of these rows
+    squares  int objects [2, tried], sums over the rows of the squared difference between a loss and the first loss
+    weights  int64 [2], weights of the rows of each half
     """
 
     losses: NDArray[np.int64]
@@ -68,7 +69,7 @@ def no_losses(tried: int) -> ChoiceLosses:
 
 
 def powers_to_try(config: TrainConfig, classes: int) -> tuple[float, ...]:
-    """Return the powers by which out-of-bag rows are evaluated: several to choose from, or the one of the options."""
+    """Return the powers with which out-of-bag rows are evaluated: several to choose from, or the given power."""
     if not isinstance(config.power, str):
         return (float(config.power),)
     chosen = config.power == "auto" and classes > 1 and config.bootstrap and not config.boosts
@@ -86,7 +87,7 @@ def losses_by_lambda(
     """Return the losses of rows from `first` on, from their votes for the true class or the number, on threads.
 
     loss  loss of predicted numbers
-    held  which of the rows are held out of all bags, and do not count; None for none
+    held  bool [rows], True for rows that are held out of all bags and do not count; None for none
     """
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -106,7 +107,7 @@ def losses_by_power(
     held: NDArray[np.bool_] | None,
     workers: int,
 ) -> ChoiceLosses:
-    """Return the log losses of rows by each power, from their votes for all classes; see `losses_by_lambda`."""
+    """Return the log losses of rows with each power, from their votes for all classes; see `losses_by_lambda`."""
     from bigforest.kernels.predict.powers import true_probabilities
 
     quarters = np.array([round(4 * power) for power in powers], np.int64)
@@ -123,15 +124,15 @@ def losses_by_power(
 def sum_losses(
     losses: NDArray[np.float64], factor: NDArray[np.floating[Any]], second: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Add up the losses of some rows, fewer than 2**30, by each lambda. Oracle: tests/naive/shrinkage.py.
+    """Add up the losses of some rows, fewer than 2**30, for each lambda. Oracle: tests/naive/shrinkage.py.
 
     losses  float64 [rows, lambdas]
-    factor  float64 [rows], makes the losses of a row numbers below 2**61, which are rounded
-    second  bool [rows], the half of the table that a row is in
+    factor  float64 [rows], scales the losses of a row to numbers below 2**61, which are rounded
+    second  bool [rows], True for rows in the second half of the table
 
-    Return the sums of each half, int64 [2, lambdas], and of the squares of the differences to the first lambda, int64
-    [2, lambdas, 3, 2]: the sums of high * high, high * low and low * low, where a difference is high * 2**31 + low;
-    each in 2**32 and ones.
+    Return the sums of losses of each half, int64 [2, lambdas], and sums of squares, int64 [2, lambdas, 3, 2]. Let
+    high * 2**31 + low be the difference of a loss from that of the first lambda. The sums of squares are those of
+    high * high, high * low and low * low, each as (upper part, lower 32 bits).
     """
     whole = np.rint(losses * factor[:, None]).astype(np.int64)
     apart = whole - whole[:, :1]
@@ -158,7 +159,9 @@ def _add_losses(
 ) -> ChoiceLosses:
     """Add up the losses of rows from `first` on.
 
-    losses  returns the losses of some rows, float64 [used rows, tried]: takes their first row, votes, and the used ones
+    losses  function that returns the losses of used rows, float64 [used rows, tried]. It takes the first row of a
+    block,
+            its votes, and the places of the used rows
     """
 
     def of_rows(start: int) -> ChoiceLosses:
@@ -179,7 +182,7 @@ def _add_losses(
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return a mask of the rows, given by number, in the second half of the table."""
+    """Return a mask of the rows in the second half of the table; rows: row numbers."""
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
@@ -210,10 +213,10 @@ def _choice(
 
 
 def _choose(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int) -> int:
-    """Return the place of the least loss, the first among ties, if it is lower than the first by `errors` standard
-    errors; else 0.
+    """Return the place of the lowest loss, the first among ties, if it is below the first loss by `errors` standard
+    errors; otherwise 0.
 
-    The error is the root of the sum of the squares of the differences, as if their mean were 0.
+    The standard error is the root of the sum of the squared differences, as if their mean were 0.
     """
     best = int(losses.argmin())
     gain = int(losses[0]) - int(losses[best])
@@ -223,5 +226,5 @@ def _choose(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int
 def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
     if not store.spec.target.is_regression:
         return whole / (_STEPS / store.spec.total_weight) / weight
-    # By the weight first: the square of the unit might overflow.
+    # Divide by the weight first, because the square of the unit might overflow.
     return whole / store.spec.weight_unit / weight / unit / unit

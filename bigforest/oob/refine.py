@@ -1,14 +1,15 @@
 """Grow the boosted stage of a forest on its out-of-bag predictions, and choose the number of its rounds.
 
-1. Sample the rows that the stage uses: all of a small table; scores are the link of their out-of-bag predictions.
+1. Sample the rows that the stage uses, all rows of a small table. Scores begin with the link of their out-of-bag
+   predictions.
 2. Grow the trees of all sequences, one task for each (grow/boosted.py).
-3. Evaluate each row by the sequences that do not use it, after each of some numbers of rounds.
-4. Take the number of rounds, and the whole or half of what they add, with the least loss; keep the stage if the loss
-   decreases clearly (`_best`).
+3. After each of some numbers of rounds, evaluate each row by the sequences that do not use it.
+4. Choose the number of rounds, and the factor 1 or 1/2 of the values, with the lowest loss. Keep the stage if the loss
+   decreases clearly (`_choose`).
 
-Two sequences evaluate a row, and all of them predict. Their noise adds to the loss in inverse proportion to their
-number, L(m) = L + c / m, so the loss of all of them follows from that of the mean of the two, L(2), and the mean loss
-of each alone, L(1). A stage that does not lower L(2), the loss of the report, is not kept.
+Two sequences evaluate a row, and all sequences predict new rows. The noise of m sequences adds c / m to the loss,
+L(m) = L + c / m. The loss of all sequences is therefore extrapolated from L(2), the loss of the mean of two sequences,
+and L(1), the mean loss of single ones. A stage that does not lower L(2), the loss of the report, is not kept.
 
 Losses are added up as whole numbers in buckets of rows, so the choice depends neither on the order of rows nor on the
 distribution of work.
@@ -60,32 +61,35 @@ MAX_CLASSES = 256
 _MAX_ROWS, _MAX_SCORES, _MAX_CELLS = 1 << 18, 1 << 20, 1 << 27
 # Numbers of rounds that are evaluated, up to the most that are grown.
 _EVALUATED = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20)
-# Factors of the values of the stage that are tried. Where little can be corrected, half of it is better.
+# Factors of the values of the stage that are tried. 1/2 is better if little can be corrected.
 _SCALES = (1.0, 0.5)
-# Fewest rows of a table. With fewer, growing and evaluating takes as long as all the rest of training, and on 28 sets
-# of 150 to 600 rows of the choosing half log loss falls by 1.5 % in the mean (by 7 % on 7 of 600 to 1,000).
+# Fewest rows of a table. With fewer rows, the stage takes as long as all the rest of training. On 28 sets of 150 to 600
+# rows of the half "choose", it lowers log loss by 1.5 % on average (on 7 sets of 600 to 1,000 rows by 7 %).
 _LEAST_TABLE = 600
 # Buckets of rows whose losses are compared, and their logarithm to base 2.
 _BUCKET_BITS = 10
 _BUCKETS = 1 << _BUCKET_BITS
-# Standard errors by which the loss must decrease. A whole one leaves out stages that help (benchmarks/refine.md).
+# Standard errors by which the loss must decrease. With 1, stages that help are left out (benchmarks/refine.md).
 _ERRORS = 0.5
-# All log losses of a table together, of 36.05 at most each, are a whole number of 61 bits in steps of this size.
+# Steps of a log loss. A log loss is at most 36.05, so the sum over a table has 61 bits.
 _LOG_STEPS = 2.0**55
-# Nanoseconds of a row, feature and round of all sequences, measured as in training/plan.py.
+# Nanoseconds for a row, feature and round of all sequences, measured as in training/plan.py.
 _CELL_NS = 14.0
-# Values that growing the forest reads in the time of a row, feature and round, measured on sets of benchmarks/refine.md
-# of 2 to 100 classes and 9 to 166 features; with more classes it grows as their cube root.
+# Values that growing the forest reads in the time of a row, feature and round of the stage, proportional to the cube
+# root of the number of outputs. Measured on sets of benchmarks/refine.md of 2 to 100 classes and 9 to 166 features.
 _CELL_VISITS = 2.2
 # Counts and sums of a node that fit in the cache of a core, and the factor of the time with more, measured on MNIST.
 _CACHED_COUNTS, _BEYOND_CACHE = 1 << 17, 1.5
-# A row takes at most this share of the time that it takes in the forest. The unit of both is .2 ns: a tree of the
-# forest takes the square of its levels, since deep trees leave the caches, and some for each output; a tree of the
-# stage this many, and some times the root of the outputs, whose values stay in the caches; the link some for each.
+# Predicting a row by the stage takes at most _PREDICTION_SHARE of the time by the forest. Times in units of 0.2 ns:
+#     a tree of the forest   the square of its levels, because deep trees leave the caches, and _FOREST_OUTPUT per
+# output
+#     a tree of the stage    _TREE_UNITS, and _STAGE_OUTPUT times the root of the outputs, which stay in the caches
+#     the link               _LINK_UNITS per output
 # Measured on 13 sets of 22 to 2,000 leaves and 1 to 100 outputs.
 _PREDICTION_SHARE = 0.25
 _TREE_UNITS, _FOREST_OUTPUT, _STAGE_OUTPUT, _LINK_UNITS = 8.5, 1.25, 6.5, 15.0
-# Rows that are evaluated at a time: of this many scores by number of rounds and of this many values, but at least some.
+# Rows that are evaluated at a time: with at most this many scores (for all numbers of rounds) and this many values, but
+# at least this many rows.
 _PIECE_SCORES, _PIECE_CELLS, _LEAST_PIECE = 1 << 19, 1 << 20, 512
 # Stream of the key of a row for its bucket, see grow/boosted.py.
 _BUCKET_STREAM = 3
@@ -103,9 +107,12 @@ class SampledRows(NamedTuple):
 
 
 def refines(config: TrainConfig, rows: int, classes: int) -> bool:
-    """Return whether a forest may get a boosted stage. rows: of the table; classes: of the target, 1 for regression.
+    """Return True if a forest may get a boosted stage.
 
-    Raises ConfigError where a stage is asked for that is not possible.
+    rows     rows of the table
+    classes  number of classes; 1 for regression
+
+    Raises ConfigError if a stage is requested that is not possible.
     """
     possible = config.bootstrap and not config.boosts and classes <= MAX_CLASSES
     if isinstance(config.refine, int) and not possible:
@@ -164,9 +171,9 @@ def _at_once(shape: Shape, config: TrainConfig, resources: Resources) -> int:
 
 
 def _most_rounds(shape: Shape, config: TrainConfig) -> int:
-    """Return the number of rounds that are grown.
+    """Return the number of rounds to grow, with which the stage takes at most about the time of the forest.
 
-    They are limited so that the stage takes about as much time as the forest at most, by the shape and options alone.
+    The number depends only on the shape and the options.
     """
     if isinstance(config.refine, int):
         return config.refine
@@ -179,21 +186,25 @@ def _most_rounds(shape: Shape, config: TrainConfig) -> int:
 
 
 def _evaluated_up_to(most: float) -> int:
-    """Return the largest of the numbers of rounds that are evaluated, up to `most`, and 1 at least."""
+    """Return the largest number of _EVALUATED that is at most `most`; at least 1."""
     return max((number for number in _EVALUATED if number <= most), default=1)
 
 
 def _fast_rounds(outputs: int, config: TrainConfig, leaves: float) -> int:
-    """Return the most rounds with which predicting takes hardly longer than by the forest; leaves: of a tree, on
-    average."""
+    """Return the most rounds with which predicting takes hardly longer than by the forest.
+
+    leaves  mean number of leaves of a tree of the forest
+    """
     forest = config.trees * (math.log2(leaves) ** 2 + outputs * _FOREST_OUTPUT)
     stage_round = SEQUENCES * (_TREE_UNITS + math.sqrt(outputs) * _STAGE_OUTPUT)
     return _evaluated_up_to((_PREDICTION_SHARE * forest - outputs * _LINK_UNITS) / stage_round)
 
 
 def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tuple[TreeArrays | None, Rounds]:
-    """Grow the stage of a forest and write its file, if it is kept. Return its trees, and how rounds were selected.
-    leaves: of a tree of the forest, on average."""
+    """Grow the stage of a forest, and write its file if the stage is kept. Return its trees, and the choice of rounds.
+
+    leaves  mean number of leaves of a tree of the forest
+    """
     store, config, directory, resources, listener = job
     link, fixed = Link(store.spec, config), isinstance(config.refine, int)
     used = _not_held_out(store, config, sampled)
@@ -255,12 +266,13 @@ def bucket_losses(
 ) -> NDArray[np.int64]:
     """Task: return losses of sampled rows, summed in buckets, as whole numbers, int64 [scales, 2, _BUCKETS, tried].
 
-    For each scale, the first sums are of the losses extrapolated to all sequences, the second of those of the report.
-
     used        all sampled rows
-    trees       of the stage, `with_code_thresholds`
+    trees       trees of the stage, converted by `with_code_thresholds`
     tried       numbers of rounds, from 0 on
-    begin, end  range of the sampled rows that are evaluated
+    begin, end  range of the sampled rows to evaluate
+
+    For each scale, the first sums are of the losses extrapolated to all sequences, the second of the losses of the
+    report.
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec

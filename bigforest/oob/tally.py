@@ -1,4 +1,4 @@
-"""Add up the votes of trees on out-of-bag rows, from the leaves in which these end (forest/leaf_votes.py).
+"""Add up the votes of trees on out-of-bag rows, from the files of their leaves (forest/leaf_votes.py).
 
 A task has a range of rows and adds the votes of all trees, in the order of the trees:
 
@@ -7,10 +7,12 @@ A task has a range of rows and adds the votes of all trees, in the order of the 
         for pieces of the range:                                   (on threads)
             for files, in order: add the votes of their leaves     (kernels/predict/tally.py)
 
-Ballots of a file that do not fit are in mapped files. So the sums, and the error after each tree, depend neither on how
-the trees were grown nor on the ranges. The leaves of rows do not depend on lambda; ballots for each lambda follow from
-the statistics of the leaves. To choose lambda, `lambda_losses` adds up only the votes for the true class (or the
-number), by each lambda; then `tally_range` adds up all votes by the chosen one.
+Ballots of a file that do not fit in memory are mapped. The sums, and the error after each tree, depend neither on how
+trees were grown nor on the ranges.
+
+The leaves of rows do not depend on lambda, and the ballots for each lambda follow from the statistics of the leaves. To
+choose lambda, `lambda_losses` adds up only the votes for the true class (or the number) with each lambda. Then
+`tally_range` adds up all votes with the chosen lambda.
 """
 
 from __future__ import annotations
@@ -64,22 +66,22 @@ from bigforest.store.store import Store
 # Leaves whose votes are converted at a time.
 _STRETCH = 1 << 16
 
-# Called with numbers of finished trees; None in another process.
+# Function that is called with the number of trees that were finished; None in another process.
 Advance = Callable[[int], None] | None
 
 
 class TallyInputs(NamedTuple):
-    """Data that the tasks of a report share.
+    """Data shared by the tasks of a report.
 
     groups   files of leaves whose ballots are loaded together, in the order of their trees
-    amounts  lambdas by which leaves are shrunk, in rows; none for leaves as grown
+    amounts  lambdas by which leaves are shrunk, in rows; empty for leaves as grown
     workers  threads of a process
     folder   scratch folder
-    stays    the tallies stay in the process; else they go to files in the folder
+    stays    True to keep tallies in memory, False to write them to files in `folder`
     fitting  most bytes of ballots in memory
     loss     loss of predicted numbers
     votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight
-    powers   powers of shares of classes to evaluate; a single one if it is not chosen
+    powers   powers of shares of classes to evaluate; one if the power is not chosen
     """
 
     store: Store
@@ -102,10 +104,10 @@ class TallyInputs(NamedTuple):
 class TalliedRange(NamedTuple):
     """The votes on a range of rows.
 
-    tallies  the votes; in files, one for each file of rows of the report
-    changes  int64 [3, trees], by how much each tree changed: the weight of the wrong rows, or for numbers the weighted
-             sum of losses (NumberLoss); the number of rows with a vote; the weight of these rows
-    losses   losses by each power; None if the power is not chosen
+    tallies  the votes, in memory or in files, one for each file of rows of the report
+    changes  int64 [3, trees], changes by each tree: of the weight of wrong rows (for regression, of the weighted sum of
+             losses, NumberLoss); of the number of rows with a vote; of the weight of these rows
+    losses   losses with each power; None if the power is not chosen
     """
 
     tallies: list[RangeTally]
@@ -117,7 +119,7 @@ class _LeafBallots(NamedTuple):
     """A file of leaves, and the ballots of the leaves, see kernels/predict/tally.py.
 
     grown     ballots of the nodes as grown
-    unshrunk  for regression, their values, float64 [leaves], minus the offset of the target; else None
+    unshrunk  float64 [leaves], values of the leaves as grown minus the offset of the target; None for classes
     """
 
     file: LeafFile
@@ -129,7 +131,7 @@ class _LeafBallots(NamedTuple):
 
 
 class _LambdaPiece(NamedTuple):
-    """Votes for the true class, or the number, of some rows by each lambda.
+    """Votes for the true class, or the number, of some rows with each lambda.
 
     truth  uint16 [rows]; 0 for regression
     """
@@ -142,23 +144,24 @@ class _LambdaPiece(NamedTuple):
         if store.spec.target.classes:
             return cls(votes, store.labels(start, stop))
         truth = np.zeros(stop - start, np.uint16)
-        truth.flags.writeable = False  # as labels: with other flags kernels would be compiled again
+        truth.flags.writeable = False  # as `store.labels`: other flags would compile kernels again
         return cls(votes, truth)
 
     def add(self, ballots: _LeafBallots, chunk: LeafChunk, rows: slice, trees: int) -> bool:
-        """Add the votes of the first `trees` trees of a file on the rows of a chunk, `rows` of the piece.
+        """Add the votes of the first `trees` trees of a file on the rows of a chunk. Return False for a mismatch of
+        leaves and ballots.
 
-        Returns False if leaves and ballots do not match.
+        rows  place of the rows of the chunk in this piece
         """
         votes = LambdaVotes(ballots.mixed, self.truth[rows], *self.votes.rows(rows.start, rows.stop)[:2])
         return add_by_lambda(_leaves(ballots, chunk, trees), votes)
 
 
 class _TallyPiece(NamedTuple):
-    """Votes of some rows, see OobAccumulator.
+    """Votes on some rows, see OobAccumulator.
 
     first    number of the first row
-    truth    uint16 [rows]; float64 [rows] of numbers
+    truth    classes, uint16 [rows], or numbers, float64 [rows]
     loss     see TallyInputs
     changes  see TalliedRange
     """
@@ -185,7 +188,7 @@ class _TallyPiece(NamedTuple):
 
 
 def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
-    """Task: return the losses of rows `begin` to before `end` by each lambda."""
+    """Task: return the losses of rows `begin` to before `end` with each lambda."""
     store, votes, cuts = work.store, no_votes_by(len(work.amounts), end - begin), _cut(work, begin, end)
     pieces = [
         _LambdaPiece.of(store, votes.rows(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
@@ -212,10 +215,11 @@ def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> Ta
 def tally_further(
     work: TallyInputs, begin: int, end: int, before: Sequence[Path]
 ) -> tuple[list[Path], NDArray[np.int64]]:
-    """Task: add the votes of further trees on some rows. Return the files of the tally, one for every `step_rows`, and
-    the changes, see TalliedRange.
+    """Task: add the votes of further trees on some rows.
 
-    before  files of the tally of the earlier trees, which are not removed; none without earlier trees
+    before  files of the tally of earlier trees, which are not removed; empty without earlier trees
+
+    Return the files of the new tally, one for every `step_rows` rows, and the changes, see TalliedRange.
     """
     spec = work.store.spec
     step = step_rows(spec.target.answer_width)
@@ -229,7 +233,7 @@ def tally_further(
 
 
 def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance) -> NDArray[np.int64]:
-    """Add the votes of all trees on rows `begin` to before `end` to their tally; return the changes, see
+    """Add the votes of all trees on rows `begin` to before `end` to `accumulator`. Return the changes, see
     TalliedRange."""
     store, cuts = work.store, _cut(work, begin, end)
     changes = np.zeros((len(cuts) - 1, 3, work.config.trees), np.int64)
@@ -245,7 +249,7 @@ def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator,
 
 
 def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
-    """Return the beginnings of the pieces of a range, which are of whole chunks, and the end of the last."""
+    """Cut a range into pieces of whole chunks. Return the begin of each piece, and the end of the last one."""
     step = -(-(end - begin) // (PIECES * work.workers * work.chunk_rows)) * work.chunk_rows
     return [*range(begin, end, step), end]
 
@@ -253,7 +257,7 @@ def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
 def _add_up(
     work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
-    """Add the votes of the trees, in their order, on the rows of some pieces; `advance`: see Advance."""
+    """Add the votes of the trees, in their order, on the rows of the pieces; advance: see Advance."""
     for group in work.groups:
         ballots = map_on_threads(_load_ballots, [(work, file) for file in group], work.workers)
         tasks = [(work, ballots, *piece) for piece in zip(pairwise(cuts), pieces, strict=True)]
@@ -283,14 +287,14 @@ def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
 
 
 def loaded_size(file: LeafFile, spec: DataSpec, lambdas: int) -> int:
-    """Return the bytes of the ballots of a file while they are loaded; lambdas: number of them that shrink leaves."""
+    """Return the bytes of the ballots of a file while they are loaded; lambdas: number of lambdas."""
     nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
     return int(loaded_bytes(nodes, impure, spec.target.answer_width, lambdas)[0])
 
 
 def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
-    """Load the ballots of the leaves of a file, shrunk by the lambdas, with votes in place of counts and values. They
-    are mapped if they do not fit."""
+    """Load the ballots of the leaves of a file, shrunk by the lambdas, with votes instead of counts and values. Map
+    them if they do not fit in memory."""
     spec, amounts = work.store.spec, np.array(work.amounts) / work.store.spec.weight_unit
     fits = loaded_size(file, spec, amounts.size) <= work.fitting
     with local_workdir(work.folder) as folder:
@@ -316,7 +320,7 @@ def _converted(
     function: Callable[[NDArray[Any]], NDArray[np.float64]],
     made: Callable[..., NDArray[Any]],
 ) -> NDArray[np.float64]:
-    """Return a function of the rows of an array; some at a time if the result is mapped."""
+    """Apply a function to the rows of an array, to some at a time if the result is mapped."""
     if made is np.empty:
         return function(values)
     result = made((len(values), *function(values[:1]).shape[1:]), np.float64)

@@ -1,6 +1,6 @@
-"""Trees loaded a group at a time: the position and the memory of each tree.
+"""Trees that are loaded in groups: positions and sizes of trees, and the division into groups.
 
-Which trees are loaded together, and for how many rows: the plan with the least time within a budget.
+`choose_groups` finds the groups, and the number of rows for which each is loaded, with the least time within a budget.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bigforest.forest.parts import (
 )
 from bigforest.predict.packed_trees import PackedTrees, load
 
-# Bytes of a node while it is loaded, of an impure leaf per class (its counts and its ballot), and of a term of an
-# oblique node or a level, as it is read and as it is kept.
+# Bytes of a node while it is loaded; of an impure leaf per class (counts and ballot); of a term of an oblique node or a
+# level (as read and as kept).
 NODE_BYTES = 16
 IMPURE_LEAF_BYTES = 12
 ENTRY_BYTES = 72
-# Bytes of a shrunk value of a leaf: it comes in pieces, which are put together.
+# Bytes of a shrunk value of a leaf: in pieces, and joined.
 SHRUNK_BYTES = 16
 
 # Memory of reading per thread: a piece, the arrays of its checks, and the buffers of Arrow. Measured.
@@ -48,10 +48,11 @@ _CHOICES = 64
 def loaded_tree_bytes(
     nodes: NDArray[np.int64], impure: NDArray[np.int64], entries: NDArray[np.int64], classes: int, lambdas: int = 0
 ) -> NDArray[np.int64]:
-    """Return the bytes that trees of this many nodes, impure leaves, and terms or levels take while they are loaded.
+    """Return the bytes of each tree while it is loaded.
 
-    classes  of the target; 1 where it is a number.
-    lambdas  number of lambdas by which the leaves are shrunk; if there are any, all leaves have values.
+    nodes, impure, entries  numbers of nodes, of impure leaves, and of terms or levels of each tree.
+    classes                 number of classes; 1 for regression.
+    lambdas                 number of lambdas by which leaves are shrunk. If there are any, all leaves have values.
     """
     if lambdas:
         return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
@@ -60,13 +61,15 @@ def loaded_tree_bytes(
 
 
 def loading_bytes(nodes: int, classes: int) -> int:
-    """Return the bytes that reading trees of at most this many nodes takes per thread, at most LOADING_BYTES."""
+    """Return the bytes per thread of reading trees of at most `nodes` nodes, at most LOADING_BYTES."""
     return min(LOADING_BYTES, _COPIES * PIECE_BYTES // piece_rows(classes) * nodes)
 
 
 def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
-    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but at least one entry each;
-    first: see Trees."""
+    """Divide entries into consecutive groups of at most `most` bytes and `trees` trees, but of at least one entry.
+
+    first  see Trees
+    """
     groups: list[range] = []
     begin = taken = 0
     for entry, size in enumerate(sizes.tolist()):
@@ -84,13 +87,16 @@ def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
 def choose_groups(
     sizes: NDArray[np.int64], room: int, *, rows: int, classes: int, row_bytes: int, step: int, row_ns: float
 ) -> tuple[list[range], int]:
-    """Choose the groups of entries, and the number of rows that are read for each group in turn, that take the least
-    time.
+    """Choose the groups of entries, and the number of rows of a range, with the least time.
 
-    sizes      int64 [entries], bytes of each.
-    room       most bytes together, which hold the largest entry and a step of rows.
-    rows       of the table; classes: of its target.
-    row_bytes  bytes of a row while it waits for the next group; rows that wait together are a multiple of `step`.
+    For each range of rows, the groups are loaded in turn, and the rows are read for each group.
+
+    sizes      int64 [entries], bytes of each entry.
+    room       most bytes of a group and a range; enough for the largest entry and `step` rows.
+    rows       rows of the table.
+    classes    classes of the target.
+    row_bytes  bytes of a row of a range while groups are loaded.
+    step       the rows of a range are a multiple of it.
     row_ns     nanoseconds to read a row for a group.
     """
     total, largest = int(sizes.sum()), int(sizes.max())
@@ -112,20 +118,19 @@ def choose_groups(
 
 
 class Trees(NamedTuple):
-    """Places and sizes of the trees of a forest. An entry is one tree after `survey`, one file of trees after
-    `outline`.
+    """Places and sizes of the trees of a forest. An entry is a tree after `survey`, a file of trees after `outline`.
 
-    paths        the files of trees.
-    header       common to all files.
-    first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
-    part, start  int64 [entries], number of the part and row of it where the entry begins.
-    nodes        int64 [entries].
-    impure_leaves  int64 [entries], leaves with several classes, or with values; 0 where unknown.
-    entries      int64 [entries], terms of oblique nodes and levels of those on categories; 0 where unknown.
-    used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
-                 None where unknown.
-    projects     whether some node splits on a projection; False where unknown.
-    lambdas      lambdas of the leaf values; none if leaves stay as grown.
+    paths          the files of trees.
+    header         common header of all files.
+    first          int64 [entries + 1], entry e has the trees first[e] to before first[e + 1].
+    part, start    int64 [entries], number of the file, and row in it, where the entry begins.
+    nodes          int64 [entries], number of nodes.
+    impure_leaves  int64 [entries], leaves with several classes, or with values; 0 if unknown.
+    entries        int64 [entries], terms of oblique nodes, and levels of nodes on categories; 0 if unknown.
+    used           int64, positions in the dataspec of the features that nodes split on, ascending, never empty; None if
+                   unknown.
+    projects       True if a node splits on a projection; False if unknown.
+    lambdas        lambdas of the leaf values; empty for leaves as grown.
     """
 
     paths: Sequence[Path]
@@ -160,19 +165,21 @@ class Trees(NamedTuple):
         return spans
 
     def load(self, entries: range, workers: int, made: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
-        """Load the trees of some entries; they may use any feature of `used`.
+        """Load the trees of some entries. They may use any feature of `used`.
 
-        made  makes the array of nodes, of a shape and a type, for routing rows alone: leaves have no counts; None to
-              load them for prediction
+        made  function that makes the array of nodes from a shape and a type, to load trees without counts, for routing
+              rows; None to load them for prediction
 
-        Raises FormatError where they are damaged, or not the trees they should be.
+        Raises FormatError for damaged nodes or other trees.
         """
         return load(self.spans(entries), self.header, workers, self.used, self.lambdas, made)
 
 
 def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
-    """Return the files of trees with the sizes that their names and metadata say, which are checked on loading; parts:
-    as for `check_parts`."""
+    """Return the files of trees, with sizes from names and metadata, which are checked on loading.
+
+    parts  as for `check_parts`
+    """
     header, spans = check_parts(directory, parts)
     first = np.array([*(span.trees.start for span in spans), spans[-1].trees.stop], np.int64)
     nodes = np.array([span.stop for span in spans], np.int64)
@@ -181,7 +188,7 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
 
 
 def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
-    """Read and check all trees, or the trees of some parts (see `outline`), without keeping them.
+    """Read and check all trees, or the trees of some parts (see `outline`), to find their sizes. Do not keep them.
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """

@@ -14,7 +14,7 @@ weighted trees), each leaf has a row. Features are numbered among the used ones.
 link to their terms and levels in separate arrays (Directions, LevelSets). The bits of a word are described in
 kernels/predict/flat_tree.py.
 
-Out of bag, thresholds are replaced by codes of the store, so that its rows need not be decoded (`replace_thresholds`).
+To route rows of the store, thresholds are replaced by codes, so that rows need not be decoded (`replace_thresholds`).
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ if TYPE_CHECKING:
 class PackedTrees(NamedTuple):
     """Consecutive trees, packed.
 
-    layout  the nodes
-    directions  of the oblique nodes; None for trees without such nodes
-    sets    of the nodes on categories; None for trees without such nodes
-    roots   uint64 [trees]
-    used    int64 [used features], positions in the dataspec, ascending; never empty
-    counts  uint32, or uint64 of wide weights [impure leaves, classes], class counts of the leaves that hold more than
-            one class; for regression, or if values are shrunk, the values of all leaves, float64 [leaves,
-            classes * lambdas, or lambdas]
+    layout      the nodes
+    directions  directions of oblique nodes; None without oblique nodes
+    sets        level sets of nodes on categories; None without such nodes
+    roots       uint64 [trees]
+    used        int64 [used features], positions in the dataspec, ascending; never empty
+    counts      uint32 [impure leaves, classes], or uint64 for wide weights: class counts of leaves with several
+    classes.
+                For regression, or if values are shrunk, the values of all leaves: float64 [leaves, lambdas], or
+                [leaves, classes * lambdas]
     """
 
     layout: NodeLayout
@@ -68,7 +69,7 @@ class PackedTrees(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of nodes and of what leaves hold."""
+        """Bytes of nodes, and of counts or values of leaves."""
         return self.layout.links.nbytes + self.counts.nbytes
 
     def leaf_nodes(self) -> list[NDArray[np.uint32]]:
@@ -85,15 +86,20 @@ class PackedTrees(NamedTuple):
         return leaf_votes(self.counts, vote)
 
     def weighted_leaf_votes(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `leaf_votes` multiplied by the weight of each tree, float64 [trees]; every leaf must have values
-        (`counts`)."""
+        """Return `leaf_votes` multiplied by the weight of each tree. Every leaf must have values (`counts`).
+
+        votes  float64 [trees], weights of the trees
+        """
         leaves = [nodes.size for nodes in self.leaf_nodes()]
         return self.leaf_votes(vote) * np.repeat(votes, leaves)[:, None]
 
     def by(self, place: int, lambdas: int) -> PackedTrees:
-        """Keep one of several lambdas: return the trees with the leaf values by the lambda at `place`.
+        """Return the trees with the leaf values of one of several lambdas.
 
-        `self` must not be used any more: its nodes are changed.
+        place    position of the lambda
+        lambdas  number of lambdas
+
+        Changes the nodes of `self`, which must not be used afterwards.
         """
         width = self.counts.shape[1] // lambdas
         leaf = np.isnan(self.layout.thresholds[::2])
@@ -104,15 +110,15 @@ class PackedTrees(NamedTuple):
 def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
     """Return the votes of leaves with several classes, float64 [leaves, classes]; counts: see PackedTrees.
 
-    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest among ties (Breiman 2001),
-    by its shrunk value if there is one. Values for regression stay as they are.
+    "soft": the class shares (Ho 1995). "hard": 1 for the class with the largest count or shrunk value, the lowest among
+    ties (Breiman 2001). Values for regression do not change.
     """
     if vote == "hard":
         unit = np.zeros(counts.shape)
         unit[np.arange(len(unit)), counts.argmax(axis=1)] = 1.0
         return unit
     if counts.dtype == np.float64:
-        return np.require(counts, requirements="W")  # a file's content may not be written to; kernels take one kind
+        return np.require(counts, requirements="W")  # mapped files are read-only, and kernels need writeable arrays
     return counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
 
 
@@ -129,10 +135,10 @@ def load(
 ) -> PackedTrees:
     """Read and pack the trees of `spans` in their order, by `workers` threads.
 
-    used     the features that will be at hand; those that some node splits on when None.
-    lambdas  lambdas of the leaf values; none if leaves stay as grown.
-    made     makes the array of nodes, of a shape and a type, for routing rows alone: leaves have no counts. None to
-             load trees for prediction.
+    used     positions of the features that rows will have; None for the features that nodes split on.
+    lambdas  lambdas of the leaf values; empty for leaves as grown.
+    made     function that makes the array of nodes from a shape and a type, to load trees without counts, for routing
+             rows. None to load trees for prediction.
 
     Memory: 16 bytes per node, 8 bytes per class and impure leaf (per class, leaf and lambda, if there are lambdas),
     ENTRY_BYTES (groups.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
@@ -150,8 +156,9 @@ def pack(
     workers: int = 1,
     used: NDArray[np.int64] | None = None,
 ) -> PackedTrees:
-    """Pack all trees of a forest, in parts of pieces of whole trees, by `workers` threads.
+    """Pack all trees of a forest by `workers` threads.
 
+    parts          parts of the forest; a part consists of pieces of whole trees
     lambdas, used  see `load`
     """
     sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
@@ -162,10 +169,12 @@ class _Trees(NamedTuple):
     """Result of packing one file of trees, in addition to its nodes.
 
     roots   positions among the nodes of these trees.
-    used    bool [features].
-    counts  arrays which together are `counts` of PackedTrees.
-    terms   of the oblique nodes, and of these alone, piece by piece; levels: likewise of the nodes on categories.
-    blocks  of the directions of all terms; sets: number of nodes on categories.
+    used    bool [features], features that nodes split on.
+    counts  pieces of `counts` of PackedTrees.
+    terms   terms of the oblique nodes, piece by piece, without other nodes.
+    levels  levels of the nodes on categories, likewise.
+    blocks  number of blocks of all directions.
+    sets    number of nodes on categories.
     """
 
     roots: NDArray[np.int64]
@@ -188,7 +197,7 @@ def _pack_apart(
     workers: int,
     made: Callable[..., NDArray[Any]] | None = None,
 ) -> _Apart:
-    """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas, made: see `load`."""
+    """Pack parts by `workers` threads; parts: number of nodes, and the nodes in pieces; lambdas, made: see `load`."""
     from bigforest.execution.executor import map_on_threads
 
     ends = np.cumsum([size for size, _ in parts])
@@ -220,8 +229,11 @@ def _too_many(parts: str) -> FormatError:
 def _pack_pieces(
     pieces: Iterable[TreeArrays], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64], votes: bool
 ) -> _Trees:
-    """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes; votes: keep counts and values of
-    leaves."""
+    """Pack nodes into `words`.
+
+    lambdas  float64, in the unit of the weights of nodes
+    votes    True to keep counts and values of leaves
+    """
     from bigforest.kernels.predict.pack import pack_nodes
 
     trees = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
@@ -260,14 +272,16 @@ def _pack_pieces(
 
 
 def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
-    """Join trees that were packed separately: number features, impure leaves, directions and sets consecutively; used:
-    see `load`."""
+    """Join trees that were packed separately. Number features, impure leaves, directions and sets consecutively.
+
+    used  see `load`
+    """
     from bigforest.kernels.predict.pack import LAST_PLACE, number_nodes
 
     words, pieces, trees = packed
     present = np.logical_or.reduce([piece_trees.used for piece_trees in trees])
     if used is None:
-        present[0] |= not present.any()  # single leaves read no feature, but a tile must have one
+        present[0] |= not present.any()  # a tile must have a feature, even if all trees are single leaves
         used = np.flatnonzero(present)
     elif not np.isin(np.flatnonzero(present), used).all():
         raise FormatError("the trees of the forest have changed while they were in use; try again")
@@ -302,7 +316,7 @@ def _ballots_from(counts: NDArray[Any], before: int) -> tuple[int, int]:
     """
     if counts.dtype != np.float64:
         return counts.shape[1], before
-    return 1, before + counts.shape[1] - 1  # every leaf has one, packed as if there were one column
+    return 1, before + counts.shape[1] - 1  # every leaf has a row, and ballots were packed as for one column
 
 
 def _layout_of(words: NDArray[np.uint64]) -> NodeLayout:

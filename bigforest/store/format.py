@@ -1,31 +1,35 @@
-"""The store: a table presorted into codes, in one directory. This page is the description of the format.
+"""The store: a table presorted into codes, in one directory. This docstring describes the format.
 
     file             shape                    type     content
     manifest.json                             JSON     one object, see `Manifest`
     codes-u8.bin     [columns, rows]          uint8    codes of the features of up to 256 codes
     codes-u16.bin    [columns, rows]          uint16   codes of the features of up to 65,536 codes
-    codes-u32.bin    [columns, rows]          uint32   codes of all others
+    codes-u32.bin    [columns, rows]          uint32   codes of all other features
     low.bin          [all codes]              float64  smallest value of each code, one feature after the other
     high.bin         [all codes]              float64  largest value of each code; only with max_bins
-    target.bin       [rows]                   uint16   code of each row's class; of a regression int64, its whole number
-    numbers.bin      [rows]                   float64  target of each row of a regression; only where the whole numbers
-                                                       are not exact (TargetSpec)
-    row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were dropped
-    groups.bin       [rows]                   uint32   code of each row's group; only with a column of groups
-    weight.bin       [rows]                   uint16   weight of each row in steps, uint64 where they are wide
-                                                       (WeightSpec); only where rows have weights
+    target.bin       [rows]                   uint16   code of the class of each row; for regression int64, the target
+    as
+                                                       a whole number of steps (TargetSpec)
+    numbers.bin      [rows]                   float64  target of each row; only for regression if whole numbers of steps
+                                                       are not exact
+    row_numbers.bin  [rows]                   uint64   row in the source, ascending; only if rows were dropped
+    groups.bin       [rows]                   uint32   code of the group of each row; only with a column of groups
+    weight.bin       [rows]                   uint16   weight of each row in steps, uint64 for wide weights
+    (WeightSpec);
+                                                       only if rows have weights
     levels.parquet                            Parquet  levels of the categories, see store/levels.py; only with
                                               categories
     checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes of
                                                        every feature, and of the target in the last row
 
-All numbers are little-endian, all matrices in C order: the cells of a feature lie side by side. The `width`
-and `slot` of a FeatureSpec say in which matrix, and in which row of it, the feature stands. A file that would
-be empty is absent. Features stand in the order of the dataspec, and so they do within their matrix: the same
-table always gives the same bytes. The value of a category's code is the code itself, that of a missing one NaN.
+All numbers are little-endian. All matrices are in C order, so the cells of a feature are contiguous. A feature is in
+the matrix `width` of its FeatureSpec, in row `slot`. Features are in the order of the dataspec, in all files and in
+each matrix, so the same table always has the same bytes. A file that would be empty is absent. The value of a code of a
+category is the code itself, or NaN for missing.
 
-The directory is written under another name and renamed when it is complete. So one with the final name is complete,
-unless the machine or its disk failed, which the checksums reveal. Version 3; a reader refuses others.
+The directory is written under another name and renamed when it is complete. A directory with the final name is
+therefore complete, unless the machine or its disk failed, which the checksums reveal. Version 3; a reader refuses other
+versions.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
 VERSION = 3
-# Rows of a block, which has a checksum of each column. Part of all random draws: changing it changes every forest.
+# Rows of a block, the unit of checksums and of random draws. Another number would change every forest.
 BLOCK_ROWS = 65_536
 EXACT = "exact"
 
@@ -77,9 +81,9 @@ CHECKSUM_TYPE = np.dtype("<u4")
 class Manifest:
     """The description of a store.
 
-    max_bins  "exact", or the number of codes each feature was capped to: codes are then ranges of values.
-    crc       CRC-32 of every file whose blocks have no checksums of their own.
-    levels    bytes of levels.parquet, 0 where it is not there.
+    max_bins  "exact", or the most codes of a feature; codes are then ranges of values.
+    crc       CRC-32 of every file that has no checksums of blocks.
+    levels    bytes of levels.parquet; 0 if it is absent.
     """
 
     spec: DataSpec
@@ -93,7 +97,7 @@ class Manifest:
         return self.max_bins != EXACT
 
     def sizes(self) -> dict[str, int]:
-        """Return the files of the store and their bytes, without the manifest."""
+        """Return the bytes of each file of the store, without the manifest."""
         rows, features = self.spec.rows, self.spec.features
         codes = sum(feature.codes for feature in features)
         sizes = {name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()}
@@ -123,7 +127,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """Return the manifest of the store at `path`. Raises FormatError when it is missing, damaged or newer."""
+        """Return the manifest of the store at `path`. Raises FormatError if it is missing, damaged or newer."""
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
@@ -166,12 +170,12 @@ class Manifest:
 
 
 def is_meant_as_store(path: Path) -> bool:
-    """Return True if `path` is a store, or the folder of one with a damaged manifest."""
+    """Return True if `path` is a store, or has the files of a store with a damaged manifest."""
     return is_store(path) or known_folder(path) == "a store"
 
 
 def is_store(path: Path) -> bool:
-    """Return True if `path` is a directory with the manifest of a store, of any version and state."""
+    """Return True if `path` is a directory with the manifest of a store of any version, complete or damaged."""
     try:
         raw = json.loads(read_json_text(path / MANIFEST))
     except (OSError, ValueError, RecursionError, MemoryError, FormatError):
@@ -201,7 +205,7 @@ def _contradiction(spec: DataSpec) -> str | None:
 
 
 def block_count(rows: int) -> int:
-    """Return the number of blocks of a table; only the last may be shorter than BLOCK_ROWS."""
+    """Return the number of blocks of a table. Only the last block may have fewer rows than BLOCK_ROWS."""
     return -(-rows // BLOCK_ROWS)
 
 
