@@ -1,17 +1,17 @@
-"""The target column: its task, and the integer of every row, a class code or a whole number.
+"""The target column: its task, and one integer per row: a class code, or a number in steps.
 
-Classes: the distinct values in ascending order; class k has code k.
+Classification: the classes are the distinct values, ascending; class k has code k.
 
-Regression: a target y is kept as the integer q = rint((y - offset) / step), so that sums are exact in any order; its
-value in the forest is offset + q * step. The offset is the multiple of the step in the middle of the range, the step a
-power of two, the smallest for which |q| < 2**52 and
+Regression: the store holds a target y as the integer q = rint((y - offset) / step), so that sums are exact in any
+order. The forest uses offset + q * step. The offset is the multiple of the step in the middle of the range. The step is
+the smallest power of two with
 
-    |q| * (weight of a bag at most) < 2**61,
+    |q| < 2**52 and |q| * W < 2**61, so that sums over any node fit 62 bits,
 
-so that sums over any node fit 62 bits. The weight W of a bag is at most the number of rows, or 2**31 if rows have
-weights. A value is off by less than a step, at most 2 * r * max(2**-52, W * 2**-61), with r half the range: 2**-40 of r
-for a million rows. Multiples of the step, such as most whole numbers, are exact. If some values are not multiples, the
-store also has the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
+where W is the largest possible weight of a bag: the number of rows, or 2**31 if rows have weights. The error of a value
+is less than a step, at most 2 * r * max(2**-52, W * 2**-61), where r is half the range: 2**-40 of r for a million rows.
+Multiples of the step, such as most whole numbers, are exact. If some values are not multiples, the store also holds
+the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
 from bigforest.source import Source
 
-# More distinct values than this in a column of floats, dates or times are taken for measurements. Floats with fewer
-# distinct values, all whole, may be meant as classes.
+# Floats, dates or times with more distinct values than this are measurements. Floats with fewer distinct values, all
+# whole, may be meant as classes.
 MAX_UNUSUAL_CLASSES = 100
-# Whole numbers are classes if they are at most this many, as the letters of an alphabet, ...
+# Whole numbers are classes if at most this many are distinct, as the letters of an alphabet, ...
 MOST_NUMBERED = 30
 # ... of up to this size, as digits and grades, or in order from 0 or 1, ...
 _LARGEST_CODE = 10
@@ -50,8 +50,8 @@ _SLICE_ROWS = 1 << 17
 class FoundClasses:
     """Classes found in a target column.
 
-    kept     rows that have a class; the others are null or NaN.
-    labels   the classes as values of `present_values`.
+    kept     number of rows with a class; the others are null or NaN.
+    labels   the classes, as `present_values` returns them.
     """
 
     spec: TargetSpec
@@ -67,7 +67,7 @@ class FoundClasses:
 class DistinctValues(NamedTuple):
     """Distinct values of a target, ascending, and the number of rows with a value.
 
-    Of some rows only, if there are more distinct values than were requested.
+    With more distinct values than requested, both are of the first rows only.
     """
 
     values: pl.Series
@@ -78,7 +78,7 @@ class TargetTask(NamedTuple):
     """The task of a target.
 
     values  the classes, if they were read to find the task.
-    why     reason for the task, if the target could be of either; None if nothing is to be said.
+    why     reason for the task, if the other task is possible too; else None.
     """
 
     task: Task
@@ -87,12 +87,12 @@ class TargetTask(NamedTuple):
 
 
 def find_task(source: Source, target: Leaf, requested: Task | None, possible: Task | None = None) -> TargetTask:
-    """Return the task: `requested`, or else by the type and, of whole numbers, the values of the target.
+    """Return the task: `requested`, else by the type of the target; for whole numbers by the values.
 
-    possible  the only task that the other options allow, and the task of whole numbers then; None if both are allowed.
+    possible  the only task that the other options allow, used for whole numbers; None if both are allowed.
 
-    Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be either, and are
-    read: see `_task_of_integers`. Raises DataError for dates and times with many values.
+    Text, booleans, dates and times are classes; floats and decimals are numbers. Whole numbers may be either: their
+    values decide (`_task_of_integers`). Raises DataError for dates and times with many values.
     """
     dtype = target.dtype
     if requested is not None:
@@ -116,9 +116,9 @@ def find_task(source: Source, target: Leaf, requested: Task | None, possible: Ta
 def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     """Return the task of a target of whole numbers.
 
-    They are classes if there are at most two, or if they look like numbered classes: at most MOST_NUMBERED, within 0 to
-    10 or without a gap from 0 or 1 on, each in at least OFTEN rows. Counts and measurements do not: their largest
-    values are rare, however many rows there are. More rows of the same kind therefore do not change the task.
+    Classes: at most two distinct values; or at most MOST_NUMBERED, from -1 to 10 or without a gap from 0 or 1 on, each
+    in at least OFTEN rows. Counts and measurements fail the last condition: their largest values are rare in a table of
+    any size. So more rows of the same kind do not change the task.
     """
     counts, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
     for frame in source.batches([target.column], _SLICE_ROWS):
@@ -145,7 +145,7 @@ def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
 
 
 def why_regression(source: Source, target: Leaf) -> str | None:
-    """Return why a target of floats or decimals, which is taken for numbers, may be classes; None for plain numbers."""
+    """Return why a target of floats or decimals, a regression, may be meant as classes; None if it may not."""
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
     values = distinct_values(source, target, MAX_UNUSUAL_CLASSES).values
@@ -157,7 +157,7 @@ def why_regression(source: Source, target: Leaf) -> str | None:
 
 
 def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
-    """Return the different values of a target; some of them where there are more than `most`."""
+    """Return the distinct values of a target. Stop reading when there are more than `most`."""
     distinct: pl.Series | None = None
     kept = 0
     for frame in source.batches([target.column], _SLICE_ROWS):
@@ -187,10 +187,10 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
 def find_classes(
     name: str, dtype: pl.DataType, slices: Iterable[pl.Series], distinct: DistinctValues | None = None
 ) -> FoundClasses:
-    """Return the classes of a target, which comes slice by slice unless its values are known. Raises DataError.
+    """Return the classes of a target, from its slices or, if known, from its distinct values.
 
-    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, if requested, floats of few
-    values are classes. Holds a slice and the distinct values, which are refused when they become too many.
+    Classes may be booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, if requested,
+    floats of few values. Memory: a slice and the distinct values. Raises DataError, also for too many distinct values.
     """
     check_classes(name, dtype)
     kept, distinct_labels = (0, None) if distinct is None else (distinct.kept, distinct.values)
@@ -218,7 +218,7 @@ def find_classes(
 
 
 def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
-    """Return the codes of the rows of a slice that have a class, and their places in it; None if all have one."""
+    """Return the codes of the rows with a class in a slice, and the places of these rows; None if all have a class."""
     values, labels = present_values(series), classes.labels
     text = labels.dtype == pl.String
     codes = level_codes(values, labels, 0) if text else places_among(values, labels).to_numpy()
@@ -242,13 +242,13 @@ def present_values(series: pl.Series) -> pl.Series:
 
 
 def _merge_values(earlier: pl.Series | None, values: pl.Series) -> pl.Series:
-    """Return the distinct values, ascending, of what was found before and of a further slice."""
+    """Return the distinct values, ascending, of the values found earlier and those of one more slice."""
     distinct = values.unique()
     return (distinct if earlier is None else pl.concat([earlier, distinct]).unique()).sort()
 
 
 def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
-    """Raise DataError when there are too many classes to be ones."""
+    """Raise DataError if there are too many distinct values for classes."""
     if dtype.is_float() and classes > MAX_UNUSUAL_CLASSES:
         raise DataError(
             f"target {name!r} is {dtype} with more than {MAX_UNUSUAL_CLASSES} distinct values: drop {api('task')}, "
@@ -263,7 +263,7 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
 
 
 def _categories(dtype: pl.DataType) -> tuple[str, ...]:
-    """Return the entry `categories` of TargetSpec, from which the type of predictions follows."""
+    """Return `TargetSpec.categories`, which determines the type of predictions."""
     if isinstance(dtype, pl.Enum):
         return tuple(dtype.categories.to_list())
     if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
@@ -276,13 +276,13 @@ def _is_number(dtype: pl.DataType) -> bool:
     return dtype == pl.Boolean or ((dtype.is_integer() or dtype.is_float()) and dtype not in (pl.Int128, pl.UInt128))
 
 
-# The smallest power of two that float64 has.
+# Exponent of the smallest power of two in float64.
 _MIN_STEP_BITS = -1074
-# Squares of smaller differences lose digits.
+# Smallest range of targets: squares of smaller differences lose digits.
 _SMALLEST_RANGE = 2.0**-450
-# A step up to this share of the quartiles' distance is as good as none.
+# A step is fine up to this share of the interquartile range.
 _FINE_STEP = 1e-6
-# Targets that are looked at for the quartiles, at least, where there are as many.
+# At least this many targets, if there are as many, are sampled for the quartiles.
 _SAMPLE = 1 << 17
 
 
@@ -290,9 +290,9 @@ _SAMPLE = 1 << 17
 class FoundNumbers:
     """Numbers found in the target column of a regression.
 
-    kept      rows that have a number; the others are null or NaN.
+    kept      number of rows with a number; the others are null or NaN.
     constant  True if all numbers are equal.
-    coarse    True if the step is too large compared with the distance of the quartiles.
+    coarse    True if the step is too large compared with the interquartile range.
     """
 
     spec: TargetSpec
@@ -304,12 +304,10 @@ class FoundNumbers:
 def find_numbers(
     name: str, dtype: pl.DataType, slices: Iterable[pl.Series], rows: int, *, weighted: bool
 ) -> FoundNumbers:
-    """Return the target of a regression, which comes slice by slice.
+    """Return the target of a regression, from its slices. Raises DataError for values that cannot be predicted.
 
-    rows      rows of the table, at least as many as have a target.
-    weighted  whether they have weights.
-
-    Raises DataError where it cannot be predicted.
+    rows      number of rows of the table, including rows without a target.
+    weighted  whether rows have weights.
     """
     if not dtype.is_numeric():
         raise DataError(
@@ -340,7 +338,7 @@ def find_numbers(
         )
     least = half / (max_number(rows, weighted=weighted) - 1)
     bits = math.frexp(least)[1] if least > 0.0 else _MIN_STEP_BITS
-    # Half a unit in the last place of the largest value: all values are multiples of that, and so can the offset be.
+    # At least half a unit in the last place of the largest value, so that the offset can be a multiple of the step.
     step = max(math.ldexp(1.0, max(bits, _MIN_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
     offset = float(np.rint((low / 2 + high / 2) / step)) * step
     coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
@@ -349,18 +347,18 @@ def find_numbers(
 
 
 def _typical_distance(sample: NDArray[np.float64]) -> float:
-    """Return the distance of the quartiles, or where there is none the smallest of two different values."""
+    """Return the interquartile range; if it is 0, the smallest distance of two distinct values."""
     first, third = np.quantile(sample, [0.25, 0.75], method="nearest")
     return float(third - first) or float(np.diff(np.unique(sample)).min(initial=math.inf))
 
 
 def number_codes(values: NDArray[np.float64], spec: TargetSpec) -> NDArray[np.int64]:
-    """Return the whole numbers of some targets."""
+    """Return the numbers q of targets."""
     return np.rint((values - spec.offset) / spec.step).astype(np.int64)
 
 
 def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
-    """Return the values of a slice that are neither null nor NaN, and their places in it; None when all are so."""
+    """Return the values of a slice other than null and NaN, and their places; None for the places of a full slice."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     present = ~np.isnan(values)
     if present.all():

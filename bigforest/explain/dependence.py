@@ -1,10 +1,12 @@
 """Dependence on one feature or two: partial dependence, individual curves, accumulated local effects.
 
-partial dependence   mean over rows of the prediction when the feature has a value (Friedman 2001, section 8.2)
-individual curves    the same of single rows (Goldstein and others 2015)
-local effects        change of the prediction from a value to the next one, mean over the rows between the two, added up
-                     over the values and centred (Apley and Zhu 2020): no row is moved far, so correlated features do
-                     not mislead. For two features the second-order effect, beyond both main effects
+partial dependence   by value: mean over rows of the prediction with the feature set to the value (Friedman 2001,
+                     section 8.2)
+individual curves    by value and row: prediction of the row with the feature set to the value (Goldstein and others
+                     2015)
+local effects        change of the prediction from each value to the next, mean over the rows between the two values,
+                     added up over the values and centred (Apley and Zhu 2020). No row moves far, so correlated
+                     features do not mislead. For two features: the second-order effect, without both main effects
 """
 
 from __future__ import annotations
@@ -29,22 +31,23 @@ from bigforest.planning.sizes import row_ranges
 
 # The section of local effects.
 EFFECTS = "effects"
-# Default number of rows of a sample, and of features.
+# Default size of the sample, in rows.
 _SAMPLE = 1000
+# Default number of features.
 _FEATURES = 10
-# Predictions and rows of a task. Sums are added up in the order of these pieces, so the order of tasks does not matter.
+# Most predictions and most rows of a task. The sums of tasks are added in the order of rows, for any order of tasks.
 _PIECE_CELLS = 1 << 19
 _PIECE_ROWS = 256
-# Levels of one value that are named.
+# Most levels named for one value.
 _NAMED = 6
 
 
 class Curve(NamedTuple):
     """The features that are varied.
 
-    names   of the feature, or of both.
-    places  positions in the dataspec.
-    grids   ascending values of each, as the table has them.
+    names   one feature or two.
+    places  positions of the features in the dataspec.
+    grids   ascending values of each feature, as stored in the RowTable.
     local   whether local effects are requested.
     """
 
@@ -60,11 +63,11 @@ class Curve(NamedTuple):
 
 
 class CurveSums(NamedTuple):
-    """The sums over some rows.
+    """Sums of one curve over some rows.
 
-    total       float64 [points, classes]: sums of predictions, or by cell of local effects
+    total       float64 [points, classes], sums of predictions; of local effects the sums of changes, by cell
     rows        int64 [points], number of rows added
-    individual  float64 [rows, points, classes], curves of the first rows, if they are requested
+    individual  float64 [rows, points, classes], curves of the first rows, as many as requested
     """
 
     total: NDArray[np.float64]
@@ -73,7 +76,7 @@ class CurveSums(NamedTuple):
 
 
 def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
-    """Plan `dependence` or `effects`, for the most values that each feature may have."""
+    """Plan `dependence` or `effects`, with the largest grid that each feature can have."""
     local = name == EFFECTS
     stock, chosen, classes = job.voting, _requested_features(job, local), _answer_width(job)
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
@@ -86,7 +89,7 @@ def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
 
 
 def _answer_width(job: ExplainJob) -> int:
-    """Return the number of values computed at a point: one per class, and with a boosted stage its scores as well."""
+    """Return the number of values computed at a point: one per class, plus the scores of a boosted stage."""
     if job.stage is None:
         return len(chosen_classes(job))
     return len(job.stage.classes) + job.stage.link.outputs
@@ -104,8 +107,11 @@ def _piece_rows(points: int, classes: int) -> int:
 
 
 def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
-    """Write `dependence` of single features, `dependence-pairs` of two, and `individual` curves; or, of numbers alone,
-    `effects` of single features and `effects-pairs` of two."""
+    """Write the tables of the section `name`, unless they exist.
+
+    dependence  dependence of single features, dependence-pairs of two features, individual curves
+    effects     effects of single features, effects-pairs of two; for features of numbers only
+    """
     local = name == EFFECTS
     rules = ContributionRules(False, chosen_classes(job))
     chosen, table = _requested_features(job, local), job.table
@@ -137,7 +143,7 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
 
 
 def _requested_features(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
-    """Return the features and pairs requested, or the most important features. Raises ConfigError."""
+    """Return the requested features and pairs; without a request, the most important features. Raises ConfigError."""
     spec = job.forest.spec
     numeric = {feature.name for feature in spec.features if feature.kind == "numeric"}
     if job.options.features is None:
@@ -163,9 +169,12 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
-    """Return the values at which a feature is evaluated: all values in the rows, or as many quantiles as requested,
-    each a value of a row; for a category all levels in the rows. A feature that no tree uses has local effects of 0:
-    one value.
+    """Return the values at which a feature is evaluated.
+
+    number    all values in the rows; if these are too many, as many quantiles as requested, each the value of a row
+    category  all levels in the rows
+
+    For local effects of a feature that no tree uses: one value, since these effects are 0.
     """
     feature, column = job.forest.spec.features[place], table.column_of.get(place)
     if column is not None:
@@ -244,8 +253,8 @@ def vary_rows(
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the points at which each row is evaluated, uint32 [rows or 1, points]; for local effects the corners of
-    its cell."""
+    """Return the points at which rows are evaluated, uint32 [1, points]; for local effects the corners of each row's
+    cell, uint32 [rows, corners]."""
     if not curve.local:
         return np.arange(len(curve.points), dtype=np.uint32)[None]
     corners = np.zeros((rows.size, 1), np.int64)
@@ -257,7 +266,7 @@ def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArr
 
 
 def cell_of(table: RowTable, place: int, grid: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return the upper end of the interval of the grid around each row, from 1; 0 where it has no value."""
+    """Return by row the position, at least 1, of the smallest grid value not below the row's; 0 for a missing value."""
     column = table.column_of.get(place)
     if column is None or grid.size < 2:
         return np.zeros(rows.size, np.int64)
@@ -322,7 +331,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
 
 
 def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
-    """Return the levels of a value as a text; None for missing ones alone."""
+    """Return the levels encoded as a value, as a text; None if the only level is missing."""
     feature = job.forest.spec.features[place]
     names = job.forest.levels.between(place, feature, np.nextafter(value, -np.inf), value)
     if names == [None]:

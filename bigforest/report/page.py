@@ -11,7 +11,7 @@ from bigforest.plot.draw import INK, number_text, one_line, svg_of
 
 # Longest text of a cell, in characters.
 _CELL = 200
-# Tables with more rows than this can be sorted by a click or a key.
+# Longest table without buttons to sort it.
 _UNSORTED_ROWS = 2
 
 _STYLE = """
@@ -75,7 +75,7 @@ document.querySelectorAll("th button").forEach(function (button) {
 
 
 def page(title: str, sections: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Return the whole file: sections with their headings and pieces; sections without pieces are left out."""
+    """Return the whole file, without the sections that have no pieces. A section is a heading and its pieces."""
     kept = [(heading, pieces) for heading, pieces in sections if pieces]
     links = "".join(f'<a href="#s{number}">{escape(heading)}</a>' for number, (heading, _) in enumerate(kept))
     body = "".join(
@@ -107,7 +107,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table; headings are names of columns, and a click on one sorts the rows. Numbers are aligned right."""
+    """Return a table. A click on a heading sorts the rows. Numbers are aligned right."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
     names = [heading.replace("_", " ") for heading in headings]
     head = "".join(_head(name, number, len(rows)) for name, number in zip(names, numbers, strict=True))
@@ -122,17 +122,17 @@ def code(words: str) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Return content that is shown when it is opened."""
+    """Return a summary; a click on it shows the content."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def picture(chart: Any, label: str, *, wide: bool = False) -> str:
-    """Draw a chart as a figure. Its text has the colour of the page; `wide` ones scroll sideways rather than shrink."""
+    """Draw a chart as a figure, with text in the colour of the page. A `wide` figure scrolls sideways, not shrinks."""
     return f"<figure{' class=wide' if wide else ''}>{inline_svg(svg_of(chart), label)}</figure>"
 
 
 def inline_svg(svg: str, label: str) -> str:
-    """Return SVG for a page: without background and namespaces, with ids of its own, and a label for screen readers."""
+    """Return SVG for a page: no background, no namespaces, ids unique in the page, a label for screen readers."""
     prefix = re.sub(r"\W", "", label)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)
     svg = re.sub(r'<rect width="[^"]*" height="[^"]*" fill="white"/>', "", svg, count=1)

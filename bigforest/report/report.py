@@ -128,16 +128,20 @@ def _list_values(values: list[Any]) -> str:
     return listed([one_line(value) for value in values], _LISTED)
 
 
-# Parts of a number by quantiles; levels of a category, the most frequent; rows that a slice has at least; features.
+# Slices of a feature of numbers.
 _PARTS = 5
+# Slices of a category: its most frequent levels.
 _LEVELS = 20
+# Smallest slice, in rows.
 LEAST_ROWS = 20
+# The most important features are sliced.
 _FEATURES = 50
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Forest) -> pl.DataFrame:
-    """Return columns row and error of each row out of bag: 1 where it is wrong or rejected; for regression its loss."""
+    """Return columns row and error of the out-of-bag rows: 1 for a wrong or rejected prediction; in regression the
+    loss."""
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
         error = number_losses(forest)
@@ -147,10 +151,11 @@ def row_errors(forest: Forest) -> pl.DataFrame:
 
 
 def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
-    """Return columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
+    """Return the rows of largest out-of-bag loss: columns row, truth, prediction, loss and, of classes, p_truth.
 
-    loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
-          error, or the Poisson deviance with that impurity.
+    p_truth  probability of the true class
+    loss     of classes -log(p_truth), with p_truth at least the eps of float64; of regression the squared error, or the
+             Poisson deviance with that impurity
     """
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
@@ -170,12 +175,12 @@ def worst_rows(forest: Forest, most: int = 10) -> pl.DataFrame:
 
 
 def slices(forest: Forest, source: Source, most: int = 10) -> pl.DataFrame:
-    """Return columns feature, slice (a text), rows, error, standard_error and excess: slices with an error above the
-    mean.
+    """Return the slices of largest excess: columns feature, slice (a text), rows, error, standard_error and excess.
 
-    A slice is a fifth of a number by quantiles, one of its values if it has few, a level, or the missing values, with
-    LEAST_ROWS rows or more. excess is the error above that of all rows, in standard errors of the slice; the table has
-    the largest, and is about the rows it was found on: of many slices some are high by chance.
+    slice   at least LEAST_ROWS rows: a fifth of a feature of numbers by quantiles, one value of a feature with few
+            values, one level of a category, or the missing values
+    excess  error of the slice less the error of all rows, in standard errors of the slice; always positive. Among many
+            slices, some are high by chance
     """
     errors = row_errors(forest)
     rows, error = errors["row"].to_numpy(), errors["error"].to_numpy()
@@ -223,7 +228,7 @@ def _value(value: object) -> str:
 
 
 _CLASSES = 10
-# Columns whose names say too little in a page.
+# Headings of columns with names too short for a page.
 _HEADINGS = {
     "p_truth": "probability of the truth",
     "most_often": "most often predicted instead",

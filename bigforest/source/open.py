@@ -1,4 +1,4 @@
-"""The two entries for tables of any kind: `open_source`, to be read by column, and `table_in_memory`, as a frame."""
+"""The two entries for tables of any kind: `open_source` (to read columns) and `table_in_memory` (a frame)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.paths import as_path
 
 IN_MEMORY = "data"
-# Digits of the decimals that 64 bits hold.
+# Decimals of up to so many digits fit in 64 bits.
 _DIGITS = 18
 # Rows read at a time.
 _BATCH_ROWS = 1 << 16
-# Files other than Parquet of more bytes than this take a while to open.
+# Files smaller than this, in bytes, open at once even if they are not Parquet.
 _QUICK_BYTES = 1 << 24
 
 
@@ -49,21 +49,22 @@ def open_source(
     memory: int | None = None,
     reading: Reading = EVERYTHING,
 ) -> Source:
-    """Open a table for reading, without holding more of it in memory than it already does.
+    """Open a table for reading, without loading it into memory.
 
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
              DataFrame or LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas
              DataFrame; a numpy array or a list of rows (columns x0, x1, ...), a list of tables, a mapping of
              columns, a sparse matrix of scipy; a pair (X, y) of one of these and the column target; anything else
              that exports an Arrow stream.
-    scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
-             streamed once into Parquet files there; they must stay as long as the Source is used.
+    scratch  existing folder. A table neither in Parquet files nor in memory is streamed once into Parquet files in
+             this folder; keep them as long as the Source is used.
     memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).
     reading  how columns are read.
 
-    Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
-    when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked
-    process.
+    Raises
+    DataError    for a table that does not exist, cannot be read, is empty, or has two columns of one name
+    ConfigError  if the disk of `scratch` is full, if streaming the files needs more memory than the budget, or in a
+                 forked process
     """
     check_polars_threads()
     with naming_full_disk(scratch):
@@ -76,7 +77,8 @@ def open_source(
 
 
 def _is_wide(source: Source, name: str) -> bool:
-    """Return True for a column of integers or decimals that need more than 64 bits, and that float64 holds."""
+    """Return True for a column of integers or decimals with a value of more than 64 bits, if float64 holds all of
+    them."""
     dtype = source.schema[name]
     if not (dtype in (pl.Int128, pl.UInt128) or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
         return False
@@ -93,7 +95,7 @@ def _is_held(whole: int, number: float, divisor: int) -> bool:
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
-    """Return a table of any kind but files as a frame: of a lazy query, its result; of a stream, all of its batches.
+    """Return a table that is not in files as a frame: the result of a lazy query, all batches of a stream.
 
     Raises DataError, and ConfigError in a forked process.
     """
@@ -109,7 +111,7 @@ def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
 
 
 def check_csv(data: Any, missing: Sequence[str]) -> None:
-    """Raise ConfigError where texts that mean missing values are given for a table that is not in CSV files."""
+    """Raise ConfigError if the option `missing` is given for a table that is not in CSV files."""
     if missing and not (isinstance(data, str | Path) and may_be_csv(data)):
         raise ConfigError(
             f"{api('missing')} applies to CSV files, and the table is not in one; make the cells null, and drop "
@@ -147,7 +149,7 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
 
 
 def _source_of_spool(files: list[Path]) -> Source:
-    """Return the Source of a table that was streamed into these files."""
+    """Return the Source of Parquet files into which a table was streamed."""
     source = source_of_files(files, IN_MEMORY)
     return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))
 

@@ -1,7 +1,7 @@
 """The interface of a table for every stage: schema, number of rows, single columns, and rows in bounded batches.
 
-Parquet files are read by Arrow, a page of each column at a time; tables in memory, and files that only Polars can read,
-by Polars. Text and nested data from files are validated before Polars gets them (storage/arrow.py).
+Arrow reads Parquet files, a page of each column at a time. Polars reads tables in memory, and the Parquet files that
+Arrow cannot. Text and nested data from files are validated before Polars gets them (storage/arrow.py).
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from bigforest.storage.paths import is_remote, readable
 class Reading(NamedTuple):
     """Options of reading a table.
 
-    separator  of CSV files, the character between values; None to find it in the header.
-    numbers    of CSV files, columns of numbers: one with only "NA" and the like has no values, and is not text.
+    separator  character between the values of CSV files; None to find it in the header.
+    numbers    columns of numbers in CSV files: a column of only "NA" and the like has no values, and is not text.
     missing    texts that mean a missing value in every column of CSV files.
     texts      columns of text, even if all their values are numbers or dates, such as 001.
     needed     columns that are read; None for all.
     excluded   columns that are not read.
     empty      whether a table may have no rows.
-    usual      the separator of training, which new files have if it divides their header.
     target     name of y in a pair (X, y); None for the name of y itself, or "target".
-    kept       columns whose text in CSV and NDJSON files is needed: one that is no text has it as `text_name`, too.
+    kept       columns of CSV and NDJSON files whose text is needed: if the values are not text, a column `text_name`
+               is added.
+    usual      the separator of the training table; new files have it if it divides their header.
 
-    A column that is not read may have any values: if it cannot be read, it becomes one without values.
+    A column that is not read may have any values: where reading it fails, it becomes a column without values.
     """
 
     separator: str | None = None
@@ -62,17 +63,17 @@ EVERYTHING = Reading()
 
 
 def text_name(name: str) -> str:
-    """Return the name of the column with the text that a column of numbers or dates has in the files."""
+    """Return the name of the column with the text in the files of a column of numbers or dates."""
     return f"\1text of {name}"
 
 
-# Errors of Polars for a table that cannot be read.
+# Errors of Polars for an unreadable table.
 POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 # Bytes read ahead in a Parquet file.
 PAGE_BYTES = 1 << 16
 # Bytes read ahead in an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
-# Rows in which values are looked for at a time.
+# Rows searched at a time.
 _BATCH_ROWS = 1 << 16
 _COMPLETE = "; check that it was written to the end"
 
@@ -84,12 +85,12 @@ class Source:
     name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema   Polars type of every column, in column order.
     rows     number of rows.
-    frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits), whose
-             projections and slices read no more than they return; None for other files.
+    frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits); None
+             for other files. A projection or slice of the scan reads only what it returns.
     files    Parquet files, in order; none for a table in memory.
-    spooled  anonymous memory that streaming the table into those files took, bytes; 0 for a table read in place.
-    stamps   stamps of `files` from before they were first opened; none for copies in the scratch folder.
-    separator  of the values in CSV files, if the user named one.
+    spooled  anonymous memory used to stream the table into `files`, bytes; 0 for a table read in place.
+    stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
+    separator  character between the values of CSV files, if the user named one.
     """
 
     name: str
@@ -115,7 +116,7 @@ class Source:
         )
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:
-        """Return the source with other types of some columns, to which they are cast when they are read."""
+        """Return the source with other types of some columns. These columns are cast when they are read."""
         schema = self.schema | dict(types)
         frame = None if self.frame is None or not types else cast_to(self.frame, schema)
         if frame is not None and not self.files:
@@ -123,12 +124,15 @@ class Source:
         return replace(self, schema=schema, frame=self.frame if frame is None else frame)
 
     def has_values(self, name: str) -> bool:
-        """Return True if some cell of a column has a value, neither null nor NaN. Raises DataError."""
+        """Return True if a column has a value other than null and NaN. Raises DataError."""
         cells = (batch.to_series() for batch in self.batches([name], _BATCH_ROWS))
         return any(len((batch.fill_nan(None) if batch.dtype.is_float() else batch).drop_nulls()) for batch in cells)
 
     def exceeds(self, name: str, most: int) -> bool:
-        """Return True if an integer, or the one behind a decimal, is of a size above `most`. Raises DataError."""
+        """Return True if an integer, or the integer that stores a decimal, is above `most` or below -`most`.
+
+        Raises DataError.
+        """
         for batch in self.batches([name], _BATCH_ROWS):
             present = physical(batch.to_series()).drop_nulls()
             if len(present) and not -most <= int(present.min()) <= int(present.max()) <= most:  # type: ignore[arg-type]
@@ -155,9 +159,8 @@ class Source:
     ) -> Iterator[pl.DataFrame]:
         """Yield the named columns of the rows first .. stop - 1, in order, in frames of `rows` rows and one chunk.
 
-        The last frame may be shorter. Holds a frame or two, and a page or two of each column and file, for row groups
-        of any size.
-        Raises DataError when the columns cannot be read.
+        The last frame may be shorter. Memory: a frame or two, and a page or two of each column, for row groups of any
+        size. Raises DataError when the columns cannot be read.
         """
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.frame is None:
@@ -168,7 +171,7 @@ class Source:
             yield self._read(chosen.slice(start, min(rows, stop - start)))
 
     def _read_pages(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
-        """Yield `batches` of files, a page of each column at a time; frames may have fewer rows."""
+        """Yield the frames of `batches` from files, a page of each column at a time. Frames may have fewer rows."""
         from bigforest.storage.arrow import frame_of, naming_faults
 
         begin = 0
@@ -219,9 +222,9 @@ def _unreadable(where: str, fault: str) -> DataError:
 
 @contextmanager
 def _open(path: Path, stamp: FileStamp | None = None) -> Iterator[Any]:
-    """Open a Parquet file, to be read a page of each column at a time instead of a row group, because of the buffer.
+    """Open a Parquet file with a buffer: it is read a page of each column at a time, not a row group.
 
-    Raises DataError if it is not the file of the stamp.
+    Raises DataError if the file has another stamp.
     """
     import pyarrow.parquet as pq
 
@@ -250,7 +253,7 @@ def source_of_files(
 ) -> Source:
     """Return the Source of Parquet files of one table, in order. Raises DataError, naming `where`, without columns.
 
-    shapes  of the files, if they have been read. They have the same schema, to which columns are cast.
+    shapes  shapes of the files, if they have been read: all with one schema. Columns are cast to that schema.
     """
     schema, rows = shapes[0] if shapes else parquet_shape(files[0])
     if _only_polars(schema):
@@ -261,7 +264,7 @@ def source_of_files(
 
 
 class ParquetShape(NamedTuple):
-    """The columns of a Parquet file, and its rows; these are 0 where Arrow cannot open it."""
+    """The columns of a Parquet file, and its number of rows: 0 if Arrow cannot open the file."""
 
     schema: dict[str, pl.DataType]
     rows: int
@@ -295,14 +298,14 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
 
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
-    """Raise DataError where the block finds that a Parquet file cannot be read."""
+    """Turn errors of the block that reads a Parquet file into DataError."""
     from bigforest.storage.arrow import naming_faults
 
     return naming_faults(lambda fault: not_readable(path, "Parquet", fault.rstrip("."), _COMPLETE))
 
 
 def not_readable(file: Path, kind: str, fault: str, advice: str = "") -> DataError:
-    """Return the error of a file that cannot be read; `fault` is the message of a library."""
+    """Return the error of an unreadable file; `fault` is the message of a library."""
     if "permission denied" in fault.lower():
         return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
     with suppress(OSError):
@@ -314,7 +317,7 @@ def not_readable(file: Path, kind: str, fault: str, advice: str = "") -> DataErr
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:
-    """Return True if only Polars can read Parquet files with these columns: Arrow opens none with 128-bit integers."""
+    """Return True if only Polars can read Parquet files with these columns: Arrow cannot read 128-bit integers."""
     return any(inner_type in (pl.Int128, pl.UInt128) for dtype in schema.values() for inner_type in types_within(dtype))
 
 
@@ -342,7 +345,7 @@ def _check_columns(name: str, schema: Mapping[str, pl.DataType]) -> None:
 
 
 def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
-    """Return a column as the type of the table. A part without values may have any type."""
+    """Return part of a column, cast to the type of the table. A part without values may have any type."""
     if series.dtype == dtype:
         return series
     if dtype == pl.Null:
@@ -355,10 +358,7 @@ def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 
 def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """Return the query with the columns and types of a schema, as the parts of a table are read in place.
-
-    Columns that the query has not become nulls.
-    """
+    """Return a query with the columns and types of a schema. Columns that `frame` lacks become nulls."""
     types = frame.collect_schema()
     columns = [
         columns_named([name]).map_batches(partial(_cast, dtype=dtype), dtype, is_elementwise=True)
@@ -371,9 +371,9 @@ def cast_to(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType]) -> pl.LazyFr
 
 
 def places_once(names: Sequence[str], where: str, reading: Reading = EVERYTHING) -> list[int]:
-    """Return the places of columns, in order, each name once: of columns with the same name, the last.
+    """Return the places of columns, ascending, each name once: of columns with one name, the last.
 
-    Raises DataError, naming the table as `where`, when several columns have a name that is read.
+    Raises DataError, naming the table `where`, if several columns that are read have one name.
     """
     last = {name: place for place, name in enumerate(names)}
     if len(last) < len(names):

@@ -1,9 +1,9 @@
 """Files of a table that must stay the same while they are read.
 
-A table is read in several passes, a column at a time. If a file is replaced or written to between two of them, columns
-of different rows would be combined. So each file gets a stamp before it is first opened, which is compared
-1. with the open file, at every later opening of a Parquet file that is read in place;
-2. with the file of that name, at the end of a stage that reads the table.
+A table is read in several passes, a column at a time. If a file were replaced or written to between two passes, columns
+of different rows would be combined. So each file gets a stamp before it is first opened. The stamp is compared
+1. with the open file, whenever a Parquet file that is read in place is opened again;
+2. with the file of that name, at the end of each stage that reads the table.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bigforest.storage.paths import as_path
 
 
 class FileStamp(NamedTuple):
-    """Properties of a file by which a write, a cut or a replacement is noticed.
+    """Properties of a file that change when it is written, cut or replaced.
 
     path        the file.
     size        bytes.
     written_ns  time of the last change of the content.
-    place       device and inode; None in an object store and for other machines, which number devices differently.
-    status_ns   time of the last change of the inode, which renaming and linking change too; None where `place` is.
+    place       device and inode; None in an object store, and for other machines, since device numbers differ there.
+    status_ns   time of the last change of the inode, also by renaming and linking; None where `place` is None.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class FileStamp(NamedTuple):
         return self._replace(path=self.path.absolute(), place=None, status_ns=None)
 
     def check_open(self, descriptor: int) -> None:
-        """Raise DataError if an open file is not the one of the stamp."""
+        """Raise DataError if an open file has another stamp."""
         if not self.is_of(FileStamp._from(self.path, os.fstat(descriptor)), renamed=True):
             raise _changed(self.path, "changed")
 
@@ -70,7 +70,7 @@ class FileStamp(NamedTuple):
             raise _changed(self.path, "changed")
 
     def is_of(self, now: FileStamp, *, renamed: bool) -> bool:
-        """Return True if a file with the stamp `now` is the same; see `check`."""
+        """Return True if a file with the stamp `now` is the same file, unchanged; see `check`."""
         same = (self.size, self.written_ns) == (now.size, now.written_ns)
         same &= self.place is None or self.place == now.place
         return same and (renamed or self.status_ns is None or self.status_ns == now.status_ns)
@@ -82,7 +82,7 @@ def _changed(path: Path, change: str) -> DataError:
 
 @contextlib.contextmanager
 def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator[None]:
-    """Raise DataError if one of the files changes in the block, also in place of another error of the block."""
+    """Raise DataError if one of the files changes in the block. It replaces any other error of the block."""
     try:
         yield
     except Exception:
@@ -94,10 +94,8 @@ def unchanged(stamps: Sequence[FileStamp], *, renamed: bool = False) -> Iterator
 
 
 def stamps_behind(data: Any) -> list[FileStamp]:
-    """Return stamps of the files that a lazy query or a dataset of pyarrow reads, as far as it names them.
-
-    A query of many files names the first only.
-    """
+    """Return stamps of the files that a lazy query or a pyarrow dataset names. A query of many files names the first
+    only."""
     names: list[str] = []
     if isinstance(data, pl.LazyFrame):
         with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
