@@ -242,7 +242,7 @@ def present_values(series: pl.Series) -> pl.Series:
 
 
 def _merge_values(earlier: pl.Series | None, values: pl.Series) -> pl.Series:
-    """Return the distinct values, ascending, of the values found earlier and those of one more slice."""
+    """Return the union of the distinct values of earlier slices and the values of another slice, ascending."""
     distinct = values.unique()
     return (distinct if earlier is None else pl.concat([earlier, distinct]).unique()).sort()
 

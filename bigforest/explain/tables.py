@@ -125,7 +125,7 @@ class ExplanationFolder:
         self.write_pieces(name, [table], options)
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
-        """Write a table from its pieces, of which there is at least one."""
+        """Write a table from one or more pieces."""
         self.file(name).parent.mkdir(parents=True, exist_ok=True)
         remove_half_made_as(self.file(name))
         tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in pieces)

@@ -191,7 +191,7 @@ class ForestFiles:
 
     @classmethod
     def of_run(cls, directory: Path, choices: Choices, holding: object = None) -> ForestFiles:
-        """Return the files of a run that has written its trees. Files other than those of trees may be missing."""
+        """Return the files of a run that has written its trees. All files but the trees may be missing."""
         directory = absolute_path(directory)
         stamp = RunStamp.of(directory)
         header, parts = check_parts(directory)

@@ -20,7 +20,7 @@ from bigforest.kernels.llvm.lanes import DOUBLES, LANES, Lanes, emits
 
 
 def extend_products(product, inverse, met, factors, size, level, before):
-    """Set the products of a level: those of the level above times the factor of the edge, for each row.
+    """Set the products of a level: for each row, multiply the products of the level above by the factor of the edge.
 
     product, inverse  float64 [levels * size], products, and inverses of the factor of each edge. The entries of `level`
                       are set

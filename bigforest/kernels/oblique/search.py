@@ -121,7 +121,7 @@ def is_whole(oblique, which, size):
 
 @inlined
 def codes_of_node(codes, by_row, value, items, begin, end, oblique):
-    """Return the codes for items[begin:end]: those of the table, or of the copy of few rows.
+    """Return the codes for items[begin:end], from the table or from the copy of few rows.
 
     Return Codes, the regression targets or None, and True if both are the copy.
     """
