@@ -245,7 +245,7 @@ def _choice_line(choice: Facts, name: str, usual: float) -> str:
 
 
 def validation_lines(curve: Facts | None, rounds: float) -> list[tuple[str, str]]:
-    """Return the line about the last row of a validation curve, if any; rounds: number of rounds of the boosted stage."""
+    """Return the line about the last row of a validation curve, if any; rounds: rounds of the boosted stage."""
     if curve is None:
         return []
     alone = f"; {TREES_ALONE}, which predict includes" if rounds else ""

@@ -348,5 +348,5 @@ def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
 
 
 def _listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """Return the bytes of the bit sets of levels in the upper nodes (`_top_splits`), with the copy that routing makes."""
+    """Return the bytes of the bit sets of levels in the upper nodes (`_top_splits`), and of their copy for routing."""
     return 2 * _top_splits(shape, config, rows) * -(-shape.extras.category // 8)
