@@ -97,7 +97,7 @@ _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 # Rows on which forms are tried before they are tried on all rows.
 _FIRST_ROWS = 1000
 
-# Bytes in which separators are counted at a time.
+# Bytes, or characters, of a file that are looked at together.
 _PIECE = 1 << 20
 
 # Maximal length of a value for Python's reader of CSV while lines are checked: that of any text of Polars. Its usual
@@ -164,9 +164,10 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
 
 
 def has_lines(file: Path) -> bool:
-    """Return False if a file has no character but blanks, as one of NDJSON without rows, which so names no columns."""
-    with suppress(UnicodeDecodeError), text_lines(file, "utf-8-sig") as lines:
-        return any(map(str.strip, lines))
+    """Return False if a file has only white space, like NDJSON without rows, which names no columns."""
+    with suppress(UnicodeDecodeError), text_lines(file, "utf-8-sig") as text:
+        # In pieces: a file that was never filled is one line of zero bytes.
+        return any(map(str.strip, iter(lambda: text.read(_PIECE), "")))
     return True
 
 
