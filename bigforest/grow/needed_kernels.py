@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.encode.values import compile_presort
 from bigforest.execution.compile_stage import KernelKind
@@ -21,13 +20,11 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes
-from bigforest.kernels.common.transpose import row_items, transpose
 from bigforest.kernels.tree.builder import Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import TableTraits
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import is_remote
-from bigforest.store.format import CODE_TYPES
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
@@ -94,9 +91,6 @@ def compile_passes(store: Store, config: TrainConfig) -> None:
     executor = Executor(1)
     if family.uses_values:
         compile_presort()  # ways of ranking that a small table does not use
-    for kind in CODE_TYPES.values():  # the small table has codes of one byte only
-        codes = read_only(np.zeros((1, 1), kind))
-        transpose(codes, row_items(1), 0, 1, codes.copy())
     limits = _LIMITS._replace(cells=2 * max(len(store.spec.target.classes), 2))
     table = family.passed_table(store, config, rules, limits, folder, executor)
     grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)

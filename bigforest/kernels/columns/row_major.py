@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
-from bigforest.kernels.common.transpose import row_items, transpose
 
-# Cells up to which a table is transposed by numpy, which takes twice as long for each.
-_FEW_CELLS = 1 << 18
+# Rows copied together. The cells of a row are far apart in the table, in blocks of 65,536 rows by a power of two, and
+# would share a few lines of the processor's cache: without the tiles, a cell takes up to 12 ns.
+_TILE_ROWS = 200
 
 # No copy, for families that read no codes.
 NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32))
@@ -29,14 +29,12 @@ def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays
 
 
 def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> None:
-    """Copy the rows from `start` to before `stop`; half a nanosecond per cell."""
-    matrices: tuple[NDArray[Any], ...] = codes[:3]
-    results: tuple[NDArray[Any], ...] = tuple(by_row)
-    for matrix, result in zip(matrices, results, strict=True):
-        if matrix.size <= _FEW_CELLS:  # not worth compiling a kernel
-            result[start:stop] = matrix[:, start:stop].T
-        else:
-            transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop])
+    """Copy the rows from `start` to before `stop`; about a nanosecond per cell."""
+    pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(codes[:3], by_row, strict=True)
+    for matrix, result in pairs:
+        for begin in range(start, stop, _TILE_ROWS):
+            rows = slice(begin, min(begin + _TILE_ROWS, stop))
+            result[rows] = matrix[:, rows].copy().T
 
 
 def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
