@@ -64,18 +64,17 @@ class Sampler:
         self._recent_draws: ProcessCache[NDArray[Any] | None] = ProcessCache(kept_trees(store.shape, config))
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
         self._by_class = config.bootstrap and config.draws_by_class
-        sizes, counts = [], []
+        strata = len(store.spec.target.classes) if self._by_class else 1
+        counts = []
         for block in range(block_count(store.rows)):
             span = block_span(store.rows, block)
             held = held_out_of(store, config, span.start, span.stop)
-            sizes.append(len(span) if held is None else np.count_nonzero(~held))
-            if self._by_class:
-                labels = store.labels(span.start, span.stop)
-                labels = labels if held is None else labels[~held]
-                counts.append(np.bincount(labels, minlength=len(store.spec.target.classes)))
-        # Rows of each block that are not held out, int64 [blocks], and of each class [blocks, classes].
-        self._sizes, self._counts = np.array(sizes, np.int64), np.array(counts, np.int64)
-        if not self._sizes.any():
+            others = slice(None) if held is None else ~held
+            stratum = store.labels(span.start, span.stop) if self._by_class else np.zeros(len(span), np.uint8)
+            counts.append(np.bincount(stratum[others], minlength=strata))
+        # Rows of each block that are not held out, int64 [blocks, strata]; the strata are the classes, or all rows.
+        self._counts = np.array(counts, np.int64)
+        if not self._counts.any():
             raise ConfigError(
                 f"{api('calibration')} {config.calibration} leaves no row to learn from; lower it, or train on more "
                 "rows"
@@ -94,11 +93,10 @@ class Sampler:
     def draws(self, tree: int) -> NDArray[Any] | None:
         """Return the draws of a tree, from which the bag of each block is computed.
 
-        int64 [blocks]           draws in each block
-        int64 [blocks, classes]  draws of each class in each block, if drawn by class
-        uint16 [groups]          multiplicity of each group, with groups
-        uint16 [rows]            multiplicity of each row, with boosting
-        None                     without bootstrap
+        int64 [blocks, strata]  draws in each block; the strata are the classes if drawn by class, else all rows
+        uint16 [groups]         multiplicity of each group, with groups
+        uint16 [rows]           multiplicity of each row, with boosting
+        None                    without bootstrap
         """
         if not self.config.bootstrap:
             return None
@@ -108,20 +106,7 @@ class Sampler:
             return self._boosted[1]
         if self.config.group is not None and self.store.spec.group is not None:
             return self._group_bag(self.store.spec.group.groups, tree)
-        if not self._by_class:
-            return spread_draws(self._sizes, tree, self.config)
-        random = _spreading(self.config, tree)
-        rows = self._counts.sum(axis=0)
-        draws = np.zeros_like(self._counts)
-        for of_class, count in enumerate(class_draws(rows, self.config).tolist()):
-            sizes = self._counts[:, of_class]
-            if not rows[of_class]:  # all are held out
-                continue
-            if self.config.replace:
-                draws[:, of_class] = random.multinomial(count, sizes / rows[of_class])
-            else:
-                draws[:, of_class] = random.multivariate_hypergeometric(sizes, count)
-        return draws
+        return _spread_draws(self._counts, tree, self.config)
 
     def _group_bag(self, groups: int, tree: int) -> NDArray[np.uint16]:
         """Return how often each group is in the bag, uint16 [groups]."""
@@ -159,7 +144,7 @@ class Sampler:
     def _block_bag(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
         """Return how often each row of a block that is not held out (mask `others`) is in the bag of a tree."""
         if not self._by_class:
-            return _draw_counts(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
+            return _draw_counts(int(self._counts[block, 0]), tree, block, self.config, int(draws[block, 0]))
         span = block_span(self.store.rows, block)
         target = self.store.labels(span.start, span.stop)[others]
         return _draw_by_class(target, tree, block, self.config, draws[block])
@@ -234,18 +219,24 @@ def _make_sampler(store: Store, config: TrainConfig) -> Sampler:
     return _samplers.get((store, config), lambda: Sampler(store, config))
 
 
-def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
-    """Distribute the draws of a tree's bag over the blocks at random, int64 [blocks]; they sum to `bag_size`.
+def _spread_draws(counts: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
+    """Distribute the draws of a tree's bag over the blocks at random, int64 [blocks, strata].
 
-    sizes  int64 [blocks], rows of each block
+    counts  int64 [blocks, strata], rows of each stratum in each block; the draws of each sum to its `stratum_draws`
     """
-    rows = int(sizes.sum())
-    if sizes.size == 1:  # making a random stream would take longer than the rest of a small bag
-        return np.array([bag_size(rows, config)])
-    random = _spreading(config, tree)
-    if config.replace:
-        return random.multinomial(bag_size(rows, config), sizes / rows)
-    return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
+    rows = counts.sum(axis=0)
+    sums = stratum_draws(rows, config)
+    if len(counts) == 1:  # without a draw: making a stream would take longer than the rest of a small bag
+        return sums[None]
+    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
+    random = np.random.Generator(np.random.Philox(key=key))
+    draws = np.zeros_like(counts)
+    for stratum in np.flatnonzero(sums):
+        if config.replace:
+            draws[:, stratum] = random.multinomial(sums[stratum], counts[:, stratum] / rows[stratum])
+        else:
+            draws[:, stratum] = random.multivariate_hypergeometric(counts[:, stratum], sums[stratum])
+    return draws
 
 
 def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
@@ -274,15 +265,9 @@ def _draw_by_class(
 def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
     """Draw how often each of these rows, or groups, is in the bag of a tree, uint16 [rows]."""
     sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
-    draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
+    draws = _spread_draws(np.array(sizes, np.int64)[:, None], tree, config)[:, 0].tolist()
     pairs = enumerate(zip(sizes, draws, strict=True))
     return np.concatenate([_draw_counts(size, tree, block, config, draws) for block, (size, draws) in pairs])
-
-
-def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
-    """Return the random stream that spreads the draws of a tree over the blocks."""
-    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key))
 
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
@@ -290,10 +275,10 @@ def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
     return stream_key(config.seed, PURPOSE_BAG, tree, stream)
 
 
-def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
-    """Return the draws of one bag from each class, int64 [classes], at least 1; rows: number of rows of each class."""
+def stratum_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
+    """Return the draws of one bag from each stratum, int64 [strata], at least 1 if it has rows; rows: of each."""
     share = np.full_like(rows, rows[rows > 0].min()) if config.sampling == "balanced" else rows
-    return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
+    return np.where(rows > 0, np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64)), 0)
 
 
 def bag_size(rows: int, config: TrainConfig) -> int:

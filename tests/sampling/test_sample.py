@@ -19,7 +19,7 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.sampling.bags import Sampler, bag, class_draws, max_weight
+from bigforest.sampling.bags import Sampler, bag, max_weight, stratum_draws
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
@@ -190,16 +190,16 @@ def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, r
         assert counts.tolist() == bag_by_class(target.tolist(), 2, config)
         assert np.array_equal(counts[BLOCK : 2 * BLOCK], made.block(2, 1))  # a block alone
         drawn = np.bincount(target, counts, 3)
-        assert drawn.tolist() == class_draws(np.bincount(target), config).tolist()
+        assert drawn.tolist() == stratum_draws(np.bincount(target), config).tolist()
 
 
-def test_class_draws__share_or_equal() -> None:
+def test_stratum_draws__share_or_equal() -> None:
     rows = np.array([100, 7, 1])
-    assert class_draws(rows, options(sampling="stratified", sample_fraction=0.5)).tolist() == [50, 4, 1]
-    assert class_draws(rows, options(sampling="balanced")).tolist() == [1, 1, 1]
+    assert stratum_draws(rows, options(sampling="stratified", sample_fraction=0.5)).tolist() == [50, 4, 1]
+    assert stratum_draws(rows, options(sampling="balanced")).tolist() == [1, 1, 1]
     # Rows of a class may all be held out.
-    assert class_draws(np.array([0, 40, 9]), options(sampling="balanced")).tolist()[1:] == [9, 9]
-    assert class_draws(np.array([100, 40]), options(sampling="balanced", sample_fraction=0.25)).tolist() == [10, 10]
+    assert stratum_draws(np.array([0, 40, 9]), options(sampling="balanced")).tolist() == [0, 9, 9]
+    assert stratum_draws(np.array([100, 40]), options(sampling="balanced", sample_fraction=0.25)).tolist() == [10, 10]
 
 
 @many_rows
