@@ -53,7 +53,7 @@ from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_
 from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
 from bigforest.store.format import STORE
 from bigforest.store.store import Store
-from bigforest.store.writer import Part, PartWriter, StoreWriter, write_range
+from bigforest.store.writer import Part, PartWriter, StoreWriter
 
 
 def encode(
@@ -224,12 +224,7 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
             f"these features cannot be used: {listed(wrong)}. Exclude the columns, or convert or drop the values"
         )
     if writer.shared:
-        ranges = writer.ranges()
-
-        def written(index: int, _: None) -> None:
-            writer.written(ranges[index])
-
-        executor.run(write_range, [(part_range,) for part_range in ranges], written, even=True)
+        writer.join(executor)
 
 
 @with_entries

@@ -2,8 +2,8 @@
 
 1. `PartWriter` (in tasks): consecutive features, in files of their own.
 2. `StoreWriter.append`: the bytes of a part follow those of the parts before it, in each file of the store.
-3. `write_range`: copy a range of a file of the store from the parts. On a cluster, workers copy; each range is copied
-   by one process. Ranges begin at multiples of their size, so no two processes write to the same page of a file.
+3. `StoreWriter.join`, on a cluster: workers copy instead, in ranges of a file, each copied by one process. Ranges begin
+   at multiples of their size, so no two processes write to the same page of a file.
 4. `StoreWriter.finish`: checksums, then the manifest.
 
     parts of codes-u8.bin   [a a a a] [b b c c c]          features a | b c
@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +30,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
+from bigforest.execution.executor import Executor
 from bigforest.options.values import Exact
 from bigforest.storage.atomic import remove
 from bigforest.storage.paths import readable, uploads
@@ -77,36 +80,20 @@ class FileRange(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-class JoinedFile:
-    """A file that is made of others in order; `add` and `rest` give its ranges, to be written by `write_range`."""
-
-    def __init__(self, path: Path, range_bytes: int = RANGE_BYTES) -> None:
-        path.touch(exist_ok=False)
-        self._path = path
-        self._range_bytes = range_bytes
-        self._begin = self._held = 0
-        self._pieces: list[Piece] = []
-
-    def add(self, path: Path, size: int) -> list[FileRange]:
-        """Make a file of `size` bytes the next one; the ranges whose bytes are all known now."""
-        ranges: list[FileRange] = []
-        done = 0
-        while done < size:
-            taken = min(size - done, self._range_bytes - self._held)
-            self._pieces.append(Piece(path, done, taken))
-            self._held += taken
-            done += taken
-            if self._held == self._range_bytes:
-                ranges += self.rest()
-        return ranges
-
-    def rest(self) -> list[FileRange]:
-        """Return the last range, which is not full, if any; nothing is added after it."""
-        if not self._held:
-            return []
-        piece = FileRange(self._path, self._begin, tuple(self._pieces))
-        self._begin, self._held, self._pieces = self._begin + self._held, 0, []
-        return [piece]
+def cut_ranges(path: Path, parts: Sequence[tuple[Path, int]], range_bytes: int = RANGE_BYTES) -> list[FileRange]:
+    """Return the ranges of a file that is made of others, one after the other; parts: these, and their bytes."""
+    pieces: list[list[Piece]] = []
+    room = 0
+    for part, size in parts:
+        begin = 0
+        while begin < size:
+            if not room:
+                pieces.append([])
+                room = range_bytes
+            taken = min(size - begin, room)
+            pieces[-1].append(Piece(part, begin, taken))
+            begin, room = begin + taken, room - taken
+    return [FileRange(path, number * range_bytes, tuple(each)) for number, each in enumerate(pieces)]
 
 
 def write_range(target: FileRange, copy_bytes: int = COPY_BYTES) -> None:
@@ -323,8 +310,7 @@ class StoreWriter:
     still in the page cache. So no codes wait in memory for a slow column before them.
 
     parts   where they are written; in the folder of the store unless given.
-    shared  whether other processes copy the parts, in a folder that they see: `ranges` lists the copies, and `written`
-            notes that one is made.
+    shared  whether other processes copy the parts, in a folder that they see: `append` only notes them, until `join`.
     """
 
     def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:
@@ -333,9 +319,7 @@ class StoreWriter:
         self.parts = parts or folder / "parts"
         self.shared = False
         self._files = _Files(folder)
-        self._joined: dict[str, JoinedFile] = {}
-        self._ranges: list[FileRange] = []
-        self._unwritten: dict[Path, int] = {}
+        self._parts: dict[str, list[PartFile]] = {}
         self._levels = LevelsFile(folder / LEVELS)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
@@ -386,37 +370,38 @@ class StoreWriter:
         return self._files.path(ROW_NUMBERS)
 
     def append(self, part: Part) -> None:
-        """Make the features of `part` the next ones; its files are removed when they are copied."""
+        """Make the features of `part` the next ones. Its files are removed when they are copied."""
         for name, file in part.files.items():
             if name == LEVELS:
                 self._append_levels(file.path)
-                file.path.unlink()
-                continue
-            if name not in self._joined:
-                self._joined[name] = JoinedFile(self._files.path(name))
-            self._crc[name] = joined_crc(self._crc.get(name, 0), file.crc, file.size)
-            self._unwritten[file.path] = file.size
-            self._ranges += self._joined[name].add(file.path, file.size)
-        if not self.shared:
-            self._write_ranges()
+            else:
+                self._crc[name] = joined_crc(self._crc.get(name, 0), file.crc, file.size)
+                if self.shared:
+                    self._parts.setdefault(name, []).append(file)
+                    continue
+                with file.path.open("rb") as content, self._files.path(name).open("ab") as out:
+                    shutil.copyfileobj(content, out, COPY_BYTES)
+            file.path.unlink()
         for feature in part.features:
             self._features.append(replace(feature, slot=self._slots[feature.width]))
             self._slots[feature.width] += 1
         self._checksums.extend(part.checksums)
 
-    def ranges(self) -> list[FileRange]:
-        """Return the ranges of files to be written by `write_range`, after everything has been appended."""
-        file_ranges = self._ranges + [piece for file in self._joined.values() for piece in file.rest()]
-        self._ranges = []
-        return file_ranges
+    def join(self, executor: Executor) -> None:
+        """Let the workers copy the parts, which have all been appended. Each is removed when it is copied."""
+        ranges: list[FileRange] = []
+        for name, files in self._parts.items():
+            self._files.path(name).touch(exist_ok=False)
+            ranges += cut_ranges(self._files.path(name), [(file.path, file.size) for file in files])
+        left = Counter(piece.path for each in ranges for piece in each.pieces)
 
-    def written(self, done: FileRange) -> None:
-        """Note that a range has been written; remove parts that are copied."""
-        for piece in done.pieces:
-            self._unwritten[piece.path] -= piece.size
-            if not self._unwritten[piece.path]:
-                del self._unwritten[piece.path]
-                piece.path.unlink()
+        def remove_copied(index: int, _: None) -> None:
+            for piece in ranges[index].pieces:
+                left[piece.path] -= 1
+                if not left[piece.path]:
+                    piece.path.unlink()
+
+        executor.run(write_range, [(each,) for each in ranges], remove_copied, even=True)
 
     def finish(
         self,
@@ -428,8 +413,6 @@ class StoreWriter:
         separator: str | None = None,
     ) -> None:
         """Write the files that belong to no feature, the manifest last. `dropped` rows of the source were left out."""
-        self._ranges = self.ranges()
-        self._write_ranges()
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._files.append(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
         closed = self._files.close()
@@ -447,12 +430,6 @@ class StoreWriter:
         whole = {name: sum_ for name, sum_ in crc.items() if name not in _BY_BLOCK}
         manifest = Manifest(spec, self._max_bins, whole, size)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
-
-    def _write_ranges(self) -> None:
-        for target in self._ranges:
-            write_range(target)
-            self.written(target)
-        self._ranges = []
 
     def _append_levels(self, path: Path) -> None:
         """Append the levels of a part, some at a time. They are by the features of the part, which follow ours."""
