@@ -1,7 +1,7 @@
 """Notices about columns of a probably wrong type or without use, found from dictionaries and levels.
 
 numbers in text     "12", "n/a", "7"          words, commas, signs or quotes keep the column from being numeric
-dates in text       "3/15/2024", "1 May 24"   another form than 2024-03-15, or several forms
+dates in text       "3/15/2024", "2 PM"       another form than 2024-03-15 or 14:00:00, or several forms
 dates in numbers    20240315
 row numbers         3, 1, 2; names            a different value in each row
 constants           7, 7, 7; null             one value, or none
@@ -25,15 +25,16 @@ from bigforest.store.store import Store
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
 # Marks between thousands. _SIGNS adds signs and units next to numbers.
 _MARKS = r"['’ \x{a0}\x{202f}](\d{3})\b"
-_SIGNS = r"\s?[%$€£¥₹<>≤≥~−]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
+_SIGNS = r"\s?[%$€£¥₹<>≤≥~−()]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
 _FRACTION = r"\d\.\d"  # whole numbers may be codes, such as postal codes
 _THOUSANDS = r"^[^\d,]*[1-9]\d{0,2}(,\d{3})+\b"
 # Tables with more levels are not searched for numbers and dates in text.
 _MAX_SEARCHED = 100_000
-# A day in numbers or with the name of its month, and perhaps a time.
+# A day in numbers or with the name of its month, and perhaps a time; a month of a year; or a time of day.
 _DATE = (
-    r"(?i)^\s*(\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
-    r"|[a-z]{3,9}[-/. ]\d{1,2},? \d{4})\.?([T, ]\s*\d{1,2}:\d{2}.*)?\s*$"
+    r"(?i)^\s*((\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}|\d{1,2}[-/. ]?[a-z]{3,9}[-/., ]+\d{2,4}"
+    r"|[a-z]{3,9}[-/. ]\d{1,2},? \d{4})\.?([T, ]\s*\d{1,2}:\d{2}.*)?|(19|20)\d{2}[-/](0[1-9]|1[0-2])"
+    r"|([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?(\s?[ap]\.?m\.?)?|(0?[1-9]|1[0-2])\s?[ap]\.?m\.?)\s*$"
 )
 # A text column has dates if it has at least _MIN_DATES levels, of which at least _DATE_SHARE are dates. A column of
 # numbers has dates if all its values, at least _MIN_DATES, are dates.
@@ -54,7 +55,8 @@ def column_notices(store: Store) -> Iterator[str]:
     target = store.spec.target
     texts = _searched_texts(store)
     target_text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
-    numbers = [*_numbers_in_text(target_text | texts)]
+    no_dates = {name: levels for name, levels in texts.items() if not _are_dates(levels)}
+    numbers = [*_numbers_in_text(target_text | no_dates)]
     yield from (message for _, message in numbers)
     named = {name for names, _ in numbers for name in names}
     alike = {name: _alike(levels) for name, levels in (target_text | texts).items()}
@@ -71,8 +73,8 @@ def column_notices(store: Store) -> Iterator[str]:
 
 
 _MESSAGES = {
-    "dates in text": "these columns are text, because their dates are not all written as 2024-03-15: {0}; write them "
-    "in this way, and the columns are dates",
+    "dates in text": "these columns are text, because their dates or times are not all written as 2024-03-15 or "
+    "14:05:00: {0}; write them in this way, and thresholds are dates or times",
     "dates in numbers": "these columns are whole numbers such as 20240315, which seem to be dates: {0}; convert them "
     "to dates, and thresholds are days",
     "row numbers": "these columns have another value in nearly every row, as numbers and names of rows have: {0}; if "

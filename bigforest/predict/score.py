@@ -17,11 +17,13 @@ from bigforest.columns.labels import UNKNOWN, class_places, label_values, strang
 from bigforest.columns.types import cells
 from bigforest.encode.weights import check_weight, true_rows, weights_in_slice, whole_weights
 from bigforest.errors import DataError, counted
+from bigforest.events import Notice
 from bigforest.execution.forks import check_polars_threads
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import reading_of
+from bigforest.progress import watching
 from bigforest.source import table_in_memory
 from bigforest.source.in_memory import series_of
 
@@ -218,8 +220,13 @@ def score(spec: DataSpec, answer: Any, y: Any) -> float:
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
     if not spec.target.is_regression:
         codes = class_places(truth, spec.target)[has_truth.to_numpy()]
-        if (codes == UNKNOWN).all():  # a single unknown class is predicted wrongly
+        unknown = int(np.count_nonzero(codes == UNKNOWN))
+        if unknown == len(codes):
             raise DataError(f"the true classes are labels {strange_labels(truth, spec.target)}")
+        if unknown:
+            with watching(None) as listener:
+                some = f"{unknown:,} of {counted(len(codes), 'row')} count as wrong, because they have labels"
+                listener(Notice(f"{some} {strange_labels(truth, spec.target)}"))
         return float((codes == class_places(predictions, spec.target)[has_truth.to_numpy()]).mean())
     if not truth.dtype.is_numeric():
         raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")

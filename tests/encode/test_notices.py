@@ -16,6 +16,7 @@ ROWS = 200
 ORDER = np.random.default_rng(0).permutation(ROWS)
 DAYS = [f"{day % 28 + 1}/{day % 12 + 1}/2024" for day in ORDER]
 FEW_MISSING = [None if place % 9 == 0 else int(number) for place, number in enumerate(ORDER)]
+DATES = "these columns are text, because their dates or times are not all written as 2024-03-15"
 ROW_NUMBERS = "these columns have another value in nearly every row"
 
 
@@ -44,6 +45,7 @@ SIGNED = (
     "1 {:03}",
     "1\u00a0{:03}",
     "1\u202f{:03}.5",
+    "({}.5)",
 )
 COMMAS = ("{},5", "1.{:03},50", "1 {:03},5", "1\u00a0{:03},5")
 SIGNS = "these columns are text, because their numbers have signs"
@@ -61,7 +63,10 @@ ALIKE = "these columns have levels that differ in case, spaces or forms of lette
         ([f"customer {number}" for number in ORDER], {}, ROW_NUMBERS),
         ([7] * ROWS, {}, "these columns have the same value in every row"),
         ([None] * ROWS, {}, "these columns have no value in any row"),
-        (DAYS, {}, "these columns are text, because their dates are not all written as 2024-03-15"),
+        (DAYS, {}, DATES),
+        ([f"{1990 + day % 10}-{day % 12 + 1:02}" for day in ORDER], {}, DATES),
+        ([f"{day % 24}:{day % 60:02}" for day in ORDER], {}, DATES),
+        ([f"{day % 12 + 1} PM" for day in ORDER], {}, DATES),
         *(([form.format(number) for number in ORDER // 2], {}, SIGNS) for form in SIGNED),
         *(([form.format(number) for number in ORDER // 2], {}, COMMA) for form in COMMAS),
         (["New York", "new york", "LA", "x"] * 50, {}, ALIKE),
@@ -89,6 +94,8 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
         (["m", "M", "f", "F"] * 50, {}),
         ([f"{number}{'ABCD'[number % 4]}" for number in ORDER // 2], {}),  # numbers of houses
         ([f"{number}-{number + 5}" for number in ORDER // 2], {}),
+        ([f"{number % 12}:{number % 7}" for number in ORDER], {}),  # results of games
+        ([f"{2030 + number % 10}-{number % 9 + 20}" for number in ORDER], {}),  # ranges
     ],
 )
 def test_no_notice(tmp_path: Path, values: Any, options: dict[str, Any]) -> None:
