@@ -8,8 +8,8 @@
 
 The same rows are used to choose and to evaluate. Losses are therefore also cross-fitted: each half of the rows is
 evaluated with the choice of the other half. A class without votes has the probability 0 and the same loss with any
-power, so rows of this class do not influence the choice of the power. Losses are added up as whole numbers, so they do
-not depend on the order or batches of rows.
+power, so rows of this class do not influence the choice of the power. The sums of blocks of rows are added up as whole
+numbers, so they do not depend on the order of the blocks.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import map_on_threads
+from bigforest.forest.leaf_votes import step_rows
 from bigforest.forest.run_file import Choice, Power, Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
-# Steps of a log loss. A log loss is at most 36.05, so the sum over a table has 62 bits.
-_STEPS = 2.0**56
-# Rows whose losses are computed together.
+# Sums of losses are whole numbers of steps of 1 / this.
+STEPS = 2.0**40
+_whole: Any = np.frompyfunc(int, 1, 1)
+# Most rows of a block, whose losses are computed together.
 LOSS_ROWS = 1 << 13
-# A loss of 62 bits has a lower part of this many bits. Factors of the sums of squares of `sum_losses`.
-_LOW_BITS = 31
-SQUARES = np.array([[2 ** (32 + bits), 2**bits] for bits in (62, 32, 0)], object)
 # The golden ratio times 2**64. Its multiples, modulo 2**64, fall into both halves of the range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -50,22 +49,22 @@ Kind = TypeVar("Kind", bound=Choice)
 class ChoiceLosses(NamedTuple):
     """Losses of rows with each lambda, or with each power. The first one is lambda 0, or the power 1.
 
-    losses   int64 [2, tried], weighted sums of the losses of each half of the rows, as whole numbers
+    losses   int objects [2, tried], weighted sums of the losses of each half of the rows, in steps
     squares  int objects [2, tried], sums over the rows of the squared difference between a loss and the first loss
-    weights  int64 [2], weights of the rows of each half
+    weight   weight of these rows
     """
 
-    losses: NDArray[np.int64]
+    losses: NDArray[np.object_]
     squares: NDArray[np.object_]
-    weights: NDArray[np.int64]
+    weight: int
 
     def plus(self, other: ChoiceLosses) -> ChoiceLosses:
-        return ChoiceLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
+        return ChoiceLosses(self.losses + other.losses, self.squares + other.squares, self.weight + other.weight)
 
 
 def no_losses(tried: int) -> ChoiceLosses:
-    none = np.zeros((2, tried), np.int64)
-    return ChoiceLosses(none, none.astype(object), none[:, 0])
+    none = np.zeros((2, tried), object)
+    return ChoiceLosses(none, none, 0)
 
 
 def powers_to_try(config: TrainConfig, classes: int) -> tuple[float, ...]:
@@ -121,33 +120,6 @@ def losses_by_power(
     return _add_losses(store, first, votes, held, workers, losses, quarters.size)
 
 
-def sum_losses(
-    losses: NDArray[np.float64], factor: NDArray[np.floating[Any]], second: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Add up the losses of some rows, fewer than 2**30, for each lambda. Oracle: tests/naive/shrinkage.py.
-
-    losses  float64 [rows, lambdas]
-    factor  float64 [rows], scales the losses of a row to numbers below 2**61, which are rounded
-    second  bool [rows], True for rows in the second half of the table
-
-    Return the sums of losses of each half, int64 [2, lambdas], and sums of squares, int64 [2, lambdas, 3, 2]. Let
-    high * 2**31 + low be the difference of a loss from that of the first lambda. The sums of squares are those of
-    high * high, high * low and low * low, each as (upper part, lower 32 bits).
-    """
-    whole = np.rint(losses * factor[:, None]).astype(np.int64)
-    apart = whole - whole[:, :1]
-    high, low = apart >> _LOW_BITS, apart & ((1 << _LOW_BITS) - 1)
-    halves = np.flatnonzero(~second), np.flatnonzero(second)
-    sums, squares = np.empty((2, whole.shape[1]), np.int64), np.empty((2, whole.shape[1], 3, 2), np.int64)
-    for half, rows in enumerate(halves):
-        whole.take(rows, axis=0).sum(axis=0, out=sums[half])
-        for place, (left, right) in enumerate(((high, high), (high, low), (low, low))):
-            square = left.take(rows, axis=0) * right.take(rows, axis=0)
-            squares[half, :, place, 0] = (square >> 32).sum(axis=0)
-            squares[half, :, place, 1] = (square & (2**32 - 1)).sum(axis=0)
-    return sums, squares
-
-
 def _add_losses(
     store: Store,
     first: int,
@@ -160,25 +132,24 @@ def _add_losses(
     """Add up the losses of rows from `first` on.
 
     losses  function that returns the losses of used rows, float64 [used rows, tried]. It takes the first row of a
-    block,
-            its votes, and the places of the used rows
+            block, its votes, and the places of the used rows
     """
+    step = min(LOSS_ROWS, step_rows(store.spec.target.answer_width))  # blocks are the same for all ranges of rows
 
-    def of_rows(start: int) -> ChoiceLosses:
-        block, begin = votes.rows(start, start + LOSS_ROWS), first + start
-        left_out = block.voters > 0 if held is None else (block.voters > 0) & ~held[start : start + LOSS_ROWS]
+    def of_block(start: int) -> ChoiceLosses:
+        block, begin = votes.rows(start, start + step), first + start
+        left_out = block.voters > 0 if held is None else (block.voters > 0) & ~held[start : start + step]
         used = np.flatnonzero(left_out)
         weight = row_weights(store, begin, begin + block.voters.size)
         row_weight = np.ones(used.size, np.int64) if weight is None else weight[used]
-        spec = store.spec
-        factor = row_weight * (spec.weight_unit if spec.target.is_regression else _STEPS / spec.total_weight)
-        second = in_second_half(np.arange(begin, begin + block.voters.size, dtype=np.uint64)[used])
-        sums, squares = sum_losses(losses(begin, block, used), factor, second)
-        weights = np.array([row_weight[~second].sum(), row_weight[second].sum()], np.int64)
-        return ChoiceLosses(sums, (squares.astype(object) * SQUARES).sum(axis=(2, 3)), weights)
+        weighted = losses(begin, block, used) * (row_weight * STEPS)[:, None]
+        second = in_second_half((begin + used).astype(np.uint64))
+        halves = weighted[~second], weighted[second]
+        squares = [((half - half[:, :1]) ** 2).sum(axis=0) for half in halves]
+        return ChoiceLosses(_whole([half.sum(axis=0) for half in halves]), _whole(squares), int(row_weight.sum()))
 
-    starts = [(start,) for start in range(0, votes.voters.size, LOSS_ROWS)]
-    return reduce(ChoiceLosses.plus, map_on_threads(of_rows, starts, workers), no_losses(tried))
+    starts = [(start,) for start in range(0, votes.voters.size, step)]
+    return reduce(ChoiceLosses.plus, map_on_threads(of_block, starts, workers), no_losses(tried))
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -186,45 +157,31 @@ def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
-def choose_shrinkage(tried: tuple[float, ...], losses: ChoiceLosses, store: Store, unit: float) -> Shrinkage:
-    return _choice(Shrinkage, tried, losses, _LAMBDA_ERRORS, lambda whole, weight: _mean(whole, weight, store, unit))
+def choose_shrinkage(tried: tuple[float, ...], losses: ChoiceLosses, unit: float) -> Shrinkage:
+    return _choice(Shrinkage, tried, losses, _LAMBDA_ERRORS, unit)
 
 
-def choose_power(tried: tuple[float, ...], losses: ChoiceLosses, store: Store) -> Power:
-    return _choice(Power, tried, losses, _POWER_ERRORS, lambda whole, weight: _mean(whole, weight, store, 1.0))
+def choose_power(tried: tuple[float, ...], losses: ChoiceLosses) -> Power:
+    return _choice(Power, tried, losses, _POWER_ERRORS, 1.0)
 
 
-def _choice(
-    kind: type[Kind],
-    tried: tuple[float, ...],
-    choice_losses: ChoiceLosses,
-    errors: int,
-    mean: Callable[[int, int], float],
-) -> Kind:
-    weight = int(choice_losses.weights.sum())
+def _choice(kind: type[Kind], tried: tuple[float, ...], choice_losses: ChoiceLosses, errors: int, unit: float) -> Kind:
+    (first, second), (first_squares, second_squares), weight = choice_losses
     if not weight:
         return kind(tried[0], tried)
-    first, second = choice_losses.losses
-    first_squares, second_squares = choice_losses.squares
-    crossed = int(first[_choose(second, second_squares, errors)]) + int(second[_choose(first, first_squares, errors)])
-    losses = tuple(mean(int(loss), weight) for loss in first + second)
+    crossed = first[_choose(second, second_squares, errors)] + second[_choose(first, first_squares, errors)]
     amount = tried[_choose(first + second, first_squares + second_squares, errors)]
-    return kind(amount, tried, losses, mean(crossed, weight))
+    # Divide by the weight first, and by the unit twice, because its square might overflow.
+    *losses, crossed_loss = (whole / STEPS / weight / unit / unit for whole in [*(first + second), crossed])
+    return kind(amount, tried, tuple(losses), crossed_loss)
 
 
-def _choose(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int) -> int:
+def _choose(losses: NDArray[np.object_], squares: NDArray[np.object_], errors: int) -> int:
     """Return the place of the lowest loss, the first among ties, if it is below the first loss by `errors` standard
     errors; otherwise 0.
 
     The standard error is the root of the sum of the squared differences, as if their mean were 0.
     """
     best = int(losses.argmin())
-    gain = int(losses[0]) - int(losses[best])
+    gain = losses[0] - losses[best]
     return best if gain * gain > errors**2 * squares[best] else 0
-
-
-def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
-    if not store.spec.target.is_regression:
-        return whole / (_STEPS / store.spec.total_weight) / weight
-    # Divide by the weight first, because the square of the unit might overflow.
-    return whole / store.spec.weight_unit / weight / unit / unit

@@ -142,7 +142,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             losses = no_losses(len(tried))
             for losses_of_range in over_ranges(lambda_losses, work):
                 losses = losses.plus(losses_of_range)
-            shrinkage = choose_shrinkage(tried, losses, store, work.loss.unit)
+            shrinkage = choose_shrinkage(tried, losses, work.loss.unit)
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallies: list[RangeTally] = []
         changes, losses = np.zeros((3, config.trees), np.int64), no_losses(len(work.powers))
@@ -150,7 +150,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             tallies += tallied.tallies
             changes += tallied.changes
             losses = losses if tallied.losses is None else losses.plus(tallied.losses)
-        power = choose_power(work.powers, losses, store) if len(work.powers) > 1 else Power(work.powers[0])
+        power = choose_power(work.powers, losses) if len(work.powers) > 1 else Power(work.powers[0])
         if not config.keep_votes:
             executor.discard([path for file in leaves.files for path in file.paths])
         curves = curves_of(store.spec.target.answer_width)

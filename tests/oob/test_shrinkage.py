@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.run_file import Shrinkage
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import plan
-from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half, sum_losses
+from bigforest.oob.choice import STEPS, ChoiceLosses, choose_shrinkage, in_second_half
 from bigforest.oob.leaves import entry_bytes
 from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import write_oob
@@ -127,24 +126,6 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
             found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
-
-
-@given(
-    rows=st.lists(
-        st.tuples(st.lists(st.floats(0, 36), min_size=3, max_size=3), st.integers(1, 2**56), st.booleans()), max_size=9
-    )
-)
-def test_sum_losses__are_exact(rows: list[tuple[list[float], int, bool]]) -> None:
-    losses_of_rows = np.array([row for row, _, _ in rows]).reshape(len(rows), 3)
-    factor, second = np.array([own for _, own, _ in rows], np.float64), np.array([own for *_, own in rows], np.bool_)
-    factor /= max(len(rows), 1)
-    sums, squares = sum_losses(losses_of_rows, factor, second)
-    whole = [[round(loss * own) for loss in row] for row, own in zip(losses_of_rows.tolist(), factor, strict=True)]
-    for part in (0, 1):
-        own = [row for row, one in zip(whole, second, strict=True) if one == part]
-        assert sums[part].tolist() == [sum(row[k] for row in own) for k in range(3)]
-        expected = [sum((row[k] - row[0]) ** 2 for row in own) for k in range(3)]
-        assert (squares[part].astype(object) * SQUARES).sum(axis=(1, 2)).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -404,10 +385,8 @@ def test_votes_that_are_kept__stay_with_a_forest_that_is_shrunk(tmp_path: Path) 
 def test_choose_shrinkage__each_half_chooses_for_the_other_what_gains_more_than_its_error(
     error: int, crossed: int
 ) -> None:
-    losses = np.array([[10, 4, 6], [10, 9, 3]], np.int64) << 52  # sixteenths
-    squares = np.array([[0, (error << 52) ** 2, 0], [0, 0, 0]], object)
-    spec: Any = SimpleNamespace(target=SimpleNamespace(is_regression=False), total_weight=8)
-    found = ChoiceLosses(losses, squares, np.array([3, 5]))
+    losses = np.array([[10, 4, 6], [10, 9, 3]], object) * int(STEPS)
+    squares = np.array([[0, error**2, 0], [0, 0, 0]], object) * int(STEPS) ** 2
     tried = (0.0, 1.0, 3.0)
-    expected = Shrinkage(3.0, tried, (20 / 16, 13 / 16, 9 / 16), crossed / 16)
-    assert choose_shrinkage(tried, found, SimpleNamespace(spec=spec), 1.0) == expected  # type: ignore[arg-type]
+    expected = Shrinkage(3.0, tried, (20 / 32, 13 / 32, 9 / 32), crossed / 32)
+    assert choose_shrinkage(tried, ChoiceLosses(losses, squares, 8), 2.0) == expected
