@@ -126,7 +126,8 @@ def encode(
 
 
 def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> Iterator[str]:
-    """Yield messages about a column that is left out as an index, and about a task that was found from the target."""
+    """Yield messages about columns that are left out or stay text, and about a task that was found from the target."""
+    yield from source.notices
     for index in roles.indexes:
         called = f"the column {index!r}" if index else "the first column, which has no name,"
         yield f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"

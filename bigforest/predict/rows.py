@@ -306,7 +306,7 @@ class FeatureMap(NamedTuple):
 
 
 def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = True) -> Reading:
-    """Return the rules for reading a table to predict: the numeric, text and missing values of training.
+    """Return the rules for reading a table to predict: the numbers, texts and missing values of training.
 
     also      columns that are read in addition to the features.
     labelled  whether target, weights and groups are read, too.
@@ -315,6 +315,7 @@ def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = Tru
     numbers |= {spec.target.name} if spec.target.is_regression else set()
     types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
     texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
+    numbers |= {name for name, dtype in types.items() if kind_of(dtype).family == "number"}
     others = [spec.target.name, *(role.name for role in (spec.weight, spec.group) if role is not None and role.name)]
     features = [*spec.feature_names, *(feature.table_column for feature in spec.features)]
     needed = frozenset([*features, *(others if labelled else ()), *also])

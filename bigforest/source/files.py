@@ -39,6 +39,7 @@ from bigforest.source.text import (
     FORMS,
     Scan,
     blank_lines,
+    ends_unnamed,
     has_lines,
     has_whole_lines,
     header_of,
@@ -227,7 +228,17 @@ def _source_of(
     scans = [_scan_file(file, kind, scratch, reading) for file in files]
     schema = _common_schema(files, [types for _, types in scans], lambda place: source_of(scans[place][0], ""), reading)
     scans = [(scan if types == schema else cast_to(scan, schema), schema) for scan, types in scans]
-    scans = with_types(scans, FORMS[kind], reading) if kind in FORMS else scans
+    notices = []
+    if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
+        notices.append("the columns at the end that have neither a name nor a value are left out")
+    if kind in FORMS:
+        scans, codes = with_types(scans, FORMS[kind], reading)
+        if codes := [name for name in codes if reading.needs(name)]:
+            notices.append(
+                f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "
+                f"1: {listed([*map(repr, codes)])}; if they are no codes, write them in one way, and the columns are "
+                "numeric"
+            )
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
@@ -237,7 +248,7 @@ def _source_of(
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
     table = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
-    return source_of_files(table, name, spool_bytes(size), str(path))
+    return replace(source_of_files(table, name, spool_bytes(size), str(path)), notices=tuple(notices))
 
 
 def _spool_with(parts: Sequence[Source], columns: Sequence[pl.Series], scratch: Path, where: str) -> list[Path]:

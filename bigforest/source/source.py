@@ -91,6 +91,7 @@ class Source:
     spooled  anonymous memory used to stream the table into `files`, bytes; 0 for a table read in place.
     stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
     separator  character between the values of CSV files, if the user named one.
+    notices  messages about how columns of CSV files are read.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Source:
     spooled: int = 0
     stamps: tuple[FileStamp, ...] = ()
     separator: str | None = None
+    notices: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """Pickle a source of files as the paths of the files."""

@@ -9,6 +9,7 @@
     12            Int64 ... Float64    12, NA, 7.5                 Float64   (NA is a missing value among numbers)
     2026-01-02    Date                 2026-01-02, 2026-01-03      Date
     001           Int64 ... Float64    001, x                      String
+    001           Int64 ... Float64    001, 1                      String    (codes, which are not one number)
 
 A type depends on no more than the values: not on their order, quotes, or distribution over files.
 """
@@ -45,10 +46,12 @@ class Form(NamedTuple):
 
     parse   turns an expression of text into one of the type; null where a text has another form.
     marked  True if the texts `_MISSING` and spaces are missing values, and spaces around values are left out.
+    codes   False if the values must not be codes such as 01 and 1, which would become one number.
     """
 
     parse: Callable[[pl.Expr], pl.Expr]
     marked: bool = False
+    codes: bool = True
 
     def values(self, names: Collection[str]) -> pl.Expr:
         """Return the values to be parsed, of columns of text; others are null."""
@@ -62,9 +65,26 @@ class Form(NamedTuple):
         """Return the parsed values of columns of text."""
         return self.parse(self.values(names))
 
+    def reads(self, names: Collection[str]) -> pl.Expr:
+        """Return True for columns of text all of whose values have this form."""
+        values = self.values(names)
+        all_read = values.count() == self.parsed(names).count()
+        if self.codes:
+            return all_read
+        size = values.str.len_bytes()
+        padded = values.str.starts_with("0") & (size > 1) & ~values.str.contains(".", literal=True)
+        # Where zeros fill all numbers to one length, no two texts are the same number.
+        return all_read & ~(size.filter(padded).max() > size.min()).fill_null(value=False)
+
 
 def _number(dtype: type[pl.DataType], *, marked: bool) -> Form:
     return Form(lambda text: text.cast(dtype, strict=False), marked)
+
+
+def _code(text: pl.Expr) -> pl.Expr:
+    """Return the texts that are numbers or marks of missing values, as they are."""
+    stripped = text.str.strip_chars()
+    return pl.when(stripped.is_in(_MISSING) | stripped.cast(pl.Float64, strict=False).is_not_null()).then(text)
 
 
 def _boolean(text: pl.Expr) -> pl.Expr:
@@ -90,7 +110,9 @@ _NUMBERS = tuple(
     for dtype in (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)
     for marked in (False, True)
 )
-FORMS = {"CSV": (*_NUMBERS, Form(_boolean), *_DATES), "NDJSON": _DATES}
+_CODES = Form(_code)
+_OTHERS = (Form(_boolean), *_DATES)
+FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBERS), _CODES, *_OTHERS), "NDJSON": _DATES}
 # Column of CSV without values.
 _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 
@@ -119,7 +141,6 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     names = header_of(file, mark)
     if not names:
         raise not_readable(file, "CSV", "it has no header")
-    places = places_once(names, str(file), rules)
     if zero := [name for name in names if "\0" in name]:
         raise DataError(f"{file}: the name of column {zero[0]!r} has a zero byte; rename it")
     polars_names = _names_in_polars(names)
@@ -127,9 +148,27 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     scan = pl.scan_csv(
         str(file), glob=False, separator=mark, null_values=missing, schema=dict.fromkeys(polars_names, pl.String())
     )
-    if len(places) < len(names):
+    if ends_unnamed(file, rules):
+        names = names[: _columns_with_use(scan, names)]
+    places = places_once(names, str(file), rules)
+    if len(places) < len(polars_names):
         scan = scan.select(columns_named([polars_names[place] for place in places]))
     return scan if polars_names == names else scan.rename({polars_names[place]: names[place] for place in places})
+
+
+def ends_unnamed(file: Path, rules: Reading) -> bool:
+    """Return True if all columns of a CSV file are read, and its last ones have no name: lines end with commas."""
+    return rules.needed is None and header_of(file, rules.separator or _separator(file))[-1] == ""
+
+
+def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
+    """Return the number of columns without those at the end that have neither names nor values."""
+    use = max((place for place, name in enumerate(names, 1) if name), default=0)
+    with suppress(*POLARS_FAULTS):  # reading the table says what is wrong with it
+        rest = scan.select(pl.nth(range(use, len(names))).str.strip_chars().str.len_bytes().max())
+        if not any(rest.collect(engine="streaming").row(0)):
+            return use
+    return len(names)
 
 
 def _names_in_polars(names: Sequence[str]) -> list[str]:
@@ -199,23 +238,24 @@ def _check_json(file: Path) -> None:
         raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
 
 
-def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> list[Scan]:
+def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> tuple[list[Scan], list[str]]:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    The text of kept columns that are parsed comes first.
+    Also return the columns that stay text because they have codes such as 01 and 1. The text of kept columns that are
+    parsed comes first.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     of_forms: dict[Sequence[Form], list[str]] = {}
     for name in text:  # JSON may write numbers as text, for example decimals; where training had numbers, they are
-        of_forms.setdefault(FORMS["CSV"] if name in rules.numbers else forms, []).append(name)
+        of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in rules.numbers else forms, []).append(name)
     form_of: dict[str, Form] = {}
     try:
         for accepted, names in of_forms.items():
             form_of |= _find_forms(rows, names, accepted, rules.numbers)
     except (*POLARS_FAULTS, OSError):
-        return list(scans)  # reading the table says what is wrong with it
+        return list(scans), []  # reading the table says what is wrong with it
     parsed = [
         form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
@@ -226,7 +266,8 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
         else scan
         for scan, _ in scans
     ]
-    return [(scan, dict(scan.collect_schema())) for scan in typed]
+    codes = [name for name, form in form_of.items() if form == _CODES]
+    return [(scan, dict(scan.collect_schema())) for scan in typed], codes
 
 
 def _find_forms(
@@ -271,8 +312,7 @@ def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list
     if not places:
         return {}
     all_read = rows.select(
-        (form.values(names).count() == form.parsed(names).count()).name.suffix(f"\0{places[form]}")
-        for form, names in _columns_by_form(forms).items()
+        form.reads(names).name.suffix(f"\0{places[form]}") for form, names in _columns_by_form(forms).items()
     )
     fits = all_read.collect(engine="streaming").row(0, named=True)
     fitting = {name: [form for form in tried if fits[f"{name}\0{places[form]}"]] for name, tried in forms.items()}

@@ -66,3 +66,27 @@ def test_index__without_a_name_is_no_feature(name: str, tmp_path: Path) -> None:
     assert forest.predict(table)["prediction"].tolist() == forest.predict(pl.from_pandas(table))["prediction"].to_list()
     table.to_csv(tmp_path / "u.csv", index_label="row")
     assert bigforest.train(tmp_path / "u.csv", "y", trees=2).spec.feature_names == ["row", "a"]
+
+
+@pytest.mark.parametrize("commas", [1, 2])
+def test_commas_at_the_end_of_lines__are_no_columns(commas: int, tmp_path: Path) -> None:
+    """Spreadsheets write them. Rows without a column of no name would be refused."""
+    table = pl.DataFrame({"a": range(60), "b": [1.5, 2.5] * 30, "y": ["p", "q"] * 30})
+    lines = table.write_csv().splitlines()
+    heard: list[Event] = []
+    for end, count in (("," * commas, 0), (", " * (commas - 1) + ",0", 1)):
+        (tmp_path / "t.csv").write_text(
+            "".join(f"{line}{end if at else ',' * commas}\n" for at, line in enumerate(lines))
+        )
+        if count and commas > 1:
+            with pytest.raises(bigforest.DataError, match="duplicate column names ''"):
+                bigforest.train(tmp_path / "t.csv", "y", trees=3)
+            continue
+        forest = bigforest.train(tmp_path / "t.csv", "y", trees=3, listener=heard.append)
+        assert forest.spec.feature_names == ["a", "b", ""][: 2 + count]
+        told = [event for event in heard if isinstance(event, Notice) and "at the end" in event.message]
+        assert len(told) == 1
+        scores = bigforest.predict_file(forest, tmp_path / "t.csv", tmp_path / "p.parquet", overwrite=True)
+        assert scores.rows == 60
+        if not count:
+            assert forest.predict(table).equals(bigforest.train(table, "y", trees=3).predict(table))

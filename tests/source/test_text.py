@@ -84,6 +84,45 @@ def test_csv__text_after_many_numbers_is_text(tmp_path: Path) -> None:
         assert read(tmp_path / "t.csv").schema["a"] == dtype
 
 
+_CODES = {
+    "codes": (["01", "1", "2"], pl.String()),
+    "marks": (["NA", "007", " 7"], pl.String()),
+    "late": (["1"] * 1200 + ["01"], pl.String()),
+    "decimals": (["01", "1", "2.5"], pl.String()),
+    "beyond": (["01", "1", str(2**70)], pl.String()),
+    "one length": (["007", "010", "1234", "-05"], pl.Int64()),
+    "marks, one length": (["NA", "007", "010"], pl.Int64()),
+    "fractions": (["0.5", "00.5", "10", "0"], pl.Float64()),
+}
+
+
+@pytest.mark.parametrize("name", _CODES)
+def test_csv__texts_of_one_number_are_different(name: str, tmp_path: Path) -> None:
+    """Groups 01 and 1 would be one group."""
+    texts, dtype = _CODES[name]
+    for order in (1, -1):
+        (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{text},1\n" for text in texts[::order]))
+        source = open_source(tmp_path / "t.csv", scratch=tmp_path)
+        assert source.schema == {"a": dtype, "b": pl.Int64}
+        assert source.column("a").to_list() == texts[::order] or dtype != pl.String
+        assert [message for message in source.notices if "01 and 1: 'a';" in message] == [*source.notices]
+        assert len(source.notices) == (dtype == pl.String)
+
+
+def test_csv__numbers_of_training_are_numbers_with_zeros_too(tmp_path: Path) -> None:
+    """Categories and classes of whole numbers as well."""
+    table = pl.DataFrame({"a": [1, 2, 3] * 20, "b": [3, 1, 2, 2] * 15, "y": [1, 2, 1] * 20})
+    forest = bf.train(table, "y", trees=3, categories=["b"], task="classification")
+    padded = table.with_row_index("row").select(
+        pl.when(pl.col("row") % 2 == 0).then(pl.format("0{}", name)).otherwise(pl.col(name)).alias(name)
+        for name in table.columns
+    )
+    padded.write_csv(tmp_path / "t.csv")
+    scores = bf.predict_file(forest, tmp_path / "t.csv", tmp_path / "p.parquet")
+    assert pl.read_parquet(tmp_path / "p.parquet").equals(forest.predict(table))
+    assert scores.scored == 60 and scores.accuracy == forest.score(table)
+
+
 _FIRST = ["", "2026-01-02", "2026-01-02 03:04:05", "03:04:05", "x", "NA", "1"]
 
 
