@@ -63,12 +63,13 @@ _SEPARATOR = Annotated[
 def command(
     draw: Callable[[Facts], None], *, run: Mapping[str, Choice], progress: bool = True, **groups: Mapping[str, Choice]
 ) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
-    """Make a command of a function that returns facts, which `draw` prints for people.
+    """Return a decorator that turns a function into a command. The function returns facts, which `draw` prints.
 
-    The options of each group, `run` included, replace the function's parameter of that name, which receives a
-    dictionary of the options that were given; the API chooses the others. A command that reads tables also has
-    --separator. With `progress`, `run` includes a listener, which shows the progress, and the client of a cluster; the
-    facts include the seconds of the work and the statistics of the workers.
+    run, groups  options by group. The function receives each group as a dictionary of the options that the user gave.
+    progress     add a listener that shows progress, and the client of a cluster, to `run`; add the seconds and the
+                 statistics of the workers to the facts.
+
+    A command that reads tables also has --separator.
     """
     groups["run"] = run
 
@@ -146,7 +147,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
 def _check_place(table: str) -> None:
     """Raise the API's error for a missing table at once, before costly imports."""
-    if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (which is False for what is no path)
+    if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (False for an invalid path)
         from bigforest.source.files import find_files
 
         find_files(table)
@@ -200,7 +201,7 @@ class GuardedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; wrong ones show the usage."""
-        arguments = list(args)  # which are used up
+        arguments = list(args)  # typer empties `args`
         try:
             left = super().parse_args(ctx, args)
             if ctx.params.get("out") == STREAM and self.name != "predict":
@@ -215,10 +216,10 @@ class GuardedCommand(TyperCommand):
         except (BrokenPipeError, typer.Exit):
             raise
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            ctx.close()  # removes what standard input was copied to
+            ctx.close()  # removes the copy of standard input
             if isinstance(error, OSError) and {"-h", "--help"} & {*arguments}:
                 raise  # the help could not be printed
-            if not hasattr(error, "format_message"):  # standard input could not be read, or while it was
+            if not hasattr(error, "format_message"):  # raised while standard input was copied
                 raise self._refused(ctx, error, wants_json="--json" in arguments) from error
             _say_type(error, ctx, arguments)
             _say_extra(error)
@@ -235,7 +236,7 @@ class GuardedCommand(TyperCommand):
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, typer.BadParameter, typer.Exit):
-            raise  # the reader of our output went away, and typer ends quietly; it shows the usage; a command has ended
+            raise  # typer ends quietly if a pipe was closed, shows the usage, or exits with the code of the command
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             raise self._refused(ctx, error, wants_json=ctx.params.get("json", False)) from error
 
@@ -264,7 +265,7 @@ def _unbroken(text: str) -> str:
 
 
 def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
-    """Add the expected type of a wrong value to the error, and the file if it is from one."""
+    """Add the expected type of a wrong value to the error, and the configuration file that contains the value."""
     found = getattr(error.__cause__, "errors", None)
     if found is None or not hasattr(error, "message"):
         return

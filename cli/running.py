@@ -98,7 +98,7 @@ def running(
                 raise
     finally:
         if bars is not None:
-            bars.close()  # which makes them vanish
+            bars.close()
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _scheduler(
 
 
 class Ledger:
-    """Listener that keeps what the object of --json shows of a run, and passes the other events on.
+    """Listener that keeps the notices and the statistics of workers for --json, and passes all other events on.
 
     name_of  names of options in notices; None to pass notices on.
     """
@@ -148,7 +148,7 @@ class Ledger:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries `workers` and `notices` for --json, as far as there are any."""
+        """Entries `workers` and `notices` for --json; empty entries are left out."""
         from bigforest.errors import write_names
 
         notices = [write_names(notice.text, self._name_of) for notice in self._notices if self._name_of is not None]
@@ -156,6 +156,6 @@ class Ledger:
         return {name: entries for name, entries in found.items() if entries}
 
     def pass_notices_on(self) -> None:
-        """Pass the notices on that were kept."""
+        """Pass the kept notices on."""
         for notice in self._notices:
             self._listener(notice)

@@ -68,24 +68,24 @@ class Criterion(ABC):
         """Argument of kernels that compute the impurity of a node, see impurity_of of kernels/scan/impurity.py."""
         return self.number
 
-    def check(self, store: Store) -> None:  # noqa: B027  # most compare any targets
+    def check(self, store: Store) -> None:  # noqa: B027  # most criteria accept all targets
         """Raise DataError if it cannot compare these targets."""
 
     def zero(self, target: TargetSpec) -> float | None:
-        """Return the number of a target of zero, see RegressionTarget of kernels/scan/target.py; None if not needed."""
+        """Return the integer that represents the target 0 (RegressionTarget.zero); None if not needed."""
         return None
 
     @abstractmethod
     def exact(self, left: Sides, total: Sides, origin: float) -> Fraction | float:
-        """Return the score of the split with `left` of `total` on the left.
+        """Return the score of a split. Scores of one node compare exactly; the larger one has the larger decrease.
 
-        origin  the number from which sums are counted, relative to `zero`
-
-        Larger is a larger decrease; scores of one node compare without rounding.
+        left    statistics of the left side
+        total   statistics of the node
+        origin  centre of the node, from which sums are counted, minus `zero`
         """
 
     def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
-        """Return the scores of splits to 1e-15, float64; -inf where a side weighs less than min_leaf >= 1."""
+        """Return the scores of splits, float64, accurate to 1e-15; -inf if a side weighs less than min_leaf >= 1."""
         scores = np.empty(len(left))
         split_scores(self.number, left, total, min_leaf, self.table, np.empty_like(total), scores)
         return scores
@@ -162,9 +162,9 @@ class PoissonCriterion(_NumberCriterion):
 class ScoredCriterion(Criterion):
     """A criterion of classes whose scores are sums of an integer for each side.
 
-    score  returns the integer of a side, at most 0, which more rows do not raise; takes (counts int64 [classes], weight
-           int64)
-    value  returns the impurity of a node, float64; takes (counts [classes], weight float64)
+    score  function of (counts int64 [classes], weight int64) that returns the integer of a side. It is at most 0, and
+           adding rows does not raise it
+    value  function of (counts [classes], weight float64) that returns the impurity of a node, float64
 
     Both are compiled by `helper` or `inlined` of kernels/compiler/jit.py; None if kernels know the criterion by number.
     """
@@ -220,9 +220,9 @@ _CRITERIA: dict[str, Criterion] = {criterion.name: criterion for criterion in PA
 
 
 def register_criterion(criterion: ScoredCriterion) -> None:
-    """Let TrainConfig(impurity=criterion.name) train by it in this process. Raise ConfigError for a name in use.
+    """Let TrainConfig.impurity name this criterion in this process. Raise ConfigError for a name in use.
 
-    Forests keep the name: only a process with the criterion trains more of their trees or opens them.
+    Forests store only the name. A process must register the criterion before it opens or extends such a forest.
     """
     name_impurity(criterion.name)
     _CRITERIA[criterion.name] = criterion

@@ -44,9 +44,9 @@ _DRAWN = 1.0 - math.exp(-1.0)
 # Most rows of all trees of a part together, so that its table stays small compared with the codes. Names of part files
 # depend on it.
 _PART_ROWS = 1_000_000
-# At least this many parts, if there are as many trees: cores stay busy to the end, and a crash loses little. Down to
-# _MIN_PARTS if the trees of a part would have fewer than _MIN_PART rows in all: writing and reading a part takes
-# some milliseconds, as long as growing trees of half that many rows.
+# At least _PARTS parts, so that cores stay busy to the end and a crash loses little. Down to _MIN_PARTS parts if the
+# trees of a part would have fewer than _MIN_PART rows together: writing and reading a part takes as long as growing
+# trees of half that many rows.
 _PARTS = 16
 _MIN_PARTS = 4
 _MIN_PART = 1 << 16
@@ -67,21 +67,21 @@ _WEIGHT_BYTES = 8
 _MIN_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MAX_CELLS = 1 << 18
-# Bytes of a node whose threshold is looked up: half of the nodes are split.
+# Bytes of a node while thresholds are looked up. Only half of the nodes have thresholds.
 _LOOKED_UP_BYTES = 20
 # Bytes of a node that out-of-bag rows are routed through. Nodes are mapped from a file: if all nodes took more than the
 # budget, each block of rows would read them from the disk again.
 _ROUTED_BYTES = 25
 # Bytes of a level that a node in the upper part of a tree lists: a number, not a bit.
 _LISTED_LEVEL_BYTES = 12
-# Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
+# Bytes of a count that a node keeps until its bucket is opened. Most buckets are never opened.
 _KEPT_COUNT_BYTES = 8
-# The histograms of a node take at most 1 / _NODES_OF_ROOM of the room for counts, and its collected rows as much again.
-# While a node is scored, each count takes _SCORED_BYTES, and each collected row PassMemory.scored.
+# The histograms of a node take at most 1 / _NODES_OF_ROOM of the room for counts. The collected rows of a node take at
+# most the same. While a node is scored, each count takes _SCORED_BYTES, and each collected row PassMemory.scored.
 _NODES_OF_ROOM = 8
 _SCORED_BYTES = 48
-# Further bytes for each count if features are categories: for putting the levels of a category in order, whose counts
-# may take all the room, and for lists of levels.
+# Further bytes for each count if features are categories. _ORDERED_BYTES: to order the levels of a category, whose
+# counts may take all the room. _LIST_BYTES: for lists of levels.
 _ORDERED_BYTES = 96
 _LIST_BYTES = 16
 # Nodes split by passes, for each (largest node grown in memory) rows of the bag. An estimate: more than 1, because
@@ -251,7 +251,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     scratch = plan.group * _waiting_bytes(shape, config, needs, plan.limits) + needs.decoded * shape.rows
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / plan.limits.rows)), 0)
     groups = -(-config.trees // plan.group)
-    # Bags are drawn, and rows spilled, once each.
+    # Two more passes: to draw the bags, and to spill rows.
     level = needs.level
     if needs.epochs:  # perceptrons read the rows once if the rows of a node fit in memory
         level += 1 if shape.rows * needs.trained <= plan.limits.training else needs.epochs + 1
@@ -283,8 +283,8 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     written = needs.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. Collected rows take no more: a
-    # row is collected by one task, and copied once while blocks are joined.
+    # A count takes 4 bytes, for regression 8, in each task and in the sum over tasks. A collected row takes no more: it
+    # is collected by one task, and copied once, when blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM

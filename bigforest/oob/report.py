@@ -66,7 +66,7 @@ from bigforest.store.store import Store
 
 # Pairs of up to this many classes are counted in a table; pairs of more classes are sorted.
 _FEW = 256
-# Bytes of an array whose memory is not kept for the next file of leaves, if there is no budget.
+# Without a budget, freed memory is kept for the next file of leaves, except for arrays of more bytes than this.
 _LARGE = 16 << 20
 
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ class ReportInputs(NamedTuple):
     """Data shared by the tasks that write rows.
 
     directory  directory of the forest
-    scratch    folder for the scores of rows, if there are more rows than `scores`
+    scratch    folder for scores that do not fit in memory
     scores     most distinct scores in memory at a time
     power      power to which shares of classes are raised
     boosted    trees of the boosted stage, converted by `with_code_thresholds`; None without a stage
@@ -94,12 +94,10 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
 
     lambdas  lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try)
 
-    Returns the shrinkage and the power that the report uses. If lambda is to be chosen, the leaves of rows are read
-    twice.
-
-    The files do not depend on the resources. Memory: `oob_estimate` for the nodes of the forest. The files of leaves
-    are removed. Raises ConfigError without bootstrap, or if the memory of `resources` is too little, and FormatError if
-    the trees cannot be read.
+    Returns the shrinkage, the power and the boosted rounds that the report uses. To choose lambda, the leaves of rows
+    are read twice. Removes the files of leaves. The files do not depend on the resources. Memory: `oob_estimate` for
+    the nodes of the forest. Raises ConfigError without bootstrap, or if the memory of `resources` is too little, and
+    FormatError if the trees cannot be read.
     """
     store, config, directory, resources, listener = job
     if not config.bootstrap:

@@ -1,6 +1,6 @@
 """Estimates of the memory and time of a run, so that it is refused at the start instead of killed later.
 
-Beside the code of each stage is a function `..._estimate`, mostly of (shape, config, resources), which returns a
+The module of each stage has a function `..._estimate`, mostly of (shape, config, resources), which returns a
 `MemoryEstimate`. `add_estimates` combines the estimates of a run. `MemoryEstimate.check` refuses a run, naming the
 stage and the smallest sufficient budget. A `RunPlan` displays the estimates.
 """
@@ -62,7 +62,7 @@ class Shape:
     codes    distinct values of all features together.
     classes  classes of the target.
     sizes    bytes of a value of each feature in the table to encode; empty for a store.
-    bits     whether all values are known to be 0 or 1, except for features of a single value.
+    bits     True if all values are known to be 0 or 1, except for features of a single value.
     extras   further traits of the table that need memory, as far as they are known.
     """
 
@@ -94,7 +94,7 @@ class MemoryEstimate:
     smallest  smallest budget with which the stage can run.
     scratch   bytes on disk in addition to the output of the stage.
     passes    number of times the stage reads the table or store from end to end.
-    trees     trees that share a pass; 0 if passes are not about trees, or there is one pass for all trees.
+    trees     trees that share a pass; 0 if passes are not by groups of trees.
     without   advice on how to leave the stage out, for the error of `check`; empty if the stage is needed.
     """
 

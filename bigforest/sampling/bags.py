@@ -11,9 +11,9 @@ Stratified and balanced bags do the same for each class separately, from the num
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
 many draws as the smallest. With groups, groups are drawn instead of rows, and every row follows its group.
 
-Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows. The
-rows that are held out depend only on their share and on the number of the row, or of its group with groups. The forests
-of all seeds, and their trial trees, therefore hold out the same rows.
+Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the other rows. A
+row is held out by its number alone (with groups, by that of its group) and the option `calibration`. Forests of all
+seeds, and their trial trees, therefore hold out the same rows.
 
 With boosting (boosting.py) a bag depends on the earlier trees: the caller passes the weights of the rows to
 `Sampler.draw_boosted`, tree by tree.
@@ -222,7 +222,9 @@ def _make_sampler(store: Store, config: TrainConfig) -> Sampler:
 def _spread_draws(counts: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
     """Distribute the draws of a tree's bag over the blocks at random, int64 [blocks, strata].
 
-    counts  int64 [blocks, strata], rows of each stratum in each block; the draws of each sum to its `stratum_draws`
+    counts  int64 [blocks, strata], rows of each stratum in each block
+
+    The draws of a stratum over all blocks sum to `stratum_draws`.
     """
     rows = counts.sum(axis=0)
     sums = stratum_draws(rows, config)
@@ -276,7 +278,10 @@ def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
 
 
 def stratum_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
-    """Return the draws of one bag from each stratum, int64 [strata], at least 1 if it has rows; rows: of each."""
+    """Return the draws of one bag from each stratum, at least 1 from a stratum with rows.
+
+    rows  int64 [strata], rows of each stratum
+    """
     share = np.full_like(rows, rows[rows > 0].min()) if config.sampling == "balanced" else rows
     return np.where(rows > 0, np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64)), 0)
 
@@ -314,7 +319,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_weight(store: Store, config: TrainConfig) -> int:
-    """Return a bound of the number of rows of a bag, with repeats, as `distinct_rows` does without."""
+    """Return an upper bound of the number of rows of a bag, repeats included. See `distinct_rows`."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
         return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)

@@ -6,8 +6,8 @@ least one sees the other, and gives up. The run puts its lease again every few s
 for a minute, by the clock of the store, belongs to a dead process and is removed.
 
 A locked folder contains its own lock. Folders of ended processes are removed by the next process that creates one in
-the same place. Only folders of this host are, by their names, because locks may not reach from host to host; links and
-folders of other users are left alone.
+the same place. Folders of other hosts, which their names tell, stay: locks may not reach from host to host. Links and
+folders of other users stay, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ except ImportError:  # not POSIX: no lock, and no stale folder is removed
     fcntl = None  # type: ignore[assignment]
 
 _LEASE = "lease-"
-# Seconds between two puts of a lease, and without one until its process counts as dead.
+# Seconds between two puts of a lease. A process without a put for _DEAD seconds counts as dead.
 _BEAT = 10.0
 _DEAD = 60.0
 # Name of the lock in a locked folder.
@@ -66,8 +66,7 @@ class FileLock:
         return True
 
     def held(self) -> bool:
-        """Return whether the lock is on the present file: its last holder may have removed the file between our
-        opening and locking it."""
+        """Return True if the locked file is still at its path: its last holder may have removed it meanwhile."""
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         return False
@@ -102,7 +101,7 @@ class _Lease:
         return True
 
     def held(self) -> bool:
-        """Return whether the lease still exists."""
+        """Return True if the lease still exists."""
         return self._path.exists()
 
     def close(self) -> None:
@@ -139,7 +138,7 @@ def take_lock(path: Path, *, beat: float = _BEAT, dead: float = _DEAD) -> Lock |
 
 
 def is_lease(path: Path) -> bool:
-    """Return whether a file is the lease of some process."""
+    """Return True if a file is a lease."""
     return path.name.startswith(_LEASE)
 
 
@@ -171,7 +170,7 @@ def create_locked_dir(parent: Path, prefix: str) -> LockedDir:
 def remove_stale_dirs(parent: Path, prefix: str, rescue: Callable[[Path], None] | None = None) -> None:
     """Remove the folders that ended processes of this host created with `create_locked_dir(parent, prefix)`.
 
-    rescue  is called with each folder before, while its lock is held.
+    rescue  called with each folder before its removal, while its lock is held.
     """
     folders: list[Path] = []
     start = _host_prefix(prefix)
@@ -197,7 +196,7 @@ def _remove_stale(folder: Path, rescue: Callable[[Path], None] | None) -> None:
 
 
 def _is_ours(entry: os.DirEntry[str], start: str) -> bool:
-    """Return whether this user created the folder on this host."""
+    """Return True if this user created the folder on this host."""
     if not entry.name.startswith(start) or not _RANDOM.fullmatch(entry.name[len(start) :]):
         return False
     return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()

@@ -103,7 +103,7 @@ def train_forest(
 
     out       output folder. An interrupted run leaves `out`.unfinished. None for a temporary folder, which is removed
               with the forest.
-    validate  table to evaluate the forest on; None for none.
+    validate  table to evaluate the forest on, or None.
     """
     timer = StageTimer(listener)
     if out is not None:
@@ -286,7 +286,7 @@ def _carry_out(
         find_files(validate)  # raises DataError if there are none
     plan = _make_or_open_store(folder, data, resources, timer)
     store = plan.store
-    # The dataspec of the store says which columns are text, as for a table to predict.
+    # Columns are read with the types of the training table, as in prediction.
     validation = None if validate is None else open_rows(validate, store.spec, scratch=folder.temporary)
     if validation is not None:
         check_validation(validation, store.spec)

@@ -147,7 +147,7 @@ class RunState:
     scratches    absolute paths of the scratch folders that the run has used, the present one last.
     mark         random digits at the end of the names of the run's folders in scratch folders.
     replaces     the forest may replace an existing one.
-    extends      number of trees of the existing forest that this one begins with; 0 for none.
+    extends      number of trees that are taken from an existing forest; 0 for a new forest.
     trees        number of trees after which the out-of-bag error converged (stop_oob); None while unknown.
     versions     see `versions`.
     """
@@ -249,7 +249,7 @@ class RunFolder:
         self.temporary.mkdir(parents=True, exist_ok=True)
 
     def use_scratch(self, scratch: Path) -> None:
-        """Use a folder in `scratch` for temporary files, and the store unless it is complete, from now on."""
+        """Put further temporary files into a folder in `scratch`. A complete store stays where it is."""
         if self.works[-1].parent != scratch.resolve():
             self.save(scratches=(*self.state.scratches, str(scratch.resolve())))
             self.clean()

@@ -1,8 +1,8 @@
 """The interface of a family of trees: how its trees grow, in memory and by passes, and the memory for that.
 
-Each family is an object in FAMILIES of its module; registry.py lists them by name. All that depends on the family is a
-method or an attribute here, except for options of its own (options/train_options.py). docs/options.py writes the names
-into options/package_names.py. README.md of grow shows how to add a family.
+Each family is an object in FAMILIES of its module; registry.py lists them by name. Code outside a family asks its
+methods and attributes; only its options are declared elsewhere (options/train_options.py). docs/options.py writes the
+names into options/package_names.py. README.md of grow shows how to add a family.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Family(ABC):
     options_of   family whose options and defaults it has; empty for its own
     lacks        options of that family that it does not have
     oracle       naive functions that its trees are compared with
-    compiling    approximate number of functions compiled for it, and processor seconds for that
+    compiling    approximate number of compiled functions, and processor seconds of compiling them
     variants     values of its options for which further kernels are compiled
     uses_values  passes read values, written to scratch first, not codes
     """
@@ -80,7 +80,7 @@ class Family(ABC):
         return 0.0
 
     def expected_reads(self, features: int, config: TrainConfig) -> float:
-        """Return about how often a node reads each of its rows: for a column, or for a term of a projection."""
+        """Return an estimate of the values that a node reads of each row: columns, or terms of projections."""
         columns = self.drawn_from(features, config)
         if config.feature_fraction is not None:
             return config.feature_fraction * columns

@@ -94,7 +94,7 @@ class SplitRequest(NamedTuple):
         return {int(feature) for array in arrays for feature in np.unique(array)}
 
     def max_probes(self) -> int:
-        """Return the most columns on which rows of one node are collected, a bound of how often a row is collected."""
+        """Return the most columns for which rows of one node are collected. A row is collected at most as often."""
         of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
         return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
@@ -115,8 +115,8 @@ class SplitResponse(NamedTuple):
     collected     collected rows, a piece for each block
     sums          int64 [sums.feature, classes]
     below, above  for each of the newest splits, the largest value that went left and the smallest that went right
-    row_nodes     files that were written, by the first block of the run: the new node of each row (no file without
-                  splits), or in the last pass the rows of small nodes
+    row_nodes     written files, by the first block of the run of blocks. A file has the new node of each row, or in the
+                  last pass the rows of small nodes. Without splits there is none
     """
 
     counts: NDArray[Any]
@@ -177,7 +177,7 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
 
 
 def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
-    """Choose searching nodes, in order, until their histograms fill the room, and at least one if any node searches.
+    """Choose searching nodes, in order, until their histograms fill the room, but at least one if there are any.
 
     Return each tree with the searches of its chosen nodes, by entry of the node.
     """

@@ -38,13 +38,13 @@ from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Up to this many rows are sorted, unless they have few codes.
 SORTED = 1024
-# Most buckets; and arguments of buckets_for: fewest buckets, most buckets, rows per bucket.
+# The largest number of buckets; arguments of buckets_for (fewest buckets, most buckets, rows per bucket).
 _BUCKETS = 1024
 MANY_BUCKETS = (64, _BUCKETS, 16)
-# In nodes of up to this many rows, classes are renumbered: larger nodes lack few classes and would save little.
+# Classes are renumbered in nodes of up to this many rows. Larger nodes have nearly all classes.
 FEW_ROWS = 4096
-# Costs of a bucket, of sorting a row, and of a histogram, in units of the cost of a bucket and class. Measured on 3 to
-# 8 classes.
+# Costs of a bucket, of sorting a row, and of a histogram, measured on 3 to 8 classes. The unit is the cost of one class
+# in one bucket.
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
