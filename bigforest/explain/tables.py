@@ -18,11 +18,12 @@ from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.forest.tables import write_pieces
 from bigforest.html import facts_table, rows_table
 from bigforest.options.values import check_flag
-from bigforest.storage.atomic import check_apart, write_durably
-from bigforest.storage.paths import absolute_path, can_write, is_folder, is_remote, known_folder, remove_half_made_as
+from bigforest.storage.atomic import OutputKind, check_output, write_durably
+from bigforest.storage.paths import absolute_path, can_write, is_remote, known_folder, remove_half_made_as
 
 KIND = "explanation"
 VERSION = 1
+_EXPLANATION = OutputKind(KIND, Path.is_dir)  # what is in the folder is checked in addition
 # Columns of a table that a notebook shows.
 _SHOWN_COLUMNS = 12
 
@@ -52,11 +53,7 @@ class ExplanationFolder:
         self._rows = rows
         self._overwrite = overwrite
         check_flag(overwrite, "overwrite")
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputExistsError(f"{path} is a file; an explanation is a folder: choose another output")
-        if not is_remote(self.path) and not is_folder(self.path.resolve().parent):
-            raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
-        check_apart(self.path.resolve())
+        check_output(self.path, _EXPLANATION, overwrite=True)
         self._check_ours()
         if self._tables_of_other_forests() and not overwrite:
             raise self._taken_error(self._tables_of_other_forests()[0])

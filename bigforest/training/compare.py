@@ -40,8 +40,8 @@ from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import (
+    OutputKind,
     TemporaryFolder,
-    check_apart,
     check_output,
     naming_refusal,
     no_room,
@@ -51,7 +51,7 @@ from bigforest.storage.atomic import (
     sync_all,
     write_durably,
 )
-from bigforest.storage.paths import UNFINISHED, as_path, is_folder, is_remote, remove_half_made
+from bigforest.storage.paths import UNFINISHED, as_path, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.candidates import (
@@ -83,7 +83,7 @@ from bigforest.training.comparison import (
 )
 from bigforest.training.plan import open_table, resolve
 from bigforest.training.run import check_table, resume, train_forest
-from bigforest.training.run_folder import Run, is_unfinished
+from bigforest.training.run_folder import RESUME, Run, is_unfinished
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -113,6 +113,14 @@ def parse_duration(text: str | float | None, name: str = "budget", other: str = 
 def is_comparison(path: Path) -> bool:
     """Return True for the folder of a comparison, finished or not."""
     return (path / FILE).is_file()
+
+
+def _may_hold(path: Path) -> bool:
+    """Return True for the folder of a comparison, or one in which the first file of a comparison was being written."""
+    return is_comparison(path) or (path.is_dir() and all(file.name.startswith(f".{FILE}.") for file in path.iterdir()))
+
+
+_COMPARISON = OutputKind("comparison", _may_hold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,16 +319,10 @@ class Race:
 
 
 def _check_place(out: Path) -> None:
-    """Raise ConfigError and OutputExistsError for an unusable folder."""
+    """Raise ConfigError and OutputExistsError for an unusable folder. Remove hidden folders of killed comparisons."""
     if is_remote(out):
         raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
-    if not is_folder(out.resolve().parent):
-        raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
-    check_apart(out.resolve())
-    if is_comparison(out):
-        return
-    if out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
-        raise OutputExistsError(f"{out} exists and is not a comparison; choose another output")
+    check_output(out, _COMPARISON, overwrite=True)
 
 
 def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows:
@@ -391,12 +393,13 @@ def _naming_next_step(out: Path) -> Iterator[None]:
     """Add to errors that interrupt a comparison how to continue it."""
     try:
         yield
-    except DiskFullError as error:
-        raise DiskFullError(f"{no_room(error, out)} and repeat the comparison into {out}, and it goes on") from error
     except BaseException as error:
+        if (full := no_room(error, out)) is not None:
+            raise DiskFullError(f"{full} and repeat the comparison into {out}, and it goes on") from error
         if not isinstance(error, BigForestError):
             # Instead of how the run of one candidate is resumed.
-            error.__notes__ = [f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
+            kept = [note for note in getattr(error, "__notes__", []) if RESUME not in note]
+            error.__notes__ = [*kept, f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
         raise
 
 

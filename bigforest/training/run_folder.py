@@ -64,6 +64,8 @@ _REPLACED = "replaced"
 _STORE = "table.store"
 _TEMPORARY = "temporary"
 _WORK_PREFIX = "bigforest-run-"
+# Beginning of the advice to resume a run.
+RESUME = "continue with `bigforest train --resume"
 
 
 def versions() -> dict[str, str]:
@@ -353,7 +355,7 @@ def output_of(path: str | Path) -> Path:
 
 def resume_advice(out: Path) -> str:
     """Return the advice to resume an unfinished run, for messages."""
-    return f"continue with `bigforest train --resume {out}`"
+    return f"{RESUME} {out}`"
 
 
 def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:

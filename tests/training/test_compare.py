@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import re
 import shutil
 import time
 from pathlib import Path
@@ -16,13 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigforest as bf
-from bigforest.errors import ConfigError, DataError, FormatError, OutputExistsError
+from bigforest.errors import ConfigError, DataError, DiskFullError, FormatError, OutputExistsError
 from bigforest.events import Event, Notice, StageStarted
+from bigforest.storage.locks import create_locked_dir
 from bigforest.storage.regular_files import entries_checksum
 from bigforest.store.store import Store
 from bigforest.training import compare as race_run
 from bigforest.training.candidates import Rows, measure_loss, row_scores
-from bigforest.training.comparison import ComparisonState
+from bigforest.training.comparison import ComparisonState, announce
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 
@@ -153,6 +156,41 @@ def test_compare__goes_on_where_it_was_killed_as_a_candidate_began(whole: bf.Com
     assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_compare__finds_what_it_set_aside_when_it_was_killed(begun: bool, tmp_path: Path) -> None:
+    out, data = tmp_path / "c", table(60).drop("w", "g")
+    first = bf.compare(data, "y", candidates=2, options={"trees": 2}, out=out)
+    aside = create_locked_dir(tmp_path, ".c.")
+    out.rename(aside.path / "replaced")
+    if begun:  # killed while the table was encoded, or else between two renamings
+        out.mkdir()
+        announce(out)
+    aside.lock.close()
+    grown: list[Event] = []
+    again = bf.compare(data, "y", candidates=2, options={"trees": 2}, out=out, listener=grown.append)
+    assert again.candidates.drop("seconds").equals(first.candidates.drop("seconds"))
+    assert any(isinstance(event, StageStarted) and event.stage == "grow" for event in grown) == begun
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(errno.EIO, "while writing .*json; .*repeat"), (errno.ENOSPC, "no space left on .*repeat")]
+)
+def test_compare__names_the_file_or_the_disk_of_a_failed_write(
+    number: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, "a disk")
+
+    def break_disk(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage == "grow":
+            monkeypatch.setattr(Path, "write_text", fail)
+
+    with pytest.raises((OSError, DiskFullError)) as caught:
+        bf.compare(table(60), "y", candidates=2, options={"trees": 2}, out=tmp_path / "c", listener=break_disk)
+    assert re.search(told, "; ".join([str(caught.value), *getattr(caught.value, "__notes__", [])]))
+
+
 def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> None:
     how: dict[str, Any] = {"candidates": {"a": {}, "b": {"min_leaf": 5}}, "out": tmp_path / "c", "exclude": ["w", "g"]}
     data = tmp_path / "t.parquet"
@@ -168,7 +206,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     assert again.forest.trees == 6
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("kept")
-    with pytest.raises(OutputExistsError, match="is not a comparison"):
+    with pytest.raises(OutputExistsError, match="is not a bigforest comparison"):
         bf.compare(table(), "y", out=tmp_path / "d", overwrite=True)
     assert (tmp_path / "d" / "mine.txt").read_text() == "kept"
 
