@@ -198,8 +198,8 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
 def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
     """Return the position of each cell among the levels, which are of the type `trained`: len(levels) for any other
     value, len(levels) + 1 for a missing one."""
-    if column.dtype.is_float() and (column % 1 != 0).any():  # whole floats are integers
-        check_category(column.name, column.dtype)
+    if column.dtype.is_float():
+        check_category(column)
     places = places_of(column, pl.Series(levels, dtype=pl.String), trained=trained)
     codes = places.fill_null(len(levels)).to_numpy().astype(np.int64)
     codes[level_text(column).is_null().to_numpy()] = len(levels) + 1
@@ -279,10 +279,16 @@ def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
     return draw <= np.partition(draw, count - 1)[count - 1]
 
 
-def check_category(name: str, dtype: pl.DataType) -> None:
-    """Raise DataError for a column whose values are no categories."""
-    if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype == pl.Date):
+def check_category(column: pl.Series) -> None:
+    """Raise DataError for a column whose values are no categories. Whole floats and decimals are integers."""
+    dtype = column.dtype
+    if isinstance(dtype, pl.Decimal) or dtype.is_float():
+        values = column.fill_nan(None) if dtype.is_float() else column
+        fits = not (values % 1 != 0).any()
+    else:
+        fits = is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype == pl.Date
+    if not fits:
         raise DataError(
-            f"{api('coverage_by')}: column {name!r} is {dtype}, and must have categories: text, booleans, whole "
+            f"{api('coverage_by')}: column {column.name!r} is {dtype}, and must have categories: text, booleans, whole "
             "numbers or dates; cut numbers into ranges first"
         )

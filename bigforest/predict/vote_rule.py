@@ -352,7 +352,7 @@ def _column(files: ForestFiles, by: Any) -> pl.Series:
             f"{api('coverage_by')}: column {column.name!r} has {counted(len(column), 'row')}, and the forest was "
             f"trained on {rows:,}; give that table's column"
         )
-    check_category(column.name, column.dtype)
+    check_category(column)
     return column
 
 

@@ -363,6 +363,22 @@ def test_coverage_by__every_way_to_ask_gives_the_same(tmp_path: Path, run: Run) 
 
 
 @compiled
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Decimal(10, 2)])
+def test_coverage_by__whole_numbers_of_any_type(dtype: pl.DataType, tmp_path: Path) -> None:
+    """Databases store them as decimals, and pandas as floats where some are missing."""
+    codes = pl.col("g").replace_strict({"x": 1, "y": 2, "z": 30, "rare": 4}, return_dtype=pl.Int64)
+    table, new = (grouped(rows, rows).with_columns(codes) for rows in (1500, 200))
+    forest = bigforest.train(table, "y", trees=12, exclude=["g", "kind"])
+    expected = forest.predict(new, coverage=0.9, coverage_by=table["g"])
+    assert expected.height == 200 and not expected.equals(forest.predict(new, coverage=0.9))
+    table, new = (frame.with_columns(pl.col("g").cast(dtype)) for frame in (table, new))
+    assert forest.predict(new, coverage=0.9, coverage_by=table["g"]).equals(expected)
+    table.write_parquet(tmp_path / "t.parquet")
+    named = bigforest.train(tmp_path / "t.parquet", "y", trees=12, exclude=["g", "kind"])
+    assert named.predict(new, coverage=0.9, coverage_by="g").equals(expected)
+
+
+@compiled
 def test_coverage_by__refuses_what_it_cannot_use() -> None:
     table = grouped(500)
     forest = bigforest.train(table, "y", trees=12, exclude=["g", "kind"])
@@ -370,6 +386,7 @@ def test_coverage_by__refuses_what_it_cannot_use() -> None:
         ({"coverage_by": "g"}, ConfigError, "table in memory"),
         ({"coverage_by": table["g"][:9]}, bigforest.DataError, "has 9 rows"),
         ({"coverage_by": table["a"]}, bigforest.DataError, "must have categories"),
+        ({"coverage_by": table["a"].cast(pl.Decimal(10, 2))}, bigforest.DataError, "must have categories"),
         ({"coverage_by": table["g"].to_list()}, ConfigError, "Series with a name"),
         ({"coverage_by": table["g"].alias("h")}, bigforest.DataError, "no column 'h'"),
         ({"coverage_by": table["g"], "coverage": None}, ConfigError, "drop coverage_by or set coverage"),
