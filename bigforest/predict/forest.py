@@ -524,12 +524,14 @@ class Forest:
         1.0
         """
         from bigforest.predict.score import labelled, score
+        from bigforest.source.in_memory import check_order
 
         if isinstance(data, tuple) and len(data) == 2 and y is None:
             data, y = data
         if y is None:
             data = labelled(self.spec, data)
             y = data.get_column(self.spec.target.name)
+        check_order(data, y, "y")
         return score(self.spec, self.predict(data, **options), y)
 
     def apply(

@@ -9,6 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from numbers import Integral, Number
 from pathlib import Path
@@ -200,6 +201,8 @@ def _pandas_objects(column: Any) -> pl.Series:
         values = pa.array(column, from_pandas=True)
     except (pa.ArrowException, *_OBJECT_FAULTS):
         return _from_objects(column.tolist())
+    if _is_object(column.dtype) and pa.types.is_temporal(values.type):
+        _check_times(column.tolist())
     return _from_objects(column.tolist()) if pa.types.is_decimal256(values.type) else _arrow_series(values)
 
 
@@ -302,7 +305,8 @@ def with_columns_beside(
     roles  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a
            Series, [rows] or [rows, 1].
 
-    Raises DataError where they do not fit together, and ConfigError where the table is not in memory.
+    Raises DataError where they do not fit together or pandas has their rows in another order, and ConfigError where
+    the table is not in memory.
     """
     names = dict(roles)
     for role, values in roles.items():
@@ -312,9 +316,12 @@ def with_columns_beside(
         data, labels = data
         if is_column(names["target"]):
             raise ConfigError(f"the target is already the second of the pair (X, y); drop {api('target')}")
+        check_order(data, labels, "y")
         columns = {"target": series_of(labels, names["target"], "y")}
     else:
         columns = {}
+    for role, values in roles.items():
+        check_order(data, values, "y" if role == "target" else role)
     columns |= {
         role: series_of(values, None, "y" if role == "target" else role)
         for role, values in roles.items()
@@ -344,6 +351,23 @@ def with_columns_beside(
     if isinstance(table, pl.DataFrame):
         return table.with_columns(columns.values()), names
     return SparseTable(table, tuple(columns.values())), names
+
+
+def check_order(table: Any, values: Any, role: str) -> None:
+    """Raise DataError if a table and a column of pandas have the same index in different orders.
+
+    Other indexes say little: rows belong together by their places.
+    """
+    if package_of(table) != "pandas" or package_of(values) != "pandas":
+        return
+    rows, index = getattr(table, "index", None), getattr(values, "index", None)
+    if rows is None or index is None or len(rows) != len(index) or rows.equals(index):
+        return
+    if rows.is_unique and index.is_unique and index.isin(rows).all():
+        raise DataError(
+            f"{role} has the index of X in another order, and rows are matched by their places; give "
+            f"{role}.loc[X.index], or {role}.to_numpy() if the places are right"
+        )
 
 
 def series_of(values: Any, name: str | None, role: str) -> pl.Series:
@@ -414,6 +438,8 @@ def _from_objects(values: list[Any]) -> pl.Series:
     if _are_polars(values):
         with contextlib.suppress(*_OBJECT_FAULTS):
             column = pl.Series(values=values)
+    if column is not None and column.dtype.is_temporal():
+        _check_times(values)
     if column is not None and column.dtype != pl.Object and not (column.dtype.is_float() and column.is_nan().any()):
         return column
     cells = [None if is_missing(cell) else cell for cell in values]
@@ -424,9 +450,19 @@ def _from_objects(values: list[Any]) -> pl.Series:
     if present and all(isinstance(cell, Number) for cell in present):
         return _from_numbers(cells)
     column = pl.Series(values=cells) if present else pl.Series(values=cells, dtype=pl.Null)
+    if column.dtype.is_temporal():
+        _check_times(present)
     if column.dtype == pl.Object or not _are_polars(present):
         raise TypeError(f"its values are of {' and '.join(sorted({type(cell).__name__ for cell in present}))}")
     return column
+
+
+def _check_times(values: list[Any]) -> None:
+    """Raise ValueError for times in a zone among others, which Polars takes for times in UTC, and for dates among
+    datetimes, of which Arrow makes dates."""
+    present = [cell for cell in values if not is_missing(cell)]
+    if len({(isinstance(cell, datetime), getattr(cell, "tzinfo", None) is None) for cell in present}) > 1:
+        raise ValueError("some of its times have a time zone and others have none, or some are dates alone")
 
 
 def _are_polars(values: list[Any]) -> bool:

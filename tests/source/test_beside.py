@@ -224,6 +224,26 @@ def test_train__refuses_what_does_not_fit(data: Any, target: Any, options: dict[
         bf.train(data, target, **options)
 
 
+def test_values_beside__in_another_order_of_the_index() -> None:
+    """Rows are matched by their places, so that values of other rows would be learned."""
+    table = pd.DataFrame({"a": range(40)})
+    y = pd.Series([*"xy"] * 20, name="y")
+    shuffled = table.sample(frac=1, random_state=0)
+    message = r"has the index of X in another order, .* give \w+\.loc\[X\.index\], or \w+\.to_numpy\(\)"
+    for data, target in ((shuffled, y), ((shuffled, y), None), ((shuffled, y.to_frame()), None)):
+        with pytest.raises(DataError, match=f"^y {message}"):
+            bf.train(data, target, trees=1)
+    for role in ("weight", "group"):
+        with pytest.raises(DataError, match=f"^{role} {message}"):
+            bf.train(shuffled, y.loc[shuffled.index], trees=1, **{role: pd.Series(range(1, 41))})
+    forest = bf.train(shuffled, y.loc[shuffled.index], trees=3)
+    for other in (y.to_numpy(), y.set_axis(range(1, 41)), y.tolist()):
+        assert bf.train(shuffled, other, trees=1).spec.rows == 40
+    with pytest.raises(DataError, match=f"^y {message}"):
+        forest.score(shuffled, y)
+    assert forest.score(shuffled, y.loc[shuffled.index]) == forest.score(table, y)
+
+
 def test_train__a_list_of_whole_numbers_others_and_none() -> None:
     target = [None, 1, 2.5, 2**60, 0.25] * 4
     made = bf.train({"a": target}, [*"xyxyx"] * 4, trees=2).predict({"a": target})

@@ -93,6 +93,35 @@ def test_columns_that_are_not_read__may_hold_anything(kind: str, forest: bf.Fore
                 bf.train(frame, "y", trees=1)
 
 
+_NAIVE = dt.datetime(2024, 1, 1, 12)
+_ZONED = _NAIVE.replace(tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [_NAIVE, _ZONED],
+        [_ZONED, None, _NAIVE],
+        [_NAIVE.time(), _ZONED.timetz()],
+        [pd.Timestamp(_NAIVE), pd.NaT, _ZONED],
+        [_NAIVE.date(), _NAIVE],
+        [_ZONED, _NAIVE.date()],
+    ],
+)
+def test_times__with_and_without_a_zone_are_refused(cells: list[Any]) -> None:
+    """They would be taken for times in UTC, and datetimes among dates for dates."""
+    tables: list[Any] = [
+        {"a": cells},
+        [{"a": cell} for cell in cells],
+        pd.DataFrame({"a": pd.Series(cells, dtype=object)}),
+        np.array([[cell] for cell in cells], object),
+    ]
+    for table in tables:
+        with pytest.raises(DataError, match=r"time zone|found value of type"):
+            bf.train(table, [*"xyz"][: len(cells)], trees=1)
+    assert bf.train({"a": [cells[0], None, cells[0]]}, [*"xyz"], trees=1).spec.rows == 3
+
+
 def test_columns_that_are_not_read__in_files(forest: bf.Forest, tmp_path: Path) -> None:
     odd = pa.array([dt.datetime(2020, 1, 1)] * ROWS, pa.timestamp("us", "No/Where"))
     whole = table().to_arrow().append_column("at", odd)
