@@ -9,18 +9,18 @@ A numeric column that fits in memory:
     values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0 = missing, if any is
     codes         2     0     1    2
 
-A column that does not fit is cut into *runs*: consecutive rows that fit. The column is read once.
+A column that does not fit is encoded in *runs*, its slices as they are read. The column is read once.
 
 1. Presort each run by itself, and write its ranks and distinct keys to scratch files. 2. Merge the keys of all runs,
 range by range. This finds the dictionary, and the rank in the column of each key of a run. 3. Replace the ranks within
-runs by the ranks in the column.
+runs by the ranks in the column. Runs and ranges are so short that their random accesses stay within the caches.
 
 The bytes of the store do not depend on how the column is cut.
 
     values   3.5 1.0 3.5 | 2.0 3.5        two runs
     keys     1.0 3.5     | 2.0 3.5        file `keys`: distinct in each run
     ranks    1 0 1       | 0 1            file `ranks`: of every row, within its run
-    merged   0 2         | 1 2            file `merged`: rank of each key of a run in the column
+    merged   0 2         | 1 2            file `keys` afterwards: rank in the column of each key of a run
     codes    2 0 2       | 1 2            merged[ranks]
 
 The column of a category is read twice: to find the levels, and to replace them by codes. A slice and a few copies of
@@ -47,27 +47,30 @@ from bigforest.columns.types import cells, type_name
 from bigforest.columns.values import level_codes, level_text
 from bigforest.encode.memory import EncodeJob
 from bigforest.encode.values import (
+    Absent,
     DictionaryWriter,
     KeyMaker,
     Keys,
     MissingRows,
     Scale,
     absent_cells,
-    in_chunks,
     new_bins,
     presort,
     with_gaps,
     without,
 )
 from bigforest.errors import DataError, api
-from bigforest.kernels.presort.ranking import count_offset_cells, rank_cells
+from bigforest.kernels.presort.ranking import rank_cells
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_workdir
 from bigforest.store.writer import PartWriter
 
 _RANK = np.dtype("<u4")
+# Keys of a range of merging, which fit the third-level cache. Most ranges of a column: each has a part of every run.
+_RANGE_KEYS = 1 << 20
+_MOST_RANGES = 1 << 8
 # Factor of the memory of merging with bins, where the number of rows of each key is needed too.
-_COUNTED = 3
+_COUNTED = 4
 
 
 def encode_in_memory(job: EncodeJob, names: Sequence[str], part: PartWriter) -> list[str]:
@@ -108,9 +111,9 @@ def encode_in_pieces(job: EncodeJob, name: str, part: PartWriter) -> list[str]:
             return [fault]
         missing = any(run.missing for run in runs)
         dictionary = _dictionary(job, maker, part, missing=missing)
-        _merge_keys(files, runs, maker, dictionary)
+        _merge_keys(files, runs, maker, dictionary, job.plan.rows_at_once(maker.size))
         dictionary.finish()
-        codes = _codes_of_runs(files, runs, dictionary)
+        codes = _codes_of_runs(files, runs, maker, dictionary)
         part.end_feature(name, str(maker.dtype), codes, job.columns[name], missing=missing)
     return []
 
@@ -136,68 +139,46 @@ class _Run(NamedTuple):
 
 def _rank_runs(job: EncodeJob, maker: KeyMaker, files: Path) -> list[_Run]:
     """Read the column, and write the ranks and distinct keys of each run."""
-    max_rows = min(job.plan.rows_at_once(maker.size), job.plan.rows)
-    keys = np.empty(max_rows, maker.key_type)
     runs: list[_Run] = []
-    gaps, rows, made = MissingRows(), 0, 0
-
-    def end_run() -> None:
+    for series in job.column(maker.name):
+        absent = absent_cells(series)
+        present = without(series, absent)
+        keys = np.empty(len(present), maker.key_type)
+        maker.make(present, keys)
         if maker.wrong() is None:  # otherwise the remaining rows are read only for the error
             begin = runs[-1].end if runs else 0
-            distinct = _rank_run(files, maker.scale(), keys[:made], gaps, counted=isinstance(job.max_bins, int))
-            runs.append(_Run(rows, begin, begin + distinct, gaps.any))
-
-    for series in job.column(maker.name):
-        begin = 0
-        while begin < len(series):
-            piece = series[begin : begin + max_rows - rows]
-            absent = absent_cells(piece)
-            present = without(piece, absent)
-            gaps.add(absent, len(piece))
-            maker.make(present, keys, made)
-            begin, rows, made = begin + len(piece), rows + len(piece), made + len(present)
-            if rows == max_rows:
-                end_run()
-                gaps, rows, made = MissingRows(), 0, 0
-    if rows:
-        end_run()
+            distinct = _rank_run(files, maker.scale(), keys, absent, counted=isinstance(job.max_bins, int))
+            runs.append(_Run(len(series), begin, begin + distinct, absent is not None))
     return runs
 
 
-def _rank_run(files: Path, scale: Scale, keys: Keys, gaps: MissingRows, *, counted: bool) -> int:
+def _rank_run(files: Path, scale: Scale, keys: Keys, absent: Absent | None, *, counted: bool) -> int:
     """Append the ranks and distinct keys of a run to the files, and return the number of distinct keys.
 
     keys     keys of the rows that have a value; overwritten.
+    absent   mask of the rows without a value, if any.
     counted  True to write also the number of rows of each key.
     """
-    distinct = 0
-    if len(keys):
-        offsets = presort(keys, scale, new_bins(len(keys), "exact"))
-        offsets <<= np.uint64(scale.shift)
-        offsets += np.uint64(scale.low)
-        distinct = len(offsets)
-        _append(files / "keys", offsets, keys.dtype)
-        del offsets  # memory does not suffice for offsets and counts
-        if counted:
-            counts = np.zeros(distinct, np.uint32)
-            count_offset_cells(keys, np.uint64(0), np.uint64(0), counts)
-            _append(files / "counts", counts, _RANK)
-            del counts
-    for ranks, absent in gaps.cut(keys):
-        _append(files / "ranks", with_gaps(ranks, absent) if gaps.any else ranks, _RANK)
-    return distinct
+    offsets = presort(keys, scale, new_bins(len(keys), "exact")) if len(keys) else np.empty(0, np.uint64)
+    _append(files / "keys", (offsets << np.uint64(scale.shift)) + np.uint64(scale.low), keys.dtype)
+    if counted:
+        _append(files / "counts", np.bincount(keys.astype(np.int64)), _RANK)
+    _append(files / "ranks", keys if absent is None else with_gaps(keys, absent), _RANK)
+    return len(offsets)
 
 
-def _merge_keys(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter) -> None:
-    """Add the keys of all runs to the dictionary, and write the rank of each key in the column to `merged`."""
+def _merge_keys(
+    files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter, rows_at_once: int
+) -> None:
+    """Add the keys of all runs to the dictionary, and replace each by its rank in the column."""
     scale, bins = dictionary.scale, dictionary.bins
     binned = bool(len(bins.last))
     size = runs[-1].end
     every_key = _map_file(files / "keys", maker.key_type, size)
     every_count = _map_file(files / "counts", _RANK, size if binned else 0)
-    max_keys = max(run.rows for run in runs) // (_COUNTED if binned else 1)
+    max_keys = min(rows_at_once // (_COUNTED if binned else 1), max(_RANGE_KEYS, size // _MOST_RANGES))
     rows = 0
-    with (files / "merged").open("wb", buffering=0) as merged:
+    with (files / "keys").open("r+b", buffering=0) as merged:
         for spans in _key_ranges(every_key, runs, max_keys):
             keys = np.concatenate([every_key[begin:end] for begin, end in spans])
             low = int(keys.min())
@@ -205,18 +186,18 @@ def _merge_keys(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: 
             offsets = presort(keys, local, new_bins(len(keys), "exact"))  # keys are ranks from now on
             before = dictionary.ranks
             if binned:
-                counts = np.zeros(len(offsets), np.uint64)
-                np.add.at(counts, keys, np.concatenate([every_count[begin:end] for begin, end in spans]))
+                in_runs = np.concatenate([every_count[begin:end] for begin, end in spans])
+                counts = np.bincount(keys.astype(np.int64), in_runs).astype(np.uint64)  # floats are exact up to 2**53
                 added = int(counts.sum())
                 rank_cells(counts, bins, np.array([rows, before], np.uint64), np.empty(len(offsets), np.uint64))
                 rows += added
             offsets += np.uint64((low - scale.low) >> scale.shift)
             dictionary.add(offsets)
+            keys += keys.dtype.type(before)
             at = 0
             for begin, end in spans:
-                merged.seek(begin * _RANK.itemsize)
-                for chunk in in_chunks(keys[at : at + end - begin]):
-                    write_whole(merged, (chunk + np.uint64(before)).astype(_RANK))
+                merged.seek(begin * keys.itemsize)
+                write_whole(merged, keys[at : at + end - begin])
                 at += end - begin
 
 
@@ -234,29 +215,29 @@ def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[lis
         widest = int(sizes.argmax())
         if sizes.sum() > max_keys and sizes[widest] > 1:
             middle_key = run_keys[widest][(begin[widest] + end[widest]) // 2]
-            middle = np.array([np.searchsorted(each, middle_key) for each in run_keys], np.int64)
+            # Search only keys that are not yet replaced.
+            parts = [each[i:j] for each, i, j in zip(run_keys, begin.tolist(), end.tolist(), strict=True)]
+            middle = begin + np.array([np.searchsorted(part, middle_key) for part in parts], np.int64)
             waiting += [(middle, end), (begin, middle)]
         elif sizes.any():
             yield list(zip((first + begin).tolist(), (first + end).tolist(), strict=True))
 
 
-def _codes_of_runs(files: Path, runs: Sequence[_Run], dictionary: DictionaryWriter) -> Iterator[Keys]:
-    """Yield the codes of all rows, in chunks."""
+def _codes_of_runs(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter) -> Iterator[Keys]:
+    """Yield the codes of all rows, run by run."""
     ranks = _map_file(files / "ranks", _RANK, sum(run.rows for run in runs))
-    merged = _map_file(files / "merged", _RANK, runs[-1].end)
+    merged = _map_file(files / "keys", maker.key_type, runs[-1].end)
     first = 0
     for run in runs:
         [codes] = dictionary.codes(iter([(merged[run.begin : run.end].copy(), None)]))
         of_rank = np.concatenate([np.zeros(1, codes.dtype), codes]) if run.missing else codes
-        for chunk in in_chunks(ranks[first : first + run.rows]):
-            yield of_rank[chunk]
+        yield of_rank[ranks[first : first + run.rows]]
         first += run.rows
 
 
 def _append(file: Path, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
     with file.open("ab", buffering=0) as out:
-        for chunk in in_chunks(array):
-            write_whole(out, chunk.astype(dtype, copy=False))
+        write_whole(out, array.astype(dtype, copy=False))
 
 
 def _map_file(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:

@@ -28,11 +28,12 @@ READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
 # A column in pieces (features.py): its slices, and the memory of merging in addition to the keys.
 PIECE_BYTES = 16_000_000
-# Rows of the shortest useful run of a column in pieces. Bytes that each worker should have before another is added.
-_MIN_RUN = 1 << 18
+# Fewest rows of a column in pieces that can be presorted at a time: a slice. Bytes that each worker should have before
+# another is added.
+_MIN_ROWS = 1 << 18
 _GOOD_BYTES = 100_000_000
-# Scratch bytes per row in addition to its key: ranks of rows and of keys; with bins also counts of keys.
-_RUN_BYTES = 8
+# Scratch bytes per row in addition to its key: its rank; with bins also counts of keys.
+_RUN_BYTES = 4
 _COUNT_BYTES = 4
 _SLICE_COPIES = 3
 
@@ -68,7 +69,7 @@ class EncodePlan:
         max_rows = self.limits.presort_rows
         if self.task_bytes is None:
             return max_rows
-        return max(1, min((self.task_bytes - PIECE_BYTES - sort_bytes(0)) // (key_size + 9), max_rows))
+        return max(1, min((self.task_bytes - PIECE_BYTES - sort_bytes(0)) // (key_size + 8), max_rows))
 
     @property
     def memory(self) -> int:
@@ -152,7 +153,7 @@ def _smallest(widest: int) -> int:
 
 
 def _min_task_bytes() -> int:
-    return PIECE_BYTES + sort_bytes(_MIN_RUN) + 8 * _MIN_RUN
+    return PIECE_BYTES + sort_bytes(_MIN_ROWS) + 8 * _MIN_ROWS
 
 
 def _fits(rows: int, need: int, task_bytes: int | None, limits: Limits) -> bool:

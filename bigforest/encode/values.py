@@ -463,9 +463,6 @@ def compile_presort(sizes: Collection[int] = (4, 8)) -> None:
 
 def compile_pieces() -> None:
     """Compile the further kernels of columns in pieces, or load them from the cache."""
-    ranks, none = np.zeros(1, np.uint32), np.uint64(0)
-    for size in (4, 8):
-        count_offset_cells(np.zeros(1, f"u{size}"), none, none, ranks)
     rank_cells(np.ones(1, np.uint64), new_bins(1, 2), np.zeros(2, np.uint64), np.empty(1, np.uint64))
 
 

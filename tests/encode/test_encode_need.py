@@ -42,9 +42,10 @@ from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import open_source
-data, out, memory, threads = sys.argv[1:]
+data, out, memory, threads, max_bins = sys.argv[1:]
 scratch = Path(out).parent
-source, config = open_source(data, scratch=scratch), TrainConfig()
+config = TrainConfig(max_bins=max_bins if max_bins == "exact" else int(max_bins))
+source = open_source(data, scratch=scratch)
 resources = Resources(memory=int(memory), threads=int(threads), scratch=scratch)
 encode(source, column_roles(source, "y", (), config), Path(out), config=config, resources=resources, listener=silent)
 ended.set()
@@ -71,15 +72,18 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="anonymous memory is read from /proc")
-def test_encode__takes_no_more_than_it_says_and_writes_the_same(table: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_bins", ["exact", 65_536])
+def test_encode__takes_no_more_than_it_says_and_writes_the_same(
+    table: Path, max_bins: str | int, tmp_path: Path
+) -> None:
     shape = Shape(ROWS, (4, 4, 1), ROWS * 2, 2, (8, 4, 1))
     stores = []
     for spare, threads in ((150, 8), (85, 2), (57, 1)):
         resources = Resources(memory=BASE_BYTES + spare * MB, threads=threads)
-        need = encode_estimate(shape, TrainConfig(), resources)
+        need = encode_estimate(shape, TrainConfig(max_bins=max_bins), resources)
         assert need.memory <= resources.memory
         out = tmp_path / f"{spare}-{threads}.store"
-        command = [sys.executable, "-c", PEAK, str(table), str(out), str(resources.memory), str(threads)]
+        command = [sys.executable, "-c", PEAK, str(table), str(out), str(resources.memory), str(threads), str(max_bins)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         assert int(run.stdout) <= need.memory
         stores.append({file.name: file.read_bytes() for file in out.iterdir()})

@@ -74,6 +74,10 @@ def test_pieces__of_several_blocks(threads: int, presort_rows: int, max_bins: An
             "few": random.integers(0, 9, rows),
             "text": np.array([f"level {level}" for level in range(5000)])[random.integers(0, 5000, rows)],
             "gaps": np.where(random.random(rows) < 0.3, np.nan, random.standard_normal(rows)),
+            "late": np.where(np.arange(rows) < 50_000, np.nan, random.standard_normal(rows)),
+            "sorted": np.arange(rows) // 2 * 0.1,
+            "falling": -np.arange(rows),
+            "constant": np.full(rows, -0.0),
             "y": random.integers(0, 3, rows),
         }
     ).with_columns(y=pl.when(pl.col("y") < 2).then("y"))
