@@ -223,11 +223,11 @@ def shapley_values(trees, begin, answer, values, first, edges, points, scratch, 
     rows = np.uint64(out.shape[0])
     for block in range((rows + _ROWS - _ONE) // _ROWS):
         start = np.uint64(block) * _ROWS
-        _shapley_block(trees, trees.sets, begin, answer, values, first, start, edges, points, scratch, out)
+        _shapley_block(trees, begin, answer, values, first, start, edges, points, scratch, out)
 
 
 @inlined
-def _shapley_block(trees, sets, begin, answer, values, first, start, edges, points, scratch, out):
+def _shapley_block(trees, begin, answer, values, first, start, edges, points, scratch, out):
     layout = trees.layout
     classes, size = np.uint64(answer.shape[1]), np.uint64(points.t.size) * _ROWS
     last = np.uint64(out.shape[0]) - _ONE
@@ -253,7 +253,7 @@ def _shapley_block(trees, sets, begin, answer, values, first, start, edges, poin
         if inner:
             for r in range(_ROWS):
                 row = first + min(start + r, last)  # after the last row, that row is repeated
-                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, sets, at)
+                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, trees.sets, at)
                 scratch.left[depth * _ROWS + r] = 1.0 if left else 0.0
         top = depth
     while top > _ZERO:

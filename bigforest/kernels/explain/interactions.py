@@ -108,11 +108,6 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
 
     Cost: nodes * levels * points * classes. Oracle: tests/naive/explain.py interaction.
     """
-    _interactions(trees, trees.sets, begin, answer, values, rows, edges, points, scratch, out)
-
-
-@inlined
-def _interactions(trees, sets, begin, answer, values, rows, edges, points, scratch, out):
     size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
     for i in range(np.uint64(rows.size)):
         row, out_row = np.uint64(rows[np.uint64(i)]), out[np.uint64(i)]
@@ -135,7 +130,7 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
                     held = answer[node, np.uint64(k)] * scratch.product[depth, q] if leaf else 0.0
                     scratch.below[depth, np.uint64(k), q] = held
             if not leaf:
-                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, sets, begin + node)
+                left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, trees.sets, begin + node)
                 scratch.left[depth] = np.uint8(left)
             top = depth
         while top > _ZERO:

@@ -48,7 +48,7 @@ class Shares(NamedTuple):
 
 
 @inlined
-def mean_leaf_share(row, leaf_rows, weight, share, touched):
+def mean_leaf_share(row, leaf_rows, share, touched):
     """Compute the proximities of a row; return the number of rows with a proximity, which are listed in `touched`."""
     reached, voters = _ZERO, _ZERO
     for t in range(np.uint64(leaf_rows.leaf.shape[0])):
@@ -61,10 +61,10 @@ def mean_leaf_share(row, leaf_rows, weight, share, touched):
         total = 0.0
         for m in range(begin, end):
             other = np.uint64(leaf_rows.members[tree, np.uint64(m)])
-            total += np.float64(leaf_rows.bag[tree, other]) * row_weight(weight, other)
+            total += np.float64(leaf_rows.bag[tree, other]) * row_weight(leaf_rows.weight, other)
         for m in range(begin, end):
             other = np.uint64(leaf_rows.members[tree, np.uint64(m)])
-            part = np.float64(leaf_rows.bag[tree, other]) * row_weight(weight, other) / total
+            part = np.float64(leaf_rows.bag[tree, other]) * row_weight(leaf_rows.weight, other) / total
             if part == 0.0:  # rounded to 0 by far heavier rows: the row would be listed again and again
                 continue
             if share[other] == 0.0:
@@ -106,14 +106,10 @@ def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
 
     Cost: trees * rows of a leaf. Oracle: tests/naive/explain.py proximities.
     """
-    _find(rows, leaf_rows, leaf_rows.weight, target, scratch.share, scratch.touched, neighbor, proximity, sums)
-
-
-@inlined
-def _find(rows, leaf_rows, weight, target, share, touched, neighbor, proximity, sums):
+    share, touched = scratch.share, scratch.touched
     for n in range(np.uint64(rows.size)):
         i = np.uint64(n)
-        reached = mean_leaf_share(np.uint64(rows[i]), leaf_rows, weight, share, touched)
+        reached = mean_leaf_share(np.uint64(rows[i]), leaf_rows, share, touched)
         for r in range(reached):
             other = np.uint64(touched[np.uint64(r)])
             value = share[other]
@@ -122,6 +118,11 @@ def _find(rows, leaf_rows, weight, target, share, touched, neighbor, proximity, 
             sums[i, of_class, 0] += value
             sums[i, of_class, 1] += value * value
             _keep(neighbor, proximity, i, other, value)
+
+
+@inlined
+def _is_missing(value, category):
+    return value == 0.0 if category else value != value
 
 
 @kernel
@@ -140,33 +141,11 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
 
     Cost: trees * rows of a leaf, and the rows reached for each missing value. Oracle: tests/naive/explain.py filled.
     """
-    _fill(
-        rows,
-        leaf_rows,
-        leaf_rows.weight,
-        scratch.share,
-        scratch.touched,
-        kept,
-        values,
-        columns,
-        codes,
-        tally,
-        filled,
-        mass,
-    )
-
-
-@inlined
-def _is_missing(value, category):
-    return value == 0.0 if category else value != value
-
-
-@inlined
-def _fill(rows, leaf_rows, weight, share, touched, kept, values, columns, codes, tally, filled, mass):
+    share, touched = scratch.share, scratch.touched
     for n in range(np.uint64(rows.size)):
         i = np.uint64(n)
         row = np.uint64(rows[i])
-        reached = mean_leaf_share(row, leaf_rows, weight, share, touched)
+        reached = mean_leaf_share(row, leaf_rows, share, touched)
         for p in range(np.uint64(columns.size)):
             at = np.uint64(p)
             column, category = np.uint64(columns[at]), codes[at] > 0
