@@ -307,7 +307,7 @@ def find_numbers(
     """Return the target of a regression, from its slices. Raises DataError for values that cannot be predicted.
 
     rows      number of rows of the table, including rows without a target.
-    weighted  whether rows have weights.
+    weighted  True if rows have weights.
     """
     if not dtype.is_numeric():
         raise DataError(

@@ -151,7 +151,7 @@ def open_resources(
     """Yield the resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.
 
     out     place of the output, None for the temporary folder.
-    beside  whether temporary files are next to the output unless scratch is given.
+    beside  True if temporary files are next to the output unless scratch is given.
 
     On a cluster, the number of threads is limited to the threads of a worker. The listener gets notices about the
     workers, and statistics of them at the end. Raises ClusterError and ConfigError.

@@ -48,7 +48,7 @@ class Curve(NamedTuple):
     names   one feature or two.
     places  positions of the features in the dataspec.
     grids   ascending values of each feature, as stored in the RowTable.
-    local   whether local effects are requested.
+    local   True if local effects are requested.
     """
 
     names: tuple[str, ...]

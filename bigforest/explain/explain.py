@@ -52,7 +52,7 @@ class Section(NamedTuple):
     plan   plan(job) returns how the section iterates over the trees, and its memory.
     write  write(job, plan) writes its tables, unless they exist already.
     needs  input: the forest alone, any rows with its features, or out-of-bag rows.
-    fast   whether the section is made by default.
+    fast   True if the section is made by default.
     """
 
     help: str

@@ -53,8 +53,8 @@ class _Dialect(NamedTuple):
     number, flag, text, trimmed  the value of a column as float64, as an integer of a boolean, as text that is compared
             byte by byte, and without spaces around it
     zero    of float64, with which a sum begins: PostgreSQL adds literals as decimals
-    has_nan whether numbers may be NaN, which is larger than all others
-    escapes whether a backslash in text escapes
+    has_nan True if numbers may be NaN, which is larger than all others
+    escapes True if a backslash in text escapes
     """
 
     quote: str

@@ -30,7 +30,7 @@ class ExportedTree(NamedTuple):
     left, right   int64, numbers of the children; -1 in leaves
     feature       int64, position among the features of training; -1 in leaves
     threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
-    default_left  bool: whether missing values go left; on a category levels that are not listed
+    default_left  bool: True if missing values go left; on a category levels that are not listed
     levels        of a node on a category the levels listed, which go to the other side; None represents missing
     votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value; of the boosted
                   stage float64 [nodes, scores], a part of the sum that is added to the link of the prediction

@@ -402,7 +402,7 @@ def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
 
 
 def has_levels(spec: DataSpec) -> bool:
-    """Return whether some feature is a category with levels, so that the forest has the file levels.parquet."""
+    """Return True if some feature is a category with levels, so that the forest has the file levels.parquet."""
     return any(feature.levels for feature in spec.features)
 
 

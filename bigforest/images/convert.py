@@ -106,7 +106,7 @@ class ImageFeatures:
     rows      images in the file.
     features  columns of features.
     size      rows and columns of pixels of the canvas.
-    labelled  whether the table has the column target.
+    labelled  True if the table has the column target.
     shrunk    number of images that were scaled down to fit.
     skipped   images left out because they are damaged.
     damaged   names of the first 1,000 damaged images, each with its fault.

@@ -45,7 +45,7 @@ class ImageSet:
 
     name      for messages.
     count     number of images, sound or not.
-    labelled  whether chunks have labels.
+    labelled  True if chunks have labels.
     chunks    function (most images, most pixels) that yields chunks; only their last image may exceed the pixels.
     """
 

@@ -343,7 +343,7 @@ def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]
 
 
 def _is_by_code(spec: FeatureSpec) -> bool:
-    """Return whether the values of a feature are numbers in the order of their codes."""
+    """Return True if the values of a feature are numbers in the order of their codes."""
     return not spec.splits_on_levels and spec.fill is None
 
 

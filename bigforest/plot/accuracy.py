@@ -209,7 +209,7 @@ _NEAR = (0.08, 0.05)
 
 
 def has_rejection(forest: Forest) -> bool:
-    """Return whether out-of-bag rows show the error by confidence: for classes, unless boosting biases them."""
+    """Return True if out-of-bag rows show the error by confidence: for classes, unless boosting biases them."""
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 

@@ -583,6 +583,6 @@ def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
 
 
 def is_training(forest: Forest, source: Source) -> bool:
-    """Return whether a table looks like the training table, with bags that can be drawn again."""
+    """Return True if a table looks like the training table, with bags that can be drawn again."""
     spec = forest.spec
     return forest.has_bags and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped

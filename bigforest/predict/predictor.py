@@ -90,7 +90,7 @@ class RowRouter:
         vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, mixed, votes, *scratch)
 
     def _are_few(self, rows: int) -> bool:
-        """Return whether so few rows descend faster level by level than node by node. One row always does."""
+        """Return True if so few rows descend faster level by level than node by node. One row always does."""
         least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS
         return rows == 1 or rows * least < self.packed.nodes / self.packed.roots.size
 
@@ -286,7 +286,7 @@ class Predictor(NamedTuple):
     ) -> Predictions:
         """Predict all rows, which must have the used features (packed.used).
 
-        proba, labels  whether probabilities and classes are requested.
+        proba, labels  True if probabilities and classes are requested.
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
         before   of the trees before these, added to; None where these are all.
 

@@ -264,12 +264,12 @@ def _array_type(dtype: pl.DataType) -> np.dtype[Any]:
 
 
 def _is_narrow_type(dtype: np.dtype[Any]) -> bool:
-    """Return whether every value of a type is a float32."""
+    """Return True if every value of a type is a float32."""
     return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
 
 
 def _is_narrow(values: NDArray[Any]) -> bool:
-    """Return whether all these values of a longer type are float32: integers of a certain range are."""
+    """Return True if all these values of a longer type are float32: integers of a certain range are."""
     if values.size == 0:
         return True
     whole = values.dtype.kind != "f"
@@ -309,7 +309,7 @@ def reading_of(spec: DataSpec, also: Iterable[str] = (), *, labelled: bool = Tru
     """Return the rules for reading a table to predict: the numbers, texts and missing values of training.
 
     also      columns that are read in addition to the features.
-    labelled  whether target, weights and groups are read, too.
+    labelled  True if target, weights and groups are read, too.
     """
     numbers = {feature.table_column for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
@@ -344,7 +344,7 @@ def open_rows(
     """Open a table to predict; see `reading_of`.
 
     texts, kept  further columns of text, and ones whose text is needed, see Reading.
-    empty        whether it may have no rows.
+    empty        True if it may have no rows.
     """
     reading = reading_of(spec, [*also, *texts, *kept])
     reading = reading._replace(texts=reading.texts.union(texts), kept=frozenset(kept), empty=empty)

@@ -47,7 +47,7 @@ class FilePrediction:
               None if rows have more than 262,144 different probabilities.
     r2, mse, mae  regression metrics; None for classification.
     poisson_deviance  of forests of the impurity poisson, likewise.
-    weighted  whether rows are weighted, because the table has the weight column of training. Weights do not apply to
+    weighted  True if rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.
     unscored  why there are no metrics, if the table has the target: a label that the forest does not know, no label at
               all, or weights that cannot be used; None otherwise.

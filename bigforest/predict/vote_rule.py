@@ -48,7 +48,7 @@ class VoteRule:
     conformal  additional intervals or prediction sets.
     least_share  the least probability of the predicted class: a row with less is REJECTED.
     power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not decide a class.
-    refined  whether the boosted stage of the forest, if it has one, corrects the predictions.
+    refined  True if the boosted stage of the forest, if it has one, corrects the predictions.
     """
 
     vote: str

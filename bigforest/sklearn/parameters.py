@@ -39,7 +39,7 @@ def training_options(
     parameters  of the estimator, by name.
     criteria    impurities by the names of criteria.
     rows        rows of the table, of which fractions are taken.
-    weighted    whether they have weights.
+    weighted    True if they have weights.
     outputs     number of targets, each with a forest of its own.
 
     Raises ConfigError for a parameter that cannot be used.

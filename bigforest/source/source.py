@@ -34,7 +34,7 @@ class Reading(NamedTuple):
     texts      columns of text, even if all their values are numbers or dates, such as 001.
     needed     columns that are read; None for all.
     excluded   columns that are not read.
-    empty      whether a table may have no rows.
+    empty      True if a table may have no rows.
     target     name of y in a pair (X, y); None for the name of y itself, or "target".
     kept       columns of CSV and NDJSON files whose text is needed: if the values are not text, a column `text_name`
                is added.

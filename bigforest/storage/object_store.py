@@ -62,15 +62,15 @@ class ObjectPath(PosixPath):
         return self
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there is such an object or folder."""
+        """Return True if there is such an object or folder."""
         return bool(self._info().type.name != "NotFound")
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there is such an object."""
+        """Return True if there is such an object."""
         return bool(self._info().type.name == "File")
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether there is such a folder."""
+        """Return True if there is such a folder."""
         return bool(self._info().type.name == "Directory")
 
     def is_symlink(self) -> bool:
@@ -172,7 +172,7 @@ class ObjectPath(PosixPath):
         return info
 
     def _list_entries(self, *, recursive: bool) -> list[tuple[ObjectPath, bool]]:
-        """Return the entries, sorted by name, and whether each is an object."""
+        """Return the entries sorted by name, each with True if it is an object."""
         from pyarrow.fs import FileSelector
 
         with pending(self) as store:

@@ -101,7 +101,7 @@ def write_past_cache(file: FileIO, array: NDArray[Any]) -> None:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Return whether the path is a folder of this user and no link."""
+    """Return True if the path is a folder of this user and no link."""
     if is_remote(path):
         return path.is_dir()
     try:

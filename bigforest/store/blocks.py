@@ -182,7 +182,7 @@ class PageCache:
         self._found = ctypes.create_string_buffer(1)
 
     def holds(self, place: int) -> bool:
-        """Return whether the page with the byte `place` is in the cache; True if that is unknown.
+        """Return True if the page with the byte `place` is in the cache; True if that is unknown.
 
         Pages leave the cache in long runs, so the first page of what is read answers for all of it.
         """

@@ -310,7 +310,7 @@ class StoreWriter:
     still in the page cache. So no codes wait in memory for a slow column before them.
 
     parts   where they are written; in the folder of the store unless given.
-    shared  whether other processes copy the parts, in a folder that they see: `append` only notes them, until `join`.
+    shared  True if other processes copy the parts, in a folder that they see: `append` only notes them, until `join`.
     """
 
     def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:

@@ -47,7 +47,7 @@ class RowScores(NamedTuple):
 
     score     float64 [rows], its loss; for the area [rows, curves], the share of the votes for the second of two
               classes, or for each of several. NaN if the row is out of no bag.
-    in_class  bool [rows, curves], whether the row is of that class, if the area is requested; None for other losses.
+    in_class  bool [rows, curves], True if the row is of that class, if the area is requested; None for other losses.
     """
 
     score: NDArray[np.float64]

@@ -199,7 +199,7 @@ def _width_of(values: NDArray[np.float64], least: float, most: float) -> int:
 
 
 def is_float32(values: NDArray[np.float64]) -> bool:
-    """Return whether float32 represents all values, float64 [values], exactly. Reads chunks, as the array may be
+    """Return True if float32 represents all values, float64 [values], exactly. Reads chunks, as the array may be
     mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     with np.errstate(over="ignore"):
@@ -233,7 +233,7 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
-    """Return whether all values are whole numbers of at most this size, reading them in chunks as they are mapped."""
+    """Return True if all values are whole numbers of at most this size, reading them in chunks as they are mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     return all(((np.floor(chunk) == chunk) & (np.abs(chunk) <= most)).all() for chunk in chunks)
 

@@ -113,7 +113,7 @@ class SubspaceTrees(NamedTuple):
 
 
 def is_shared(config: TrainConfig, features: int) -> bool:
-    """Return whether all trees have the same columns, all features."""
+    """Return True if all trees have the same columns, all features."""
     return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
 
 
@@ -169,7 +169,7 @@ def _combination(number: int, features: int, size: int, count: int) -> NDArray[n
 
 
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
-    """Return whether trees use the table as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
+    """Return True if trees use the table as bits, see kernels/subspace/columns.py; epochs: see SubspaceTrees.
 
     Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
     one included, with every mistake (Novikoff 1962).
@@ -249,7 +249,7 @@ class PerceptronRequest(NamedTuple):
     """A probe (probes.py) for a perceptron.
 
     space   the columns of the node, without rows
-    far     bool [classes], whether a class belongs on the right
+    far     bool [classes], True if a class belongs on the right
     total   int64 [classes]
     epochs  most passes of training
     """
@@ -306,7 +306,7 @@ class PerceptronTrainer:
         self._cut = learn_rows(before, now, items, self._cut_before, self._cut, self._left)
 
     def end(self) -> bool:
-        """End a pass; return whether training is over and `best` final. Rules as in perceptron.train_perceptron."""
+        """End a pass; return True if training is over and `best` final. Rules as in perceptron.train_perceptron."""
         request, before = self._request, self._before
         is_final = False
         if self._passes:

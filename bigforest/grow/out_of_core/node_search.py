@@ -423,7 +423,7 @@ class FeatureSearch(HistogramSearch):
         return True
 
     def _is_number(self, feature: int, answer: HistogramCounts) -> bool:
-        """Record the counts of a feature, and offer the splits of a category; return whether it is a number to
+        """Record the counts of a feature, and offer the splits of a category; return True if it is a number to
         split."""
         gone = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
         missing = self.context.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
@@ -443,7 +443,7 @@ class FeatureSearch(HistogramSearch):
         self.scorer.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
 
     def _offer_levels(self, feature: int, counts: Counts) -> bool:
-        """Offer the splits of a category, in the order of its levels; return whether there are any."""
+        """Offer the splits of a category, in the order of its levels; return True if there are any."""
         scorer = self.scorer
         present = np.flatnonzero(scorer.stats.weight(counts))
         places, cuts = self._arrange(feature, present, counts[present])

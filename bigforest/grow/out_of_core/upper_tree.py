@@ -242,7 +242,7 @@ class UpperTree:
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
-    """Return whether a node may be split, by its statistics and the rules."""
+    """Return True if a node may be split, by its statistics and the rules."""
     pure = not stats.regression and np.count_nonzero(total[: stats.classes]) <= 1
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 

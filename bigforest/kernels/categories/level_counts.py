@@ -18,14 +18,13 @@ CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _BITS = np.int64(32)
 _LOWER = np.int64(0xFFFFFFFF)
-# Tables of classes less one; numbers have two.
+# Number of tables for classes, minus one. Regression has two tables.
 _TABLES = np.uint64(3)
 
 
 @inlined
 def level_weights(item):
-    """Return the multiplicity of an item, int64, in the upper half for an odd class: a sum over rows of two classes
-    holds both weights."""
+    """Return the multiplicity of an item, int64; in the upper half for an odd class, so a sum holds both weights."""
     return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
 
 
@@ -75,8 +74,7 @@ def count_close(codes, low, span, items, levels, sums):
 def take_slots(codes, low, high, items, levels, sums):
     """Give every level among the rows, from code `low` to `high`, a slot. Return the number of levels (uint64).
 
-    levels.sum becomes the sum of the targets, or for classes the weight of odd classes: for two classes levels are
-    ordered by it.
+    levels.sum becomes the sum of the targets, or the weight of odd classes, by which levels of two classes are ordered.
     """
     span = np.uint64(high - low) + ONE
     if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:

@@ -61,7 +61,7 @@ def power_step(groups, count, total, weight, levels):
     """Take one step of the power iteration: multiply the direction by the covariance of the class shares.
 
     total int64 [classes] and weight are the statistics of the node. The new direction is scaled to DIRECTION_BITS; a
-    sum is below 2**62. Return whether the direction has changed.
+    sum is below 2**62. Return True if the direction has changed.
     """
     direction, product = levels.direction, levels.product
     classes = np.uint64(direction.size)

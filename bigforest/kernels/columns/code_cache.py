@@ -4,8 +4,8 @@ In a small node, and in all nodes below it, nearly every read of a code misses t
 down that is small enough copies the codes of its rows. From then on its items, and the items of the nodes below, number
 rows of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
 
-A large table has two copies: the far one for the cache that all cores share, and below it the near one for the cache of
-the core. Both are rows of one table, the near copy first, and both are made from the codes by rows:
+A large table has two copies: the *far* copy fits the cache that all cores share, and the *near* copy, made in a node
+below, fits the cache of one core. Both are made from the codes by rows, and are rows of one table, the near copy first:
 
     rows of the table     0 .............................. 3,200,000
     a subtree's items     7, 90, 95, ...     numbers of far rows      near + 0, near + 1, ...
@@ -28,7 +28,7 @@ from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
 # Bytes of the near copy. Measured (benchmarks/profile.md).
 COPY_BYTES = 1_300_000
-# Bytes of the far copy, and its most rows as a fraction of the table: larger nodes read most cache lines of a column
+# Bytes of the far copy, and the largest part of the rows that is copied: larger nodes read most cache lines of a column
 # anyway. Measured (benchmarks/profile.md).
 _FAR_BYTES = 24_000_000
 FAR_PART = 8
@@ -67,8 +67,7 @@ class CodeCache(NamedTuple):
 
 
 def make_code_cache(codes: Codes, rows: int, regression: bool) -> CodeCache:
-    """Allocate room for the copies of a table, or part of one, of `rows` rows; regression: whether the targets are
-    numbers."""
+    """Allocate room for the copies of a table of `rows` rows, or of a part of a table."""
     width = row_bytes(codes)
     near, far = min(COPY_BYTES // width, rows), min(_far_rows(width, codes.u8.shape[1]), rows)
     return empty_code_cache(codes, near, regression, far if far > _FAR_LEAST * near else 0)
@@ -84,7 +83,7 @@ def far_bytes(width: int, rows: int) -> int:
 
 
 def row_bytes(codes: Codes) -> int:
-    """Return bytes of the codes of a row."""
+    """Return the bytes of the codes of a row."""
     return sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
 
 
@@ -103,13 +102,13 @@ def empty_code_cache(codes: Codes, near: int, regression: bool, far: int = 0) ->
 
 @inlined
 def is_copied(cache, copy, begin, end):
-    """Return whether the items begin..end number rows of a copy: 0 the near one, 1 the far one."""
+    """Return True if the items begin..end have row numbers of a copy (0: near, 1: far)."""
     return begin >= cache.span[copy, ZERO] and end <= cache.span[copy, ONE]
 
 
 @inlined
 def is_cached(cache, begin, end):
-    """Return whether the items begin..end number rows of any copy."""
+    """Return True if the items begin..end have row numbers of any copy."""
     return is_copied(cache, ZERO, begin, end) or is_copied(cache, ONE, begin, end)
 
 
@@ -191,8 +190,7 @@ def note_column(column, begin, end, feature, constant):
 def fill_code_cache(by_row, value, items, first, constant, cache):
     """Copy the rows of the items, which number rows of the table, to rows from `first` on, and renumber the items.
 
-    Features that are constant in the copy are added to `constant` (scan/draw.py), so that not every path below reads
-    them again.
+    Features that are constant in the copy are added to `constant` (scan/draw.py), so that no node below reads them.
     """
     if value is not None:
         gather_column(value, items, cache.copied[first:])
@@ -204,9 +202,9 @@ def fill_code_cache(by_row, value, items, first, constant, cache):
 
 @inlined
 def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
-    """Return Codes whose rows the items begin..end number, and the regression targets of these rows, or None.
+    """Return the Codes that fit the row numbers of the items begin..end, and the regression targets or None.
 
-    These are the codes of all rows, or of a copy, which is made if it pays. `constant`: see fill_code_cache.
+    The codes are those of the table or of a copy, which is made if it pays. `constant`: see fill_code_cache.
     """
     n, near = end - begin, cache.room[ZERO]
     copy = np.uint64(n > near)

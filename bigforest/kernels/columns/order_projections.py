@@ -1,7 +1,7 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
-Values are put into buckets of equal width over their range, so that most buckets hold one value. Heapsort orders larger
-buckets, so no data is slow, and insertion sort the rest.
+Values are put into buckets of equal width over their range, so that most buckets hold one value. Insertion sort orders
+small buckets, and heapsort large ones, so that no data is slow.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def make_projection_scratch(rows: int) -> ProjectionScratch:
 
 @inlined
 def slope_for(low, high, buckets):
-    """Return buckets per unit of half a value, so that low <= value <= high fall into 0..buckets. Halves do not
-    overflow."""
+    """Return the buckets per unit of value / 2, which maps low..high to 0..buckets. Halves do not overflow."""
     span = high * 0.5 - low * 0.5
     return min(np.float64(buckets) / span, LARGEST) if span > 0.0 else 0.0
 

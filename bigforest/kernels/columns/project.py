@@ -24,7 +24,7 @@ class CodeValues(NamedTuple):
 
     offsets  int64 [features + 1]
     low      float64
-    whole    bool [features], whether all values of the feature are whole numbers of at most MOST_WHOLE in size
+    whole    bool [features], True if all values of the feature are whole numbers of absolute value up to MOST_WHOLE
     """
 
     offsets: NDArray[np.int64]
@@ -77,7 +77,7 @@ def project_cached(values, features, weights, size, items, out):
 
 @inlined
 def range_of(values, n):
-    """Return smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
+    """Return the smallest and the largest of values[:n], n >= 1; (0, 0) if any value is NaN or infinite."""
     low = values[ZERO]
     high = low
     not_finite = ZERO

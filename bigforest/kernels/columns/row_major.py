@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 
-# Rows copied together. The cells of a row are far apart in the table, in blocks of 65,536 rows by a power of two, and
-# would share a few lines of the processor's cache: without the tiles, a cell takes up to 12 ns.
+# Rows copied together. Without these tiles a cell takes up to 12 ns: in blocks of 65,536 rows the cells of a row are a
+# power of two apart, and would share a few lines of the processor's cache.
 _TILE_ROWS = 200
 
 # No copy, for families that read no codes.

@@ -1,7 +1,7 @@
 """A small table of the rows of one subtree, so that projections of small nodes are read from the core's own cache.
 
-In addition to their codes (code_cache.py) their values are copied, by columns: a small node, and each node below it,
-reads cells of a dozen columns that lie far apart in a large table.
+The values are copied by columns, in addition to the codes (code_cache.py): a small node, and each node below it, reads
+cells of a dozen columns that lie far apart in a large table.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class ValueCache(NamedTuple):
 
 
 def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> ValueCache:
-    """Allocate room for the copy of up to `rows` rows, or of none if the table is too wide; regression: whether the
-    targets are numbers."""
+    """Allocate room for the copy of up to `rows` rows, or of no rows if the table is too wide."""
     features = codes.place.shape[0]
     reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0
@@ -51,8 +50,7 @@ def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> V
 
 @inlined
 def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
-    """Return whether the items begin..end number rows of the copy, which is made if it pays; value: see
-    code_cache.py."""
+    """Make the copy of the items begin..end if it pays. Return True if the items have row numbers of the copy."""
     code_cache = cache.code_cache
     n = end - begin
     if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache, begin, end):

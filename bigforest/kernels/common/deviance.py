@@ -1,11 +1,11 @@
 """Scores of splits by the Poisson deviance (kernels/scan/regression.py). Oracle: tests/naive/split.py.
 
-Half the deviance of numbers y from their mean is the sum of y log(y / mean). Its decrease by a split of a node with sum
-S and weight W orders like
+Half the deviance of numbers y from their mean is the sum of y log(y / mean). In a node with sum S and weight W, a split
+with a larger decrease of this sum has a larger score
 
     1 + (S_l log(S_l W / (W_l S)) + S_r log(S_r W / (W_r S))) / S.
 
-Float64 additions, multiplications and divisions in a fixed order compute this score, the logarithm included, so its
+The score and its logarithm are computed by float64 additions, multiplications and divisions in a fixed order, so the
 bits are the same on every machine. Mirrored splits tie, and so do splits that change no mean. Sums are counted from a
 centre, which is `origin` above zero.
 """
@@ -16,8 +16,8 @@ import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined
 
-# The logarithm of fdlibm (Sun Microsystems 1993, e_log.c): x is 2**k (1 + f) with 1 + f from the root of 1/2 on, whose
-# upper bits are _ROOT, and log(1 + f) a polynomial of f / (2 + f). ln 2 is in two parts, the first with few bits.
+# The logarithm of fdlibm (Sun Microsystems 1993, e_log.c): x = 2**k (1 + f), where 1 + f >= sqrt(1 / 2), whose upper
+# bits are _ROOT. log(1 + f) is a polynomial of f / (2 + f). ln 2 has two parts, the first with few bits.
 _ROOT = np.int64(0x3FE6A09E << 32)
 _MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
 _TO_EXPONENT = (_BIAS << _MANTISSA_BITS) - _ROOT
@@ -27,7 +27,7 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 @inlined
 def logarithm(x):
-    """Return the natural logarithm of float64 x > 0, right to the last bit or the one before; a finite number for 0."""
+    """Return the natural logarithm of float64 x > 0, accurate to the last or second last bit; a finite number for 0."""
     bits = np.float64(x).view(np.int64) + _TO_EXPONENT
     k = np.float64((bits >> _MANTISSA_BITS) - _BIAS)
     f = np.int64((bits & _MANTISSA) + _ROOT).view(np.float64) - 1.0
@@ -57,7 +57,7 @@ def _part(sums, weight, all_sums, all_weight):
 
 @inlined
 def poisson_corner(sum_l, w_l, weight, total, origin):
-    """Return the score as `poisson_score`, but of any corner of a bucket: a negative sum of a side counts as 0."""
+    """Return `poisson_score` of a corner of a bucket. A negative sum of a side counts as 0."""
     w_r, whole = weight - w_l, _from_zero(total, weight, origin)
     left = max(_from_zero(sum_l, w_l, origin), 0.0)
     right = max(_from_zero(total - sum_l, w_r, origin), 0.0)

@@ -62,7 +62,7 @@ class Codes(NamedTuple):
 
 
 class RowMajorCodes(NamedTuple):
-    """The same codes row by row, so that copying a row reads few cache lines.
+    """Codes row by row, so that copying a row reads few cache lines.
 
     r8, r16, r32  [rows, columns of that width], C order; the transposes of u8, u16, u32.
     """

@@ -3,8 +3,8 @@
 The name and the checksum of a file depend on its key: sources, versions, settings, processor and signature. So a file
 that is damaged, of another kernel, of other sources or of another machine only costs a compilation. Files are written
 under a temporary name and renamed. A process that finds a kernel missing locks it, so that others wait for its file. A
-file has the machine code, and only the names of the LLVM code: reading the rest would take most of the time of loading,
-and nothing is linked to a kernel.
+file has the machine code, and only the names of the LLVM code: nothing is linked to a kernel, and reading the LLVM code
+would take most of the time of loading.
 
 A wheel may contain kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache,
 for the best level of the processor, and never written.
@@ -112,8 +112,8 @@ def _surroundings() -> tuple[Any, ...]:
 def folders() -> tuple[Path, ...]:
     """Return the folders of kernels, NUMBA_CACHE_DIR alone if it is usable. New kernels are written to the first.
 
-    The folder next to the package is read even if it is not writable. It is not in the package: pip removes a package
-    without the files added to it, and Python would import what is left in place of an editable installation.
+    The folder next to the package is read even if it is not writable. It is outside the package because pip leaves
+    added files behind when it removes a package, and Python would import the rest instead of an editable installation.
     """
     name = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR and _is_writable(chosen := Path(config.CACHE_DIR) / name):
@@ -153,8 +153,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """Return the machine code for the signature, or None.
 
-        Numba would first register everything that it can compile, a fifth of the time of a short run, and the installed
-        extensions of Numba. Only compiling needs these.
+        Numba would first register its extensions and everything that it can compile, a fifth of the time of a short
+        run. Only compiling needs them.
         """
         compiled = None if _of_process(signature) else self._load(signature, target_context)
         if compiled is None:
@@ -248,14 +248,12 @@ def _refuse() -> NoReturn:
 
 
 def _of_process(signature: Any) -> bool:
-    """Return whether a kernel is handed a compiled function, such as a criterion from outside: its type is an
-    address."""
+    """Return True if an argument is a compiled function, such as a registered criterion: its type is an address."""
     return any(isinstance(argument, types.Dispatcher) for argument in signature)
 
 
 def _fields(kind: Any) -> Any:
-    """Return the names of the fields of a named tuple, and of named tuples in it: the text of a type does not have
-    them."""
+    """Return the names of the fields of a named tuple, and of named tuples in it, which the text of a type lacks."""
     return getattr(kind, "fields", ()), [_fields(item) for item in getattr(kind, "types", ())]
 
 
@@ -269,7 +267,7 @@ def _machines(processor: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...
 
 
 def is_noted(kind: str) -> bool:
-    """Return whether the kernels of this kind, a name that the caller chooses, have been compiled for this machine."""
+    """Return True if the kernels of this kind, a name chosen by the caller, have been compiled for this machine."""
     if config.DISABLE_JIT:
         return True
     path = next(filter(Path.exists, _notes(kind)), None)
@@ -305,7 +303,7 @@ def _checksum(key: str, content: bytes) -> bytes:
 
 
 def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
-    """Return the file `path`, locked; None when `ready`, when patience has ended, or where files cannot be locked."""
+    """Return the file `path`, locked; None once `ready` is true, after `patience`, or if files cannot be locked."""
     try:
         file = path.open("ab")
     except OSError:

@@ -12,7 +12,7 @@ _paused = False
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause garbage collection in the block: it would search the many objects that stay again and again.
+    """Pause garbage collection in the block, which would search the same long-lived objects again and again.
 
     If collection is off already, by a user or by this block in another thread, nothing is changed.
     """

@@ -2,8 +2,8 @@
 
 A row is routed once. Each node checks, for every feature of its split, whether the permuted value would go to the other
 child. The first time it does, the row is also routed with that value from the other child on, and the losses of the two
-leaves are compared. So a feature that is not on the path costs nothing, and another one only the path below the node
-where the two separate.
+leaves are compared. A feature off the path costs nothing. A feature on it costs the path below the node where the two
+routes separate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LeafLosses(NamedTuple):
     begin    uint64, position of the root: the first node of the tree
     loss     float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; if `squared` [nodes, 1],
              the prediction of the leaf
-    squared  whether the loss is the squared error of a number
+    squared  True if the loss is the squared error of a number
     """
 
     truth: NDArray[Any]
@@ -129,7 +129,7 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     rows     uint32 [rows]: row i has the values of column i of `replaced.drawn`
     columns  uint32 [rows], the column of Losses of each row
 
-    Cost: two visits per row and level, and one walk from the node of separation per row and feature that separates.
+    Cost: two visits per row and level, and one walk for each row and feature whose route separates.
     Oracle: tests/naive/explain.py permuted_change.
     """
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values

@@ -64,8 +64,7 @@ def table_value(values, row, other, group, column):
 
 @inlined
 def replaced_value(state, row, other, group, column):
-    """Return the value of a row: for a feature of the group the value in column `other` of Replaced.drawn, else the
-    value in the table."""
+    """Return the value of a row: from column `other` of Replaced.drawn for features of the group, else as stored."""
     if np.int64(state.group[column]) == group:
         return state.drawn[np.uint64(state.column[column]), other]
     return state.values[row, column]
@@ -73,7 +72,7 @@ def replaced_value(state, row, other, group, column):
 
 @inlined
 def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
-    """Return whether a row goes left at an inner node; look(state, row, other, group, column) returns its values.
+    """Return True if a row goes left at an inner node; look(state, row, other, group, column) returns its values.
 
     directions and sets  of the trees, passed separately: compiled separately for None
     """
@@ -92,7 +91,7 @@ def row_goes_left(look, state, row, other, group, trees, directions, sets, node)
 
 @inlined
 def _is_up_to(look, state, row, other, group, layout, directions, node):
-    """Return whether a row goes left at a node that compares a value, or a projection, with its threshold."""
+    """Return True if a row goes left at a node that compares a value, or a projection, with its threshold."""
     link = link_of(layout, node)
     column = link >> layout.shift
     if directions is None:
@@ -159,7 +158,7 @@ def _feature_at(directions, column, term):
 
 @inlined
 def is_term(layout, directions, sets, node, term):
-    """Return whether feature number `term` counts at a node: padding of the last block has the weight 0."""
+    """Return True if feature number `term` counts at a node: padding of the last block has the weight 0."""
     if directions is None:
         return True
     else:  # noqa: RET505, only this form is dropped when directions is None

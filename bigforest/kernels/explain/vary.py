@@ -42,8 +42,10 @@ class VaryScratch(NamedTuple):
 
 @inlined
 def _point_goes_left(i, point, trees, directions, sets, replaced, row, drawn, node):
-    """Return whether a point of a row goes left at a node, as uint64; drawn[p] is the column of `replaced.drawn` of
-    point p."""
+    """Return 1 if a point of a row goes left at a node, else 0, as uint64.
+
+    drawn  column of `replaced.drawn` of each point
+    """
     other = np.uint64(drawn[point])
     return np.uint64(row_goes_left(replaced_value, replaced, row, other, _VARIED, trees, directions, sets, node))
 

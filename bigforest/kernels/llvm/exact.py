@@ -1,10 +1,10 @@
 """Exact comparison of scores. Equal splits compare as equal, so ties are decided by the tie rule and not by rounding.
 
-Gini: the score sq_l / w_l + sq_r / w_r has the order of the decrease, with sq the sum of squared class weights of a
-side and w its weight. As a fraction it is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so
+Gini: a larger score sq_l / w_l + sq_r / w_r is a larger decrease, with sq the sum of squared class weights of a side
+and w its weight. As a fraction it is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). A node weighs less than 2**31, so
 the numerator is below 2**94 and the denominator below 2**62. Fractions are compared by cross products.
 
-Variance: the score (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r) has the order of the decrease. For sums below 2**62 in
+Variance: a larger score (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r) is a larger decrease. For sums below 2**62 in
 magnitude and weights below 2**31 in total, cross products are below 2**251.
 
 Means of levels (kernels/categories/ordering.py) are also compared as fractions. Numerator and weight have 64 bits each.

@@ -10,8 +10,7 @@ Rounding does not hide a better split:
 - With weights below 2**15, d and w_l w_r are integers of at most 2**28, exact in 32 bits. d**2 is at most 2**56, and a
   score is 0 or at least 2**-28, so neither overflows nor underflows in float32.
 - Each conversion, product and quotient has a relative error of at most 2**-24; the conversion of d counts twice. A
-score
-  has an error of at most 5 * 2**-24, the comparison of two scores with the bar 11 * 2**-24, and that of d**2 with
+  score has an error of at most 5 * 2**-24, the comparison of two scores with the bar 11 * 2**-24, and that of d**2 with
   bar * w_l w_r 6 * 2**-24.
 - Callers lower the bar by SCORE_ERROR, which is larger than all of these.
 
@@ -33,8 +32,7 @@ from bigforest.kernels.llvm.selection import Selection
 
 
 def _score(left, ones, weight):
-    """Return the scores of splits from their weights on the left, float64, -1 if a side is empty; and the weights of
-    their lighter sides."""
+    """Return the scores of splits (float64, -1 if a side is empty), and the weights of their lighter sides."""
     ones_l = left >> 16
     w_l = ones_l + (left & 0xFFFF)
     w_r = int(weight) - w_l

@@ -24,7 +24,7 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 # Rules for nonzero cells and their weights.
 PLACED, CHANCE, NORMAL = 0, 1, 2
 
-# Normal weights are rounded to this step, so that the last bit of the platform's log does not matter.
+# Normal weights are multiples of this step, so that the last bit of the platform's log does not matter.
 NORMAL_STEP = 2.0**-20
 _BITS11 = np.uint64(11)
 _UNIT = 2.0**-53
@@ -33,8 +33,8 @@ _UNIT = 2.0**-53
 class Sparse(NamedTuple):
     """Rules by which directions are drawn.
 
-    way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has one with probability `chance`. NORMAL:
-              as CHANCE, with normal weights.
+    way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has such a weight with probability `chance`.
+              NORMAL: as CHANCE, with normal weights.
     columns   uint64, at least 1
     cells     uint64, number of nonzero cells among features * columns; 0 unless PLACED
     chance    uint64, probability of a nonzero cell times 2**53; not used with PLACED

@@ -28,8 +28,8 @@ class Means(NamedTuple):
     """Class means: inputs from the table, and scratch of one growing tree.
 
     pairing  NO_PAIRS, CONSECUTIVE, LARGEST_CLASS or ALL
-    by_node  whether the means are taken over the rows of the node; else over the rows of the tree, with `size`,
-             `feature`, `weight` and `value` filled once per tree
+    by_node  True for means over the rows of the node; False for means over the rows of the tree. `size`, `feature`,
+             `weight` and `value` are then filled once per tree
     step     uint32 [codes], steps of the value of each code, in the order of CodeValues.low
     unit     float64 [features], size of a step; 0 leaves the feature out
     sums     int64 [features, classes], scratch: steps by class
@@ -174,7 +174,7 @@ def sum_root(codes, values, items, total, means, gathered):
 
 @inlined
 def is_offered(key, number, columns, features):
-    """Return whether the node of this key tries difference `number`: with probability min(1, columns / features)."""
+    """Return True if the node of this key tries difference `number`: with probability min(1, columns / features)."""
     random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
     return ((random >> SHIFT32) * features) >> SHIFT32 < columns
 

@@ -3,8 +3,8 @@
 1. Few rows are ordered by projection. The code of a row is the index of the first row with the same projection.
 2. Many rows are counted into buckets of equal width. The code of a row is the number of its bucket, shifted. The scan
    of codes scores the edges of buckets and opens the buckets that may have a better split inside. The projections of an
-   opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. So wherever a split
-   may be the best, two rows share a code only if their projections are equal to the last bit.
+   opened bucket are ordered, and its rows get different codes, counted from the code of the bucket. Where the best
+   split may be, two rows therefore share a code only if their projections have the same bits.
 
 Projections that are whole numbers serve as codes. For regression sort keys have the index of a row in the node instead
 of its class and multiplicity. Oracle: tests/naive/split.py on the projections.

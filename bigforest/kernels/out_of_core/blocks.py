@@ -159,7 +159,7 @@ read_column = of_column(read_codes, project_rows)
 
 @inlined
 def read_probe(cells, terms, probes, p, here, out):
-    """Read the column of probe p for the items of its node, `here`, unless the probe before is about the same."""
+    """Read the column of probe p for the items of its node, `here`, unless the previous probe has read it."""
     before = p - ONE
     if p == ZERO or probes.node[p] != probes.node[before] or probes.column[p] != probes.column[before]:
         read_column(terms, cells, np.uint64(probes.column[p]), here, out)
@@ -201,8 +201,8 @@ def route_rows(cells, terms, items, spare, read, splits, begin, end, below, abov
     items, spare  uint64 [n] (see kernels/common/node_scan.py), mutated
     read          [n], scratch of the type of a column
     begin, end    uint64 [nodes], in and out: node i has items[begin[i]:end[i]], an inner node the items of its subtree
-    below, above  [splits], in and out: largest value of the column that was sent left and smallest that was sent right,
-                  over all blocks so far. Undefined if levels are listed; above is AFTER_ALL if no value was sent right
+    below, above  [splits], in and out: largest value that went left and smallest that went right, over all blocks so
+                  far. Undefined if levels are listed; above is AFTER_ALL if no value went right
     """
     for k in range(np.uint64(splits.node.size)):
         node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
@@ -222,7 +222,7 @@ def route_rows(cells, terms, items, spare, read, splits, begin, end, below, abov
 
 @inlined
 def bucket_among(edge, value, low, slope):
-    """Return the number of the last ascending edge not above `value`, uint64; the first edge is not above it."""
+    """Return the number of the last of the ascending edges up to `value`, uint64. The first edge is at most `value`."""
     last = np.uint64(edge.size) - ONE
     if slope > 0.0:
         bucket = np.uint64(min(np.int64((value * 0.5 - low * 0.5) * slope), np.int64(last)))
@@ -236,14 +236,14 @@ def bucket_among(edge, value, low, slope):
 
 @inlined
 def bucket_of_code(code, low, high, scale, edge, buckets):
-    """Return whether a code is in a bucket of a probe, and the number of the bucket, uint64."""
+    """Return True if a code is in a bucket of a probe, and the number of the bucket, uint64."""
     bucket = np.uint64((code - low) >> scale)
     return bucket < buckets, bucket
 
 
 @inlined
 def bucket_of_projection(terms, each, low, high, scale, edge, buckets):
-    """Return whether a projection is in a bucket of a probe, and the number of the bucket, uint64."""
+    """Return True if a projection is in a bucket of a probe, and the number of the bucket, uint64."""
     inside = low <= each and each <= high
     return inside, bucket_among(edge, each, low, scale) if inside else ZERO
 
@@ -253,7 +253,7 @@ bucket_of = of_column(bucket_of_code, bucket_of_projection)
 
 @inlined
 def note_codes(first, read, n, p, low, high, mark):
-    """Widen low[p] and high[p] by the codes read[:n], those below `first` left out of low[p]; in vectors."""
+    """Widen low[p] and high[p] by the codes read[:n], in vectors. Codes below `first` do not change low[p]."""
     smallest, largest = low[p], high[p]
     for i in range(n):
         smallest = min(smallest, read[i])
@@ -267,7 +267,7 @@ def note_codes(first, read, n, p, low, high, mark):
 
 @inlined
 def note_projections(terms, first, read, n, p, low, high, mark):
-    """Widen low[p] and high[p] by projections; mark[p] gets NOT_FINITE after one that is not. `first` is ignored."""
+    """Widen low[p] and high[p] by projections. If one is not finite, set NOT_FINITE in mark[p]. Ignore `first`."""
     smallest, largest, lost = low[p], high[p], ZERO
     for i in range(n):
         smallest = min(smallest, read[i])
@@ -282,7 +282,7 @@ note_range = of_column(note_codes, note_projections)
 
 @inlined
 def number_of(item, value, centre):
-    """Return the regression target of an item relative to the centre, and the same times its multiplicity."""
+    """Return the regression target of an item minus the centre, and this number times the multiplicity."""
     number = value[item >> SHIFT32] - centre
     return number, np.int64(item & BITS16) * number
 
@@ -296,8 +296,8 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
     parts, weighted    of grow/out_of_core/context.py
     read       [n], scratch of the type of a column
     counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
-    low, high  [probes], in and out: smallest of the column in the node, of codes that the probe does not begin after,
-               and largest, over all blocks so far
+    low, high  [probes], in and out: smallest and largest cell of the column in the node, over all blocks so far. Codes
+               below the first bucket of the probe do not count for `low`
     mark       int64 [probes], in and out: DIFFERS, NOT_FINITE
     """
     for p in range(np.uint64(probes.node.size)):
@@ -338,8 +338,7 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, k
     wanted   bool, flat: bucket b of probe p at offset[p] + b
     kept     of the type of a column, out, with room for all rows of all probes and one more
     tags     uint32, out, as long: class << 16 | multiplicity
-    numbers  int64, out, of the same length: the target of each row, relative to the centre and times its weight; None
-             for classes
+    numbers  int64, out, of the same length: (target - centre) * weight of each row; None for classes
     ends     uint64 [probes], out: where the rows of a probe end
     """
     at = ZERO

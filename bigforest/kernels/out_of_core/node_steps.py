@@ -30,9 +30,9 @@ from bigforest.kernels.subspace.split import (
 
 @kernel
 def draw_order(key, rules, draw):
-    """Draw all features in the node `key`: draw.perm is their order then, the first drawn first.
+    """Draw all features in the node `key` as find_feature of kernels/scan/features.py does.
 
-    The same draws as find_feature of kernels/scan/features.py makes; returns how many it wants.
+    draw.perm becomes their order, the first drawn first. Return the number of features that find_feature scans.
     """
     features = np.uint64(draw.perm.size)
     state = key
@@ -58,7 +58,7 @@ def draw_direction(sparse, key, column, at, drawn):
 
 @kernel
 def offered_differences(key, columns, features, offered):
-    """Set offered[j], bool, to whether the node of this key looks at difference j; see mean_difference.is_offered."""
+    """Set offered[j], bool, to True if the node of this key tries difference j; see mean_difference.is_offered."""
     for j in range(np.uint64(offered.size)):
         offered[j] = is_offered(key, j, columns, features)
 
@@ -106,10 +106,10 @@ def choose_stop(subspace, total, size, min_leaf):
 
 @kernel
 def learn_rows(before, now, items, cut_before, cut, left):
-    """Continue a pass of training over these rows, from the current direction of `now`; returns its cut then.
+    """Continue a pass of training over these rows, from the current direction of `now`. Return the new cut.
 
-    before  Subspace of the same columns with the direction that the last pass ended with, whose left is counted
-    left    int64 [classes], added to
+    before  Subspace of the same columns, with the direction at the end of the last pass
+    left    int64 [classes]; the rows that this direction sends left are added
     """
     for i in range(np.uint64(items.size)):
         row, k = items[i] >> SHIFT32, class_of(items[i])
@@ -120,5 +120,5 @@ def learn_rows(before, now, items, cut_before, cut, left):
 
 @kernel
 def is_split(left, total, size, min_leaf):
-    """Return whether a perceptron that sends these classes left is a split; see tells_apart."""
+    """Return True if a perceptron that sends these classes left is a split; see tells_apart."""
     return tells_apart(left, total, size, min_leaf)

@@ -21,9 +21,9 @@ def pack_places(items, places):
 
 @kernel
 def unpack_places(places, size, target, items):
-    """Invert `pack_places` in a block of `rows` rows; return False where a row is outside of it.
+    """Invert `pack_places` in a block of `size` rows. Return False if a row is outside of the block.
 
-    target  their classes, uint16 [size]; None where there are no classes
+    target  uint16 [size], classes of the rows of the block; None for regression
     """
     for i in range(np.uint64(items.size)):
         row = np.uint64(places[i]) >> SHIFT16

@@ -200,7 +200,7 @@ def note_leaves(inputs, roots, leaves, scratch):
 
 @kernel
 def place_leaves(inputs, tree_leaves, scratch):
-    """Record the leaf of each row, or of each out-of-bag row, in each tree in TreeLeaves.
+    """Record in TreeLeaves the leaf of each row, or of each out-of-bag row, in each tree.
 
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """

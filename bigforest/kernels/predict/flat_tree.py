@@ -4,19 +4,19 @@ A node is two words of one array (`NodeLayout`), so that a step touches one cach
 
     word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
     word 2i + 1  inner node: the column of its feature in a tile, in the bits from `shift` up; in the bit below,
-                 whether a row without a value goes left; in the lower bits, the distance to its right child. Leaf: 0,
-                 so that a step from a leaf stays in the leaf.
+                 1 if a row without a value goes left; in the lower bits, the distance to its right child. Leaf: 0, so
+                 that a step from a leaf stays in the leaf.
 
 A node on a category has the column of its feature plus the number of used features. Its word 2i is the number of its
-set of levels (`LevelSets`), and the bit says whether a row goes left whose level is not in the set. Column numbers from
-twice the number of used features on belong to oblique nodes: they count the first blocks of directions (`Directions`).
+set of levels (`LevelSets`), and the bit is 1 if levels outside the set go left. A column number of at least twice the
+number of used features marks an oblique node: the rest is the number of its first block (`Directions`).
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. Ballot b < classes votes for class b alone and needs no table; ballot b >= classes is row b - classes of
 `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
 touched.
 
-Values come in tiles, of float64, or of float32 or one byte if these represent all values. If no node is oblique, tiles
+Values come in tiles, of float64, or of float32 or uint8 if that represents all values. If no node is oblique, tiles
 are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection takes
 several values of a row, so in forests with oblique nodes tiles are [tiles, rows, used features + 1], and the last value
 of a row is a zero.
@@ -104,7 +104,7 @@ class RouteInputs(NamedTuple):
                 [tiles, used features, rows of a tile] if directions is None, else
                 [tiles, rows of a tile, used features + 1]
     rows        number of rows
-    by_level    whether the rows are few compared with the nodes, so that level by level is faster. A tile then has a
+    by_level    True if the rows are few compared with the nodes, so that level by level is faster. A tile then has a
                 power of two of rows, up to TILE
     directions  None if no node is oblique; sets: None if no node is on a category
     missing     None if no value is NaN, else True
@@ -123,7 +123,7 @@ class RouteInputs(NamedTuple):
 
 @inlined
 def is_listed(sets, number, code):
-    """Return whether a code is in a set. Cost: one word, or a binary search in few words."""
+    """Return True if a code is in a set. Cost: one word, or a binary search in few words."""
     at = code - sets.low[number]  # wraps round for codes below the range
     if at >= sets.span[number]:
         return False

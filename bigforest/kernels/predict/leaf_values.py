@@ -98,8 +98,7 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     return _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, total, number)
 
 
-# Entries of the state of `shrink_leaves` between calls: nodes whose right child is still to come, role of the next
-# node.
+# Entries of the state of `shrink_leaves` between calls: number of nodes whose right child is to come, role of the next.
 OPEN = 0
 SIDE = 1
 # The usual number of lambdas: with a constant number the loops over lambdas become vectors.
@@ -112,7 +111,7 @@ RIGHT_CHILD = 2
 
 @kernel
 def most_open(leaf, state):
-    """Return the room that `shrink_leaves` needs for these nodes, from its `leaf` and `state`; nothing is changed."""
+    """Return the room that `shrink_leaves` needs for these nodes, from its `leaf` and `state`, which stay unchanged."""
     most = state[OPEN]
     waiting = state[OPEN] - (state[SIDE] == RIGHT_CHILD)
     for i in range(leaf.size):
@@ -124,8 +123,7 @@ def most_open(leaf, state):
 
 @inlined
 def _share(leaf, weight, of_parent, side, lambdas, tried, share):
-    """Set share[k] to the weight of the value of a node in the leaves below it, or in the leaf that it is, by lambda
-    k."""
+    """Set share[k] to the weight of a node's value in the mix of the leaves below it (or of itself), for lambda k."""
     for k in range(tried):
         j = np.uint64(k)
         amount = lambdas[j]

@@ -23,8 +23,8 @@ WRONG_TREE = 6
 WRONG_NODE = 7
 WRONG_SUMS = 8
 
-# Entries of the state of `check_nodes` between calls: the tree, number and depth of the next node, open nodes, whether
-# the tree is complete, and the role of the next node.
+# Entries of the state of `check_nodes` between calls: tree, number and depth of the next node, number of open nodes, 1
+# if the tree is complete, and role of the next node.
 TREE = 0
 NEXT = 1
 DEPTH = 2
@@ -44,7 +44,7 @@ LAST_PLACE = 2**31 - 1
 
 @inlined
 def is_part(side, rest, weight, counts):
-    """Return whether a left child has at most the weight and counts of its parent, or a right child exactly the rest.
+    """Return True if a left child has at most the weight and counts of its parent, or a right child exactly the rest.
 
     rest  uint64 [1 + classes], weight and counts of the parent; the ones of the child are subtracted
     """
@@ -149,12 +149,12 @@ def pack_nodes(
     `mixed`.
 
     node         uint32 [nodes], number within the tree
-    feature      int32 [nodes], LEAF in a leaf; written as it is, see `number_nodes`, and an oblique node gets the
-                 number of its first block, past twice all features
+    feature      int32 [nodes], LEAF in a leaf. Written unchanged (`number_nodes` renumbers it), except in an oblique
+                 node: twice the number of all features, plus the number of its first block
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]; ignored on a category
     default_left bool [nodes]; ignored in leaves and oblique nodes
-    listed       bool [nodes], whether a node is on a category
+    listed       bool [nodes], True if a node is on a category
     blocks       int64 [nodes], number of blocks of the direction of each oblique node
     counts       uint32 or uint64 [nodes, classes]; without classes every leaf is mixed
     mixed        of the same type [mixed leaves, classes], filled from row 0
@@ -224,8 +224,8 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
 
 @inlined
 def words_of(codes):
-    """Return the number of words of a set of ascending codes: bits over their span, or the codes if these are less than
-    half as many words. Codes take a search."""
+    """Return the words of a set of ascending codes: a bit for each code of their span, or the codes themselves if they
+    take less than half of these words. Codes take a search."""
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     bits = (span + 31) // 32
     return bits if bits <= 2 * codes.size else codes.size
@@ -299,7 +299,7 @@ def nodes_to_codes(thresholds, nodes, values, code, whole):
     thresholds  float64 [2 * all nodes], the threshold of node n at index 2 * n
     nodes       uint32, ascending by threshold unless `whole`
     values      float64, ascending, a piece of a dictionary; code: the code of its first value
-    whole       whether the piece is the last one, so that all nodes can be done. Otherwise only thresholds below its
+    whole       True if the piece is the last one, so that all nodes can be done. Otherwise only thresholds below its
                 last value are replaced, and the next piece has to begin with that value
     """
     last = values[values.size - 1]

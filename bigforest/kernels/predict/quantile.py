@@ -19,7 +19,7 @@ _ONE = np.uint64(1)
 
 @kernel
 def add_up_leaves(start, code, reach, codes):
-    """Replace the weights of the targets of each leaf by cumulative weights; return whether the leaves are valid.
+    """Replace the weights of the targets of each leaf by cumulative weights; return True if the leaves are valid.
 
     start  uint64 [leaves + 1], ascending from 0: the targets of leaf i are entries start[i] to before start[i + 1]
     code   uint32 [entries], numbers of the targets, which must ascend within a leaf and be below `codes`

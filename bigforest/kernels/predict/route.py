@@ -1,7 +1,7 @@
 """Route rows through trees node by node: the loop of prediction and of the out-of-bag report.
 
 Nodes are visited in the order in which they are stored, each with the list of the rows of a tile that reach it. So a
-node is read once, its column of the tile is in the cache, and a row at a node costs a few instructions, no branch:
+node is read once, its column of the tile is in the cache, and a row at a node costs few instructions and no branch:
 
     rows at a node      7  2  9  4  1
     goes left?          1  0  1  0  1
@@ -29,7 +29,7 @@ _BLOCK = np.uint64(2 * TERMS)
 
 @inlined
 def add_block(tile, directions, word, rows, value):
-    """Add the terms of the block that begins at `word`, in order, to value[i] for rows[i]; return whether the direction
+    """Add the terms of the block that begins at `word`, in order, to value[i] for rows[i]; return True if the direction
     continues."""
     at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
     first, second, third, last = at[0], at[2], at[4], at[6] & ~MORE
@@ -111,13 +111,13 @@ def split_by(goes_left, arguments, rows, spare):
 
 @inlined
 def is_left_or_missing(i, row, column, limit):
-    """Return whether the value of a row is at most `limit`, or is missing (NaN); as uint64."""
+    """Return 1 if the value of a row is at most `limit` or missing (NaN), else 0, as uint64."""
     return np.uint64(not column[np.uint64(row)] > limit)
 
 
 @inlined
 def is_left(i, row, column, limit):
-    """Return whether the value of a row is at most `limit`, as uint64."""
+    """Return 1 if the value of a row is at most `limit`, else 0, as uint64."""
     return np.uint64(column[np.uint64(row)] <= limit)
 
 
@@ -138,15 +138,14 @@ def split_numbers(column, limit, default, missing, rows, spare):
 
 @inlined
 def is_in_mask(i, row, column, mask, other):
-    """Return whether the code of a row is in `mask`, a bit for each code below 64, xor `other`; as uint64."""
+    """Return 1 if the code of a row is in `mask`, a bit for each code below 64, else 0; xor `other`, uint64."""
     code = np.uint64(np.int64(column[np.uint64(row)]))
     return ((mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))) ^ other
 
 
 @inlined
 def is_in_words(i, row, column, words, low, span, other):
-    """Return whether the code of a row is in `words`, a bit for each of `span` codes from `low` on, xor `other`, as
-    uint64."""
+    """Return 1 if the code of a row is in `words`, a bit for each of `span` codes from `low` on; xor `other`."""
     at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round for codes below `low`
     within = np.uint64(at < span)
     at &= _ZERO - within
@@ -155,7 +154,7 @@ def is_in_words(i, row, column, words, low, span, other):
 
 @inlined
 def is_in_list(i, row, column, sets, number, other):
-    """Return whether the code of a row is in set `number` of LevelSets, xor `other`; as uint64."""
+    """Return 1 if the code of a row is in set `number` of LevelSets, else 0; xor `other`, uint64."""
     return np.uint64(is_listed(sets, number, np.uint64(np.int64(column[np.uint64(row)])))) ^ other
 
 
@@ -273,7 +272,7 @@ def descend(tile, inputs, node, listed, scratch, first, tree, arrive, state):
 def route(inputs, roots, goes, arrive, state, scratch):
     """Route the rows of RouteInputs through trees, one after the other: the loop of every kernel that routes rows.
 
-    goes(state, tree, row)          whether a row is routed through a tree.
+    goes(state, tree, row)          returns True if a row is routed through a tree.
     arrive(state, layout, tree, row, node)  called, tree by tree, for every row that reaches the leaf `node`.
 
     Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their index in it, rows as in

@@ -1,8 +1,8 @@
 """Route rows of the store through a tree that has just been grown: the list of rows is partitioned at each node.
 
 Nodes on one feature compare codes. A row that was not in the node when it was split may have a code between the largest
-code on the left and the smallest on the right. These rows are few, and their values are compared with the threshold, as
-in prediction; so no threshold is turned into a code, unless passes have done so (grow/out_of_core/passed_leaves.py).
+code on the left and the smallest on the right. The values of these few rows are compared with the threshold, as in
+prediction. Thresholds are turned into codes only by passes (grow/out_of_core/passed_leaves.py).
 Oblique nodes compare projections of values that are looked up by codes or are in memory; the terms of a node are read
 once for all its rows.
 """
@@ -52,7 +52,7 @@ class GrownSplits(NamedTuple):
 
     feature, right, left_code, right_code, threshold  see forest/nodes.py TreeArrays. `threshold` and `right_code` are
                   None if codes up to `left_code` go left and all others right, compiled separately
-    default_left  bool [nodes], whether rows without a value, or with a level that is not listed, go left
+    default_left  bool [nodes], True if rows without a value, or with a level that is not listed, go left
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None if all are plain numbers, compiled separately
     start, level  node i lists the levels level[start[i]:start[i + 1]]; both are empty if there are no categories
@@ -86,7 +86,7 @@ class CodeScratch(NamedTuple):
 
 @inlined
 def decided(without, code, left):
-    """Return whether a row goes left, 1 or 0: `left`, except for a missing value, whose code is 0.
+    """Return 1 if a row goes left, else 0. The result is `left`, except for a missing value, whose code is 0.
 
     without  1 if missing values go left, 0 if they go right, 2 if the feature has none; None if no feature has missing
              values, compiled separately
@@ -98,15 +98,14 @@ def decided(without, code, left):
 
 @inlined
 def code_is_up_to(i, row, cells, across, base, below, without):
-    """Return whether a row goes left at a node on a number, as uint64: its code is at most `below`; without: see
-    `decided`."""
+    """Return 1 if the code of a row is at most `below`, else 0, as uint64; without: see `decided`."""
     code = np.uint32(cells[np.uint64(row) * across + base])
     return decided(without, code, np.uint64(code <= below))
 
 
 @inlined
 def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
-    """Return whether a row goes left at a node on a number, as uint64.
+    """Return 1 if a row goes left at a node on a number, else 0, as uint64.
 
     bounds   codes up to the first bound go left, codes from the second on go right; between them, `low` of the code is
              compared with the threshold
@@ -123,8 +122,7 @@ def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without)
 
 @inlined
 def level_goes_left(i, row, cells, across, base, listed, others_left):
-    """Return whether a row goes left at a node on a category, as uint64: listed levels go to one side, all others to
-    the opposite side."""
+    """Return 1 if a row goes left at a node on a category, else 0, as uint64. Listed levels go to one side."""
     return np.uint64(listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left)
 
 
@@ -201,8 +199,7 @@ def part_rows(view, splits, node, rows, scratch):
 
 @inlined
 def descend_rows(part, view, splits, root, rows, leaf, scratch):
-    """Find the leaves of rows, as `find_leaves`; part(view, splits, node, rows, scratch) partitions the rows of a node
-    and returns the number of rows on the left."""
+    """Find the leaves of rows (`find_leaves`); part(view, splits, node, rows, scratch) partitions them at a node."""
     stack = scratch.stack
     stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
     size = _ONE
@@ -287,8 +284,7 @@ def add_node_term(view, splits, feature, weight, rows, value):
 
 @inlined
 def compared_values(view, splits, node, rows, value):
-    """Set value[i] to the number of rows[i] that a node compares with its threshold: a projection, or a value of its
-    feature."""
+    """Set value[i] to the projection, or the value of the feature, that a node compares with its threshold."""
     for i in range(np.uint64(rows.size)):
         value[i] = 0.0
     begin, end = np.uint64(splits.start[node]), np.uint64(splits.start[node + _ONE])

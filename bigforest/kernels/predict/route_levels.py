@@ -3,7 +3,7 @@
 All rows of a tile advance together, each from its current node, so many independent loads are in flight, and a node can
 be prefetched a level ahead. A row that has reached its leaf is dropped from the list without a branch: a branch on data
 is mispredicted at every other step, which costs more than the step. The fewer rows a tile has, the more trees are
-walked at once. For more rows, compared with the nodes, lists of the rows at a node are faster (`route.py`).
+walked at once. If there are many rows for each node, lists of the rows at a node are faster (`route.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def lanes_of(height):
 
 @inlined
 def _axis_goes_left(tile, layout, missing, shift, node, row):
-    """Return whether a row goes left at an axis node.
+    """Return True if a row goes left at an axis node.
 
     missing  None if no value is NaN, compiled separately: complete tables do not pay for the check
     """
@@ -59,7 +59,7 @@ def _axis_goes_left(tile, layout, missing, shift, node, row):
 
 @inlined
 def _goes_left(tile, layout, sets, missing, shift, node, row):
-    """Return whether a row of a flat tile goes left at an inner node that is not oblique; shift is that of TreeLanes.
+    """Return True if a row of a flat tile goes left at an inner node that is not oblique; shift is that of TreeLanes.
 
     sets  None if no node is on a category, compiled separately
     """

@@ -74,8 +74,8 @@ class NumberVotes(NamedTuple):
 
     truth   float64 [rows]
     unit    factor of errors; losses have the square of this factor
-    floor   least prediction for the Poisson deviance as the loss; None for the squared error, compiled separately
-    share   factor of losses, in addition to the weight, before they are rounded to whole numbers
+    floor   smallest prediction if the loss is the Poisson deviance; None for the squared error, compiled separately
+    share   factor of losses, in addition to the weight, before rounding to whole numbers
     change  int64 [trees], change, by this tree, of the sum of these losses
     """
 
@@ -213,12 +213,11 @@ def _ask_lambdas(state, row, leaf):
 
 @inlined
 def _add_up(routed, rows, least, ballots, ask, count, state):
-    """Call count(state, tree, row, ballot less `least`) for each row, tree by tree. Return False if an index is out of
-    range.
+    """Call count(state, tree, row, ballot - least) for each row, tree by tree. Return False if an index is invalid.
 
     rows     uint64, number of rows of the range
     ballots  uint64, number of valid ballots from `least` on
-    ask      ask(state, row, ballot less `least`) is called to prefetch for a later row
+    ask      ask(state, row, ballot - least) is called to prefetch for a later row
     """
     begin = np.uint64(0)
     for t in range(np.uint64(routed.end.size)):

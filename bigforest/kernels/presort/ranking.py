@@ -60,10 +60,10 @@ def count_offset_cells(keys, low, shift, counts):
 
 @inlined
 def note_run(begin, end, rank, bins):
-    """Put a value, of rank `rank` and of the rows begin .. end - 1 in ascending order, into a bin.
+    """Put a value of rank `rank`, which has the rows begin .. end - 1 in ascending order, into a bin.
 
-    A value falls in the stretch of rows / max_bins rows in which its middle row lies. A value more frequent
-    than a whole stretch leaves the stretches it covers unused. So bins depend on the values and their counts alone.
+    The ordered rows are divided into stretches of rows / max_bins rows. A value belongs to the stretch of its middle
+    row; if it covers other stretches, these have no bin. Bins therefore depend only on the values and their counts.
     """
     most = np.uint64(bins.last.size)
     if most > ZERO:
@@ -94,14 +94,14 @@ def rank_cells(counts, bins, before, distinct):
 
 @kernel
 def look_up_ranks(keys, low, shift, ranks):
-    """Replace every key by ranks[its offset]."""
+    """Replace every key by the entry of its offset in `ranks`."""
     for i in range(np.uint64(keys.size)):
         keys[i] = ranks[(np.uint64(keys[i]) - low) >> shift]
 
 
 @kernel
 def group_cells(counts, cell_shift, most, cells):
-    """Cut the cells into buckets of at most `most` rows, or of one cell with more; return the number of buckets."""
+    """Cut the cells into buckets of at most `most` rows, or of a single larger cell. Return the number of buckets."""
     bucket = ZERO
     first = ZERO
     last = ZERO
@@ -163,7 +163,7 @@ def rank_items(keys, low, shift, buckets, cells, items, bins, scratch):
     items   uint64 [rows], as `spread_rows` left them, but buckets of more items than the buffer holds are sorted;
             items[rank] is afterwards the offset of that rank.
 
-    items[rank] is read before it is written: there are at most as many ranks as rows so far.
+    No item is overwritten before it is read: there are at most as many ranks as rows so far.
     """
     rank = ZERO
     for bucket in range(buckets):
@@ -216,7 +216,7 @@ def _rank_rest(keys, base, items, begin, end, rank, bins):
 
 @inlined
 def _same_key(keys, items, begin, end):
-    """Return whether the rows of items[begin:end] have one key."""
+    """Return True if the rows of items[begin:end] have one key."""
     key = keys[items[begin] & BITS32]
     same = True
     for i in range(begin + ONE, end):

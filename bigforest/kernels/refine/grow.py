@@ -35,15 +35,15 @@ BINS = 256
 WORDS = 4
 # Most counts and sums of the leaves of a tree.
 MAX_COUNTS = 1 << 24
-# Kinds of features: plain numbers; with bin 0 for missing values; levels; levels whose last bin pools all other levels.
+# Kinds of features: plain numbers; numbers with bin 0 for missing values; levels; levels with a last bin for the rest.
 NUMBERS, GAPS, LEVELS, POOLED = np.uint8(0), np.uint8(1), np.uint8(2), np.uint8(3)
 
 # Streams of a stage, beside those of common/rng.py.
 PURPOSE_REFINE = np.uint64(9)
 
 _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
-# Features that are counted together: their counts stay in the cache, and the sums of a row need not wait for those of
-# the row before, which are often in the same bins.
+# Features that are counted together: their counts stay in the cache, and consecutive additions are to different
+# features, so that none waits for an addition to the same bin.
 _BLOCK = np.uint64(8)
 # The words of a bin are padded to a multiple of it where there are several outputs, for vector instructions.
 _VECTOR = 4
@@ -51,7 +51,7 @@ _VECTOR = 4
 _HALF, _CURVE = np.int64(32), np.int64(0xFFFFFFFF)
 _SUM_BITS = np.int64(31)
 _MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
-# Sums below it are as good as 0: their unit would not be a normal number.
+# Smaller sums count as 0: their unit would not be a normal number.
 _LEAST_SUM = 1e-290
 # Columns of the table of nodes of a tree under construction; the left child is 0 in a leaf.
 _BEGIN, _END, _FEATURE, _CUT, _DEFAULT, _LEFT, _SLOT = 0, 1, 2, 3, 4, 5, 6
@@ -89,7 +89,7 @@ class StageRules(NamedTuple):
     leaves    most leaves of a tree
     least     fewest rows of a leaf
     penalty   added to the curvature of a node
-    smooth    added to the curvature of a level, by which levels are ordered, and to those of nodes split on levels
+    smooth    added to the curvature of each level in the order of levels, and to that of each side of a split on levels
     """
 
     loss: np.int64
@@ -108,7 +108,7 @@ class StageNodes(NamedTuple):
     right    uint32 (0), number of the right child in the tree
     depth    uint32
     cut      uint64 (0), last bin that goes left; on levels undefined
-    default  bool (False), whether missing values go left, and levels that are not listed
+    default  bool (False), True if missing values go left, and levels that are not listed
     listed   uint64 [nodes, WORDS], bins that are listed, of nodes on levels; elsewhere undefined
     rows     uint64, rows of the bag
     gain     float64 (0)
@@ -405,7 +405,7 @@ def _order_levels(present, first, width, counts, units, smooth, keys, ranked):
 
 @inlined
 def _scan(present, missing, counts, first, total, least, units, penalty, ranked, several, best):
-    """Return the best score above `best`, the number of ordered bins on its left, the rows there, and whether missing
+    """Return the best score above `best`, the number of ordered bins on its left, the rows there, and True if missing
     values go left. The number is 0 if no score is above `best`.
 
     missing  number of rows in bin 0, which go to either side
@@ -500,7 +500,7 @@ def _search(node, rows, rules, drawn, units, scratch, several, mixed):
 
 @inlined
 def _goes_left(kind, bin_of, cut, default, node, mixed):
-    """Return whether a row of this bin goes left at a node."""
+    """Return True if a row of this bin goes left at a node."""
     if mixed is None:
         return np.uint64(bin_of) <= cut
     if kind >= LEVELS:

@@ -24,15 +24,15 @@ SQUARED, LOGISTIC, SOFTMAX, POISSON = np.int64(0), np.int64(1), np.int64(2), np.
 _PER_LN2 = 1.44269504088896338700e00
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _MANTISSA_BITS = np.int64(52)
-# Added to a number, its last bits are those of the nearest whole number.
+# A number plus _ROUND has the nearest whole number in its last bits.
 _ROUND = 1.5 * 2.0**52
-# Scores beyond it are as good as infinite, and so are predictions beyond its exponential.
+# Larger scores count as _MOST, and larger predictions as _LARGEST.
 _MOST, _LARGEST = 700.0, 1e304
 
 
 @inlined
 def exponential(x):
-    """Return e to the power of a float64, right to the last bit or the one before; of numbers beyond 700 as of 700."""
+    """Return e**x of a float64, accurate to the last or second last bit; x is limited to -700..700."""
     x = min(max(x, -_MOST), _MOST)
     rounded = np.float64(x * _PER_LN2 + _ROUND)
     k = rounded - _ROUND
@@ -64,7 +64,7 @@ def put_means(loss, start, means):
         for i in range(size):
             flat[i] += before[i]
         return
-    if loss == SOFTMAX:  # the exponential of the largest is 1
+    if loss == SOFTMAX:  # subtract the largest, whose exponential is then 1
         for row in range(rows):
             most = means[row, np.uint64(0)]
             for k in range(np.uint64(1), outputs):

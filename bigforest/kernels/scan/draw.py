@@ -56,7 +56,7 @@ def put_back(draw, drawn):
 
 @inlined
 def wanted_features(rules, key, features):
-    """Return the number of features that the node of this key draws: mtry, or each with a chance, at least one."""
+    """Return the number of features that the node of this key draws: mtry, or a binomial number, but at least one."""
     count = np.uint64(rules.mtry)
     if rules.chance >= 0:
         count = ZERO

@@ -257,8 +257,8 @@ def walk_bucket_sums(b, begin, end, node, min_leaf, feature, best, work, sums):
 def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, projected):
     """Offer every threshold of a feature by a histogram of buckets of 2**shift codes from `low` on.
 
-    projected  ProjectionScratch if the codes are made from projections, by which a bucket is opened; then shift is not
-               0. None for a feature
+    projected  ProjectionScratch if codes are made from projections, which order the rows of an opened bucket; shift is
+               then above 0. None for a feature
     """
     count = count_buckets_sums(low, shift, buckets, node.items, work.codes, sums)
     offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.origin)

@@ -160,7 +160,7 @@ class Subspace(NamedTuple):
     stop     float64 [steps + 1]
     hist     uint32 [steps + 1, classes]
     left     int64 [classes]
-    far      bool [classes], whether a class is on the side of the second mean
+    far      bool [classes], True if a class is on the side of the second mean
     planes   uint64 [2, PLANES]; counted int32 [64]; picked uint64 [words]: scratch of counting bits
     """
 

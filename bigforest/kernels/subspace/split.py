@@ -126,7 +126,7 @@ def best_stop(subspace, total, size, min_leaf):
 
 @inlined
 def cut_axis(subspace, node, min_leaf, first, second):
-    """Project the rows on the axis between two class means; return the cut, and whether there is one.
+    """Project the rows on the axis between two class means; return the cut, and True if there is one.
 
     A projection of at most the cut goes left; the projections are in subspace.value.
     """
@@ -144,7 +144,7 @@ def cut_axis(subspace, node, min_leaf, first, second):
 
 @inlined
 def choose_sides(subspace, total, first, second):
-    """Set far[k] to whether the mean of class k is nearer to the mean of class `second` than to that of `first`."""
+    """Set far[k] to True if the mean of class k is nearer to the mean of class `second` than to that of `first`."""
     for k in range(np.uint64(total.size)):
         subspace.far[k] = k == second
         if total[k] > 0 and k != first and k != second:
@@ -167,10 +167,11 @@ def add_row(subspace, row, sign):
 
 @inlined
 def learn_row(subspace, row, far, cut):
-    """Correct the current direction if it sends a row (uint64) to the wrong side; return the new cut, and whether it
-    did.
+    """Correct the current direction if it sends a row (uint64) to the wrong side.
 
-    far  whether the row belongs on the far side
+    far  True if the row belongs on the far side
+
+    Return the new cut, and True if the row was on the wrong side.
     """
     if (weigh_row(subspace, row) > cut) == far:
         return cut, False
@@ -246,7 +247,7 @@ def count_left(subspace, items, cut):
 
 @inlined
 def tells_apart(left, total, size, min_leaf):
-    """Return whether both sides have min_leaf rows, and not all classes have their majority on the same side.
+    """Return True if both sides have min_leaf rows, and not all classes have their majority on the same side.
 
     left, total  int64 [classes], of the left side and of both; size int64, of both
     """
@@ -262,10 +263,10 @@ def tells_apart(left, total, size, min_leaf):
 
 @inlined
 def cut_perceptron(subspace, node, min_leaf, first, second):
-    """Separate the classes near `first` from the classes near `second` by a perceptron; return its cut, and whether it
-    does.
+    """Train a perceptron on the classes near `first` against the classes near `second`.
 
-    A projection of at most the cut goes left; the projections are in subspace.value.
+    Return the cut, and True if the cut is a split. A projection of at most the cut goes left; the projections are in
+    subspace.value.
     """
     choose_sides(subspace, node.total, first, second)
     cut = train_perceptron(subspace, node.items)
@@ -299,7 +300,7 @@ def draw_columns(subspace, key, count):
 
 @inlined
 def find_cut(subspace, node, min_leaf):
-    """Find a split of the node in its columns; return the cut of the projections, and whether there is one."""
+    """Find a split of the node in its columns; return the cut of the projections, and True if there is one."""
     find_class_means(subspace, node.total)
     first, second = farthest_classes(subspace, node.total)
     cut, splits = 0.0, False
