@@ -100,7 +100,7 @@ def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
     if isinstance(ignored.exc_value, KeyboardInterrupt):
         number = signal.SIGINT
     elif isinstance(ignored.exc_value, SystemExit) and isinstance(ignored.exc_value.code, int):
-        number = ignored.exc_value.code - 128  # by `_stop`
+        number = ignored.exc_value.code - 128  # set by `_stop`
     if number is None:
         sys.__unraisablehook__(ignored)
         return
@@ -111,13 +111,13 @@ def main() -> None:
     """Run the command line. A signal to end removes temporary files, as errors do."""
     sys.unraisablehook = _signal_again
     for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must continue doing so
+        number = getattr(signal, name, None)  # Windows has no SIGHUP; nohup ignores SIGHUP, which must stay ignored
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     try:
         app(prog_name="bigforest")
     except SystemExit as end:
-        gc.freeze()  # or the interpreter looks through all that was imported, for a tenth of a second
+        gc.freeze()  # otherwise the interpreter searches all imported objects at its end, for a tenth of a second
         if not isinstance(end.__context__, BrokenPipeError) and _flush():
             raise
     except OSError as error:  # the help or the version could not be printed
@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def _drop_output() -> None:
-    """Send what still waits to be printed to nowhere, as Python would print errors of it at its end."""
+    """Discard unprinted output. Otherwise Python would print errors about it at its end."""
     assert sys.stdout is not None
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

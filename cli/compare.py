@@ -50,7 +50,7 @@ def _draw(facts: Facts) -> None:
     )
 
 
-# By the names of `compare`; the order is that of --help.
+# Options by argument of `compare`, in the order of --help.
 COMPARE = {
     "candidates": option(
         str,

@@ -5,7 +5,7 @@ declarations: change these."""
 # fmt: off
 from .options import Choice, flag, number_or_word, option
 
-# By the names of TrainConfig, panel by panel. What is not given is for the API to choose.
+# Options by field of TrainConfig, panel by panel. The API chooses options that the user does not give.
 CONFIG: dict[str, Choice] = {
     "trees": option(int, "N", "Number of trees.  [default: 100; tree: 1]", panel="trees"),
     "seed": option(int, "N", "Random seed. The same data, options and seed give the same forest.  [default: 0]", panel="trees"),
@@ -59,9 +59,9 @@ CONFIG: dict[str, Choice] = {
     "max_epochs": option(int, "N", "subspace-perceptron: maximum number of passes of a perceptron over the rows of a node.  [default: 100]", panel="single families"),
     "ties": option(str, "lowest|reject|random", "subspace-cap, subspace-perceptron: prediction if classes have equal votes: the lowest class, none (reject), or a random one.  [default: reject]", panel="single families"),
 }
-# Those on which a store depends.
+# Options on which a store depends.
 STORE = ("max_bins", "group", "weight", "class_weight", "task", "categories", "missing")
-# By the names of the parts.
+# Options by part of an explanation.
 PARTS: dict[str, Choice] = {
     "importance": flag("Importance of features by the decrease of impurity.", "--importance"),
     "unbiased": flag("The same on out-of-bag rows, without bias towards features of many values (MDI-oob).", "--unbiased"),

@@ -12,7 +12,7 @@ from .command import command
 from .options import Given, option
 from .show import Facts, duration, lines, size
 
-# By the names of `plot_forest`, with its defaults; the order is that of --help.
+# Options by argument of `plot_forest`, with its defaults, in the order of --help.
 PLOT = {
     "what": option(
         str,

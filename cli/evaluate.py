@@ -26,7 +26,7 @@ from .show import (
     validation_lines,
 )
 
-# A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
+# The confusion matrix of more classes does not fit a terminal; the most frequent mistakes are listed instead.
 MATRIX_CLASSES = 12
 MISTAKES = 20
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
@@ -108,7 +108,7 @@ def _draw_curve(facts: Facts) -> None:
     print_table(["trees", "error", "rejected"], rows, left=0)
 
 
-# By the names of `validate_forest`; the order is that of --help.
+# Options by argument of `validate_forest`, in the order of --help.
 VALIDATE = {
     "out": option(str, "FILE", "Also write the error after each tree to this Parquet file."),
     **options.VOTES,

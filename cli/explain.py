@@ -18,7 +18,7 @@ from .show import Facts, count, duration, lines, number_cells, print_table
 if TYPE_CHECKING:
     import polars as pl
 
-# Rows of a table that are shown; the file has all.
+# Rows of a table that are printed; the file has all rows.
 SHOWN = 10
 
 # A name in quotes, to the comma after it.
@@ -33,7 +33,7 @@ def _group(text: str) -> tuple[str, str]:
 
 
 def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
-    """Return names between commas. A known name may have commas itself, and one in quotes is read as in CSV."""
+    """Return names separated by commas. The name of a feature may contain commas; quotes are read as in CSV."""
     names, left = [], f"{text},"
     while left:
         quoted = _QUOTED.match(left)
@@ -48,7 +48,7 @@ def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-# By the names of `explain_forest`, with its defaults; the order is that of --help.
+# Options by argument of `explain_forest`, with its defaults, in the order of --help.
 EXPLAIN = {
     "out": option(str, "DIR", "Folder of the tables. Default: <stem of FOREST>.explanation."),
     "loss": option(

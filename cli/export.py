@@ -11,7 +11,7 @@ from .command import command
 from .options import Given, option
 from .show import Facts, duration, lines, size
 
-# By the names of `export_forest`, with its defaults.
+# Options by argument of `export_forest`, with its defaults.
 FORMAT = {
     "out": option(str, "FILE", "The file. Default: the name of FOREST with the suffix of the format."),
     "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),

@@ -12,7 +12,7 @@ from .command import command
 from .options import Choice, Given, flag, option
 from .show import Facts, count, duration, lines
 
-# By the names of `images_to_features`, with its defaults; the order is that of --help.
+# Options by argument of `images_to_features`, with its defaults, in the order of --help.
 IMAGES: dict[str, Choice] = {
     "features": option(
         str, "pixels|neighbours", "Pixels only, or also the directional neighbours of Ho 1995.", default="pixels"

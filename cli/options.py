@@ -174,9 +174,9 @@ def _read(context: typer.Context, file: str | None) -> None:
 
 
 def _value(parameter: Any, value: Any, where: str) -> Any:
-    """Return the value of an option for the command; refuse one that would be misread."""
+    """Return the value of an option for the command. Refuse a value that would be misread."""
     if isinstance(value, dict):
-        return json.dumps(value, default=str)  # of dates: the option says what it takes
+        return json.dumps(value, default=str)  # dates as text: the option refuses them and names what it accepts
     if parameter.multiple:
         return value if isinstance(value, list) else [value]
     if isinstance(value, list) or (isinstance(value, bool) and not parameter.is_flag):

@@ -81,7 +81,7 @@ def _verdict(facts: Facts) -> str:
     return f"it does not fit; {' and '.join(problems)}"
 
 
-# By the names of `plan_training`; the order is that of --help.
+# Options by argument of `plan_training`, in the order of --help.
 OUTPUT = {
     "out": option(str, "DIR", "Folder of the forest. Default: in the current folder.", panel=options.RUN),
     **CONFIG_FILE,

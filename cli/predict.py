@@ -21,7 +21,7 @@ from .show import (
     share_error,
 )
 
-# By the names of `predict_file`, with its defaults; the order is that of --help.
+# Options by argument of `predict_file`, with its defaults, in the order of --help.
 PREDICT = {
     "proba": flag("Also write one column p_<class> per class.", "--proba"),
     "keep": option(list[str], "COL", "Column of DATA to copy to the output; repeat for more."),

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 # Wide enough that nothing is folded or cut when the output goes to a file or another program.
 PIPE_WIDTH = 1000
 PIPE_WORDS = 100
-# Least width of a column of text; longer text is folded where a table is wider than the terminal.
+# Smallest width of a column of text. Longer text is folded if the table is wider than the terminal.
 _MIN_TEXT = 8
-# Said of errors by number of trees where the forest has a boosted stage.
+# Added to errors by number of trees if the forest has a boosted stage.
 TREES_ALONE = "trees alone, without the boosted stage"
 # Spaces between columns.
 _GAP = 2
@@ -84,7 +84,7 @@ def count(number: int, noun: str = "") -> str:
 
 
 def rounded(value: float | None, error: float) -> str:
-    """Return a number to the first digit of its standard error, or to the second where the first is 1 or 2."""
+    """Return a number to the first digit of its standard error, or to the second digit if the first is 1 or 2."""
     if value is None:
         return "unknown"
     if not (math.isfinite(value) and 0.0 < error < math.inf):
@@ -94,17 +94,17 @@ def rounded(value: float | None, error: float) -> str:
 
 
 def share_error(share: float, rows: int) -> float:
-    """Return the standard error of a share of rows, also of none and of all of them."""
+    """Return the standard error of a share of rows, also for the shares 0 and 1."""
     return math.sqrt((max(0.0, share * (1.0 - share)) + 1.0 / rows) / rows) if rows else math.inf
 
 
 def mean_error(mean: float, rows: int) -> float:
-    """Return the standard error of a mean loss whose standard deviation is the mean, about as it is for most losses."""
+    """Return the standard error of a mean loss, whose standard deviation is assumed to be about the mean."""
     return abs(mean) / math.sqrt(rows) if rows else math.inf
 
 
 def percent(share: float | None, rows: int | None = None) -> str:
-    """Return a share as 4.21 %, or, for a share of so many rows, as its standard error allows."""
+    """Return a share as 4.21 %. With `rows`, its standard error determines the digits."""
     if share is None or rows is None:
         return "unknown" if share is None else f"{100 * share:.2f} %"
     return f"{rounded(100 * share, 100 * share_error(share, rows))} %"
@@ -184,7 +184,7 @@ def stop_lines(facts: Facts) -> list[tuple[str, str]]:
 
 
 def out_of_bag(oob: Facts | None, classes: int) -> str:
-    """Return the out-of-bag error and its number of rows, in words; classes: their number, 0 for numbers."""
+    """Return the out-of-bag error and its number of rows in words. `classes` is 0 for regression."""
     if oob is None:
         return "no estimate, because trees were grown on all rows or changed afterwards; use a validation set"
     if not oob["rows"]:
@@ -198,7 +198,7 @@ def out_of_bag(oob: Facts | None, classes: int) -> str:
 
 
 def number_errors(facts: Facts, rows: int) -> dict[str, str]:
-    """Return the errors of a regression on so many rows, by their names."""
+    """Return the errors of a regression on `rows` rows, by name."""
     means = {"mean Poisson deviance": facts.get("poisson_deviance"), "R2": facts["r2"]}
     means |= {"MSE": facts["mse"], "MAE": facts["mae"]}
     return {
@@ -209,7 +209,7 @@ def number_errors(facts: Facts, rows: int) -> dict[str, str]:
 
 
 def class_scores(facts: Facts, classes: int, rows: int) -> dict[str, str]:
-    """Return log loss and area under the ROC curve on so many rows, by their names."""
+    """Return log loss and area under the ROC curve on `rows` rows, by name."""
     loss, area = facts["log_loss"], facts["auc"]
     found = {"log loss": rounded(loss, mean_error(loss, rows))}
     if area is not None:
@@ -266,4 +266,4 @@ def _finite(value: Any) -> Any:
         return value
     from bigforest.options.values import label_text
 
-    return label_text(value)  # of dates, times and decimals
+    return label_text(value)  # dates, times and decimals

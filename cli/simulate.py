@@ -12,7 +12,7 @@ from .command import command
 from .options import Given, flag, option
 from .show import Facts, count, duration, lines, percent
 
-# By the names of `bigforest.simulate`, with its defaults; the order is that of --help.
+# Options by argument of `bigforest.simulate`, with its defaults, in the order of --help.
 SIMULATE = {
     "dims": option(int, "P", "Number of columns x0, x1, ... Default for shapes: 2; all others are noise."),
     "rotate": flag("Rotate all rows by one random rotation.", "--rotate"),

@@ -9,7 +9,7 @@ try:
 except ImportError:  # not POSIX: no such limits
     resource = None  # type: ignore[assignment]
 
-# Address space of a process with a few threads, in bytes: with less, libraries end the process, some as they load.
+# Bytes of address space of a process with a few threads. With less, libraries abort the process, some on loading.
 _ADDRESSES = 3_000_000_000
 _HELP = {"-h", "--help", "-V", "--version"}
 
@@ -25,14 +25,14 @@ def start() -> None:
         from .app import main as run
 
         run()
-    except KeyboardInterrupt:  # before a command has begun, which says itself what is left
+    except KeyboardInterrupt:  # before a command has begun; a running command reports the interruption itself
         if sys.stderr is not None:
             print("error: interrupted", file=sys.stderr)
         sys.exit(130)
 
 
 def _lack_of_addresses() -> str | None:
-    """Return the message if a limit would end the process in an abort: libraries reserve more than they use."""
+    """Return a message if a limit of address space would abort the process: libraries reserve more than they use."""
     if resource is None or not 0 <= (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) < _ADDRESSES:
         return None
     return (

@@ -29,7 +29,7 @@ def _draw(facts: Facts) -> None:
     )
 
 
-# Options by name of the argument of `bigforest.train`, in the order of --help.
+# Options by argument of `train`, in the order of --help.
 TRAIN = {
     "out": option(str, "DIR", "The forest, a folder. Default: <stem of DATA>.forest.", panel=RUN),
     "resume": option(str, "FOREST", "Continue an interrupted run, or add trees to a forest up to --trees.", panel=RUN),

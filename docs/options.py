@@ -259,13 +259,13 @@ declarations: change these."""
 # fmt: off
 from .options import Choice, flag, number_or_word, option
 
-# By the names of TrainConfig, panel by panel. What is not given is for the API to choose.
+# Options by field of TrainConfig, panel by panel. The API chooses options that the user does not give.
 CONFIG: dict[str, Choice] = {{
 {options}
 }}
-# Those on which a store depends.
+# Options on which a store depends.
 STORE = {store}
-# By the names of the parts.
+# Options by part of an explanation.
 PARTS: dict[str, Choice] = {{
 {parts}
 }}

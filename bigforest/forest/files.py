@@ -1,15 +1,14 @@
 """One Parquet file of a forest: written completely or not at all, and checked before it is used.
 
-Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
-kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
-"confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
-config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot
-and is renamed when complete. The small files of features, of levels, and of trees with boosting, are
-written here.
+The Parquet schema metadata of every file has the key "bigforest" with a JSON object: version (of the format), kind
+("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve", "confusion"
+or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest have the same spec and config; the run
+file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot, and renamed when
+it is complete. This module also writes the small files of features, of levels, and of votes with boosting.
 
-Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
-file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
-CRC-32 of the whole file as it is when these digits are all 0. A file without the entry is read without this check.
+Parquet's own checksums cover pages, but not page headers and the footer. Each file therefore has the entry
+"bigforest.crc32" in its key-value metadata: the CRC-32, as eight hexadecimal digits, of the whole file with zeros in
+place of these digits. A file without the entry is read without this check.
 """
 
 from __future__ import annotations
@@ -50,21 +49,21 @@ _BLANK = b"00000000"
 _MAGIC = b"PAR1"
 # Bytes before the digits: Thrift has one byte for the field and one for the length of its value.
 _ENTRY = CHECKSUM_KEY + bytes([0x18, len(_BLANK)])
-# Bytes read at a time where a whole file is read.
+# Bytes read at a time when a whole file is read.
 _READ_BYTES = 1 << 20
 # Bytes of a table that are written at once.
 _WRITE_BYTES = 1 << 18
-# Rows of a batch, where a file is read in batches.
+# Rows of a batch.
 _BATCH_ROWS = 1 << 16
-# Values, with their levels of nesting, that Arrow encodes at a time.
+# Values, with their nesting levels, that Arrow encodes at a time.
 _ENCODED_VALUES = 1 << 13
 
 
 @dataclass(frozen=True)
 class Header:
-    """Statement of a file about its forest.
+    """Metadata of a file about its forest.
 
-    levels  of the forest's categories; None where they have not been read.
+    levels  levels of categories; None if they have not been read.
     """
 
     spec: DataSpec
@@ -73,7 +72,7 @@ class Header:
 
     @cached_property
     def identity(self) -> str:
-        """Text that is equal for all files of one forest and no others."""
+        """Spec and configuration as text, the same in all files of a forest."""
         return self.spec.to_json() + self.written_config
 
     @cached_property
@@ -117,15 +116,15 @@ def write_tables(
 
 
 def buffered_output(path: Path) -> Any:
-    """Open a local file for a ParquetWriter, which writes a small table of ten columns in forty pieces."""
+    """Open a local file with a buffer: a ParquetWriter writes a small table of ten columns in forty pieces."""
     return pa.output_stream(path, compression=None, buffer_size=_WRITE_BYTES)
 
 
 @lru_cache(maxsize=64)
 def _column_options(schema: pa.Schema) -> dict[str, Any]:
     columns = dict(column for field in schema for column in _leaf_columns(field))
-    # Integers as differences, floats by byte planes: half of the bytes in no more time. Planes of integers
-    # take a twelfth less time to write, but older readers, such as DuckDB 1.2, do not know them.
+    # Integers as differences, floats by byte planes: half of the bytes in no more time. Byte planes of integers would
+    # take a twelfth less time to write, but older readers, such as DuckDB 1.2, do not support them.
     encoding = {name: "DELTA_BINARY_PACKED" for name, of in columns.items() if pa.types.is_integer(of)}
     encoding |= {name: "BYTE_STREAM_SPLIT" for name, of in columns.items() if pa.types.is_floating(of)}
     return {
@@ -191,8 +190,8 @@ def _checksum(file: BinaryIO, place: int) -> int:
 def check_bytes(path: Path) -> None:
     """Read the whole file and raise FormatError if a byte differs from what was written.
 
-    Takes a nanosecond per byte. A Parquet file that was written without a checksum passes; a file that does not
-    end as a Parquet file is refused without being read, whatever its size.
+    Takes a nanosecond per byte. A Parquet file without a checksum passes. A file that does not end as a Parquet file is
+    refused without being read.
     """
     try:
         with _local(path).open("rb") as file:
@@ -211,8 +210,10 @@ def check_bytes(path: Path) -> None:
 
 
 def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a file for reading piece by piece with Parquet's checksums verified. Raises FormatError. words: paths of
-    text columns that become dictionaries."""
+    """Open a file to read it in pieces, and verify Parquet's checksums. Raises FormatError.
+
+    words  paths of text columns that become dictionaries.
+    """
     with naming_faults(lambda fault: _unreadable(path, fault)):
         local = _local(path)
         small = local.stat().st_size <= _READ_BYTES  # no buffer for each column then
@@ -221,7 +222,7 @@ def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
 
 
 def _local(path: Path) -> Path:
-    """Return a local copy of `path`. Raises FormatError for anything but a file: reading a pipe would wait."""
+    """Return a local copy of `path`. Raises FormatError unless it is a regular file: reading a pipe would wait."""
     if not path.is_file():
         raise damaged_forest(f"{path} is missing")
     return local_path(path)
@@ -247,7 +248,7 @@ def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
 def file_mark(path: Path) -> Any:
     """Return the metadata of a file of bigforest, of any version, under METADATA_KEY; None for any other file."""
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would wait
             return None
         return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
     except FAULTS:
@@ -280,7 +281,7 @@ def _footer(path: Path) -> pq.ParquetFile:
 def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
     with naming_faults(lambda fault: _unreadable(path, fault)):
         schema = file.schema.to_arrow_schema()
-        _ = schema.names  # damaged bytes may be no text
+        _ = schema.names  # damaged bytes may not be text
     try:
         version, stored_kind, header = _parse((schema.metadata or {})[METADATA_KEY])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -302,8 +303,7 @@ def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Head
 
 @lru_cache(maxsize=8)
 def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
-    """Return version, kind, and the header or a description of the error. The files of trees of a forest share these
-    bytes."""
+    """Return version, kind, and the header or an error message. Cached: all tree files of a forest have these bytes."""
     raw = json.loads(metadata)
     version, kind = raw["version"], raw["kind"]
     try:
@@ -356,8 +356,7 @@ def open_checked(
     *,
     whole: bool = True,
 ) -> pq.ParquetFile:
-    """Check a file as `check_file` does and open it to read rows. whole: check all bytes too; words: see
-    `open_parquet`."""
+    """Check a file (`check_file`) and open it to read rows. whole: also check all bytes; words: see `open_parquet`."""
     file = open_parquet(path, words)
     _check_columns(file, path, kind, columns, identity)
     if whole:

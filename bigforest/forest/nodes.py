@@ -43,8 +43,10 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
 
 
 def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Cut consecutive lists into ranges with at most `most` entries together, or of one list. start: where the entries
-    of each list begin, and the end of the last."""
+    """Cut consecutive lists into ranges with at most `most` entries together, or of one list.
+
+    start  where the entries of each list begin, and the end of the last.
+    """
     begin, size = 0, start.size - 1
     while begin < size:
         end = max(begin + 1, int(start.searchsorted(start[begin] + most, side="right")) - 1)
@@ -74,8 +76,10 @@ def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) ->
 def levels_column(
     lists: LevelLists | None, valid: pa.Buffer, feature: NDArray[np.int32], header: Header, kind: pa.DataType
 ) -> Any:
-    """Return the column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null. valid:
-    bitmap of the nodes that have levels."""
+    """Return the column `levels` of nodes on these features, of the Arrow type `kind`. A missing level is null.
+
+    valid  bitmap of the nodes that have levels.
+    """
     if lists is None:
         return pa.nulls(feature.size, kind)
     spec, levels = header.spec, header.levels
@@ -179,9 +183,9 @@ def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
 class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
-    Trees that are growing, trees that were read and checked, and trees of a boosted stage have this form. Read, they
-    come in pieces, which may begin and end within a tree; below and above are empty then, and numbers of children,
-    thresholds, sides and gains are undefined in nodes that have none in the file.
+    Growing trees, checked trees from disk, and trees of a boosted stage have this form. From disk they come in pieces,
+    which may begin and end within a tree. Then `below` and `above` are empty, and entries of `left`, `right`,
+    `threshold`, `default_left` and `gain` are undefined where the file has null.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
     left          uint32 (0), always the node's own number in its tree + 1
@@ -192,13 +196,13 @@ class TreeArrays(NamedTuple):
     gain          float64 (nan)
     weight        uint64, weight of the bag rows in the node
     counts        uint32, or uint64 of wide weights [nodes, classes], without classes for regression
-    below, above  uint32 (0), largest code that went left and smallest that went right, of nodes that were grown on
-                  codes of features; they are not written
-    value         float64, mean of the target; None for classification. Of a boosted stage float64 [nodes, outputs],
-                  the numbers that a leaf adds to the scores
+    below, above  uint32 (0), largest code that went left and smallest code that went right, of nodes that split on
+                  codes; not written to disk
+    value         float64, mean of the target; None for classification. In a boosted stage float64 [nodes, outputs],
+                  numbers that a leaf adds to the scores
     levels        levels that nodes on categories list; None without categories
     terms         directions of oblique nodes; None without oblique nodes
-    tree          number of the tree of the first node, of trees that were read
+    tree          number of the tree of the first node, for trees from disk
     """
 
     feature: NDArray[np.int32]
@@ -240,7 +244,7 @@ class TreeArrays(NamedTuple):
 
     @property
     def entries(self) -> NDArray[np.int64]:
-        """Starts of the terms and levels of each node if they are put in one row, and the end of the last."""
+        """Starts of the entries (terms and levels together) of each node, and the end of the last."""
         starts = [lists.start for lists in (self.levels, self.terms) if lists is not None]
         return sum(starts, np.zeros(self.feature.size + 1, np.int64))
 
@@ -274,8 +278,7 @@ def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) ->
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
-    """Join the nodes of trees, or pieces of them, one after the other. Pieces may lack levels or terms that others
-    have."""
+    """Join the nodes of trees, or of pieces of trees, in order. Some may lack levels or terms."""
     if len(trees) == 1:
         return trees[0]
     sizes = [tree.feature.size for tree in trees]
@@ -294,9 +297,8 @@ def part_path(directory: Path, first_tree: int) -> Path:
 def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one file of the forest `directory`, and return its path.
 
-    The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
-    within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
-    replaces it.
+    A piece has consecutive nodes, of one tree or several, whole or in part. Memory: two pieces, and a row group. Any
+    thread may call this function. Writing a part again replaces it.
     """
     groups = map(join_trees, _cut_row_groups(pieces, GROUP_NODES, GROUP_ENTRIES))
     tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, groups))
@@ -309,20 +311,20 @@ def _number_nodes(
     first_tree: int, groups: Iterable[TreeArrays]
 ) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
     """Yield consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
-    tree, number = first_tree - 1, 0  # of the tree before the first root, and of its next node
+    tree, number = first_tree - 1, 0  # tree before the first root; number of its next node
     for nodes in groups:
         size = nodes.depth.size
         root = np.flatnonzero(nodes.depth == 0)
         length = np.diff(np.concatenate([[0], root, [size]]))
         trees = np.repeat(np.arange(tree, tree + length.size).astype(np.uint32), length)
         begin = np.repeat(np.append(-number, root).astype(np.uint32), length)
-        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32, as what continues has begun before
+        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32: a tree may have begun in an earlier group
         yield nodes, trees, numbers
         tree, number = tree + root.size, int(numbers[-1]) + 1
 
 
 def _cut_row_groups(pieces: Iterable[TreeArrays], most_nodes: int, most_entries: int) -> Iterator[list[TreeArrays]]:
-    """Cut consecutive nodes into row groups, as large as these sizes allow, however the nodes come."""
+    """Cut consecutive nodes into row groups as large as these sizes allow, regardless of the pieces."""
     waiting: list[TreeArrays] = []
     nodes, entries = most_nodes, most_entries
     for piece in pieces:
@@ -349,7 +351,7 @@ def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.
     kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
     kinds = {"axis"}
     if nodes.levels is not None:
-        kind += np.diff(nodes.levels.start) > 0  # such a node is none of the others
+        kind += np.diff(nodes.levels.start) > 0  # no other kind of node has levels
         kinds.add("category")
     if nodes.terms is not None:
         kind[nodes.feature == OBLIQUE] = KINDS.index("oblique")

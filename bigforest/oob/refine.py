@@ -264,15 +264,14 @@ def bucket_losses(
     begin: int,
     end: int,
 ) -> NDArray[np.int64]:
-    """Task: return losses of sampled rows, summed in buckets, as whole numbers, int64 [scales, 2, _BUCKETS, tried].
+    """Task: sum losses of sampled rows in buckets, as whole numbers. Return int64 [_SCALES, 2, _BUCKETS, tried].
 
     used        all sampled rows
     trees       trees of the stage, converted by `with_code_thresholds`
     tried       numbers of rounds, from 0 on
     begin, end  range of the sampled rows to evaluate
 
-    For each scale, the first sums are of the losses extrapolated to all sequences, the second of the losses of the
-    report.
+    The second axis is the kind of loss: extrapolated to all sequences, and of the sequences that the report uses.
     """
     rows, predictions = used.rows[begin:end], used.predictions[begin:end]
     link, spec = Link(store.spec, config), store.spec
@@ -285,7 +284,7 @@ def bucket_losses(
         return log_losses(predicted[np.arange(truth.size), truth.astype(np.int64)])
 
     alone = np.zeros((len(tried), LEFT_OUT, rows.size, link.outputs))
-    seen = np.zeros(rows.size, np.int64)  # sequences so far that do not use the row
+    seen = np.zeros(rows.size, np.int64)  # number of sequences so far that leave the row out
     tiles = row_tiles(store, rows, trees.used)
     for sequence, in_bag in enumerate(in_bags(store, config, rows)):
         left_out = np.flatnonzero(~in_bag)
@@ -315,24 +314,26 @@ def bucket_losses(
 
 
 def with_code_thresholds(store: Store, trees: TreeArrays) -> TreeArrays:
-    """Return the trees of a boosted stage for `row_tiles`, in which numbers are codes.
+    """Return the trees of a boosted stage with codes in place of thresholds, for `row_tiles`.
 
-    A threshold becomes the largest code whose value it reaches. To look up the value of each cell would read the
-    dictionaries, which may be larger than the memory, in random order.
+    A threshold becomes the largest code whose value is at most the threshold. Looking up the value of each cell instead
+    would read the dictionaries, which may be larger than the memory, in random order.
     """
     threshold = trees.threshold.copy()
     for feature in trees.used.tolist():
         spec = store.spec.features[feature]
         if _is_by_code(spec):
             nodes, first = np.flatnonzero(trees.feature == feature), int(spec.has_gaps)
-            values, node = np.unique(threshold[nodes], return_inverse=True)  # found in their order, page after page
+            values, node = np.unique(threshold[nodes], return_inverse=True)  # ascending: pages are read in order
             threshold[nodes] = np.searchsorted(store.low(feature)[first:], values, side="right")[node] + (first - 1)
     return trees._replace(threshold=threshold)
 
 
 def row_tiles(store: Store, rows: NDArray[np.int64], features: NDArray[np.int64]) -> StageRows:
-    """Return some rows in a single tile for a stage `with_code_thresholds`: codes, or NaN where a number is missing, or
-    values where they are not in the order of the codes."""
+    """Return some rows in one tile, for the trees of `with_code_thresholds`.
+
+    A cell is a code, or NaN for a missing number. Features whose codes do not order their values have values.
+    """
     tiles, gaps = np.empty((1, max(features.size, 1), rows.size)), False
     for place, feature in enumerate(features.tolist()):
         spec, codes = store.spec.features[feature], store.feature_codes(feature)[rows]
@@ -350,8 +351,13 @@ def _is_by_code(spec: FeatureSpec) -> bool:
 def _choose(
     tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool
 ) -> tuple[Rounds, float]:
-    """Return the number of rounds with the losses of the report, and the scale, that the losses of `bucket_losses`
-    choose: the last number and the whole stage if it is given (fixed)."""
+    """Choose the number of rounds and the scale from the sums of `bucket_losses`.
+
+    unit   factor of the errors of regression, see NumberVotes of kernels/predict/tally.py
+    fixed  True if the number of rounds is given: the last one is chosen, with scale 1
+
+    Return the rounds, with the losses of the report by number of rounds, and the scale.
+    """
     weight = store.spec.weight_unit if store.spec.target.is_regression else _LOG_STEPS / store.spec.total_weight
     numbers = store.spec.target.is_regression
 
@@ -376,13 +382,13 @@ def _choose(
 
 
 def _best(losses: NDArray[np.int64]) -> int:
-    """Return the place of the number of rounds with the least loss of all sequences; 0 unless it is lower by some
-    standard errors, and that of the sequences that do not use a row, which the report has, is lower, too.
+    """Return the index of the best number of rounds; 0 for no stage.
 
-    losses  int64 [2, buckets, tried] of both, the first tried without a stage
+    losses  int64 [2, buckets, tried], of one scale, see `bucket_losses`
 
-    The standard error is that of the sum of the differences of the buckets, which are as good as single rows where
-    there are many, and hold whole groups.
+    The best number has the smallest extrapolated loss. Its gain over no stage must exceed _ERRORS standard errors, and
+    the loss of the report must decrease, too. The standard error is computed from the gains of the buckets. A group of
+    rows is in one bucket, so its rows do not count as independent.
     """
     best = int(losses[0].sum(axis=0).argmin())
     gains = (losses[:, :, 0] - losses[:, :, best]).astype(np.float64)
