@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type
@@ -65,7 +66,10 @@ def expression(
     if rule.category is not None:
         names = list(dict.fromkeys([*names, rule.category]))
     numbers = free_name("row", names)
-    fields = [columns_named(names)]
+    # `answer` names the columns that a table lacks, also if it lacks all; Polars would refuse an empty struct.
+    fields = [cs.by_name(*names, require_all=False).as_expr()]
+    if names:
+        fields.append(pl.lit(None).alias(free_name("none", [*names, numbers])))
     if row is not None:
         fields.append(columns_named([row]).alias(numbers))
 

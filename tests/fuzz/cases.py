@@ -231,12 +231,6 @@ def _export(forest: bigforest.Forest, to: str) -> None:
         getattr(forest, f"to_{to}")()
 
 
-def _express(forest: bigforest.Forest, rows: pl.DataFrame) -> None:
-    """Predict in a query. Polars finds a feature that the query lacks, as a damaged name, before the forest does."""
-    with suppress(pl.exceptions.ColumnNotFoundError):
-        rows.select(forest.expr())
-
-
 def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder: Path) -> Iterator[Step]:
     from bigforest_cli.facts import inspection_facts
 
@@ -252,7 +246,7 @@ def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder:
         yield "tuning", lambda: forest.tuning
     if not forest.is_regression:
         yield "proba", lambda: forest.predict_proba(rows, threads=1)
-    yield "expr", lambda: _express(forest, rows)
+    yield "expr", lambda: rows.select(forest.expr())
     yield "tree", lambda: (len(forest[0]), forest[forest.trees - 1].depth)
     if forest.files.is_refined:
         yield "refinement", lambda: forest.refinement

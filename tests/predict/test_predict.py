@@ -355,6 +355,18 @@ def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
     assert table().select("x0").select(forest.expr()).to_series().equals(forest.predict(table())["prediction"])
 
 
+@pytest.mark.parametrize("missing", [["x0"], ["x0", "x1", "x2"]])
+def test_expr__of_a_table_without_features_names_them(missing: list[str], forest: Forest) -> None:
+    """In our words, not those of Polars, which finds a lacking column first."""
+    message = f"the data lacks features? {', '.join(map(repr, missing))}, which the forest was trained on"
+    frame = table().drop(missing)
+    for query in (frame.select, frame.with_columns):
+        with pytest.raises((DataError, pl.exceptions.ComputeError), match=message):
+            query(forest.expr())
+    with pytest.raises((DataError, pl.exceptions.ComputeError), match=message):
+        frame.lazy().select(forest.expr()).collect(engine="streaming")
+
+
 # What is refused.
 
 
