@@ -76,9 +76,10 @@ class ObjectCache:
         held = create_locked_dir(home, _PREFIX)
         self.folder = held.path
         weakref.finalize(self, held.remove)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a folder may be dropped by the garbage collector in a thread that holds it
         self._making: dict[tuple[object, ...], threading.Lock] = {}
         self._files: dict[tuple[object, ...], tuple[Path, int, float]] = {}
+        self._folders: dict[Path, int] = {}
         self._used = 0
         self._number = 0
 
@@ -94,21 +95,23 @@ class ObjectCache:
                     return path
                 self._number += 1
                 path = self.folder / f"file-{self._number}"
-            self.take(size)
-            try:
-                fetch(path)
-            except BaseException:
-                path.unlink(missing_ok=True)
-                self.give_back(size)
-                raise
+            with self.counting(size):
+                try:
+                    fetch(path)
+                except BaseException:
+                    path.unlink(missing_ok=True)
+                    raise
             with self._lock:
                 self._files[key] = (path, size, time.monotonic())
             return path
 
-    def take(self, size: int) -> None:
-        """Count `size` bytes as used. If there is no room, remove the least recently requested copies before.
+    @contextlib.contextmanager
+    def counting(self, size: int, folder: Path | None = None) -> Iterator[None]:
+        """Count `size` bytes that the block writes, unless it fails. Make room by removing least recently used copies.
 
-        Raises ConfigError if there is still no room.
+        folder  folder of the files, until `drop` removes it; None for a file of its own.
+
+        Raises ConfigError if there is no room.
         """
         with self._lock:
             while self._limit is not None and self._used + size > self._limit:
@@ -123,11 +126,21 @@ class ObjectCache:
                 path.unlink(missing_ok=True)
                 self._used -= freed
             self._used += size
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._used -= size
+            raise
+        if folder is not None:
+            with self._lock:
+                self._folders[folder] = self._folders.get(folder, 0) + size
 
-    def give_back(self, size: int) -> None:
-        """Count `size` bytes as no longer used."""
+    def drop(self, folder: Path) -> None:
+        """Remove a folder of `counting`, and stop counting its bytes."""
+        shutil.rmtree(folder, ignore_errors=True)
         with self._lock:
-            self._used -= size
+            self._used -= self._folders.pop(folder, 0)
 
 
 def as_path(text: str | os.PathLike[Any]) -> Path:

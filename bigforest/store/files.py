@@ -11,14 +11,12 @@ All checks raise FormatError, naming the file.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, Weigh
 from bigforest.errors import FormatError, damaged_store
 from bigforest.source.unchanged import FileStamp
 from bigforest.storage.object_store import ObjectPath, pending
-from bigforest.storage.paths import ObjectCache, local_copies
+from bigforest.storage.paths import local_copies
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -124,10 +122,9 @@ class LocalCopy:
     """
 
     def __init__(self, path: ObjectPath, manifest: Manifest) -> None:
-        copies = local_copies()
-        self.folder = Path(tempfile.mkdtemp(prefix="store-", dir=copies.folder))
-        self._space = _CopySpace(copies, self.folder)
-        weakref.finalize(self, self._space.remove)
+        self._copies = local_copies()
+        self.folder = Path(tempfile.mkdtemp(prefix="store-", dir=self._copies.folder))
+        weakref.finalize(self, self._copies.drop, self.folder)
         self._path = path
         self._rows = manifest.spec.rows
         self._crc = manifest.crc
@@ -162,7 +159,7 @@ class LocalCopy:
             if name in self._whole or name not in self._crc:
                 return
             local, crc = self.folder / name, 0
-            with self._space.counting(local.stat().st_size):
+            with self._copies.counting(local.stat().st_size, self.folder):
                 with pending(self._path), (self._path / name).open("rb") as source, local.open("r+b") as file:
                     while piece := source.read(_REQUEST_BYTES):
                         crc = zlib.crc32(piece, crc)
@@ -187,7 +184,7 @@ class LocalCopy:
         name, begin, dtype, span = self._columns[column]
         rows = min(stop * BLOCK_ROWS, self._rows) - first * BLOCK_ROWS
         size, offset = rows * dtype.itemsize, begin + first * BLOCK_ROWS * dtype.itemsize
-        with self._space.counting(size):
+        with self._copies.counting(size, self.folder):
             with pending(self._path), (self._path / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
@@ -196,33 +193,6 @@ class LocalCopy:
                 file.seek(offset)
                 file.write(cells.data)
         self._fetched[column, first:stop] = True
-
-
-class _CopySpace:
-    """The folder of a local copy, and its bytes, counted in the cache. Does not keep the copy alive."""
-
-    def __init__(self, copies: ObjectCache, folder: Path) -> None:
-        self._copies = copies
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._bytes = 0
-
-    @contextmanager
-    def counting(self, size: int) -> Iterator[None]:
-        """Count the bytes that the block writes to the folder, unless it fails. Raises ConfigError."""
-        self._copies.take(size)
-        try:
-            yield
-        except BaseException:
-            self._copies.give_back(size)
-            raise
-        with self._lock:
-            self._bytes += size
-
-    def remove(self) -> None:
-        """Remove the folder, and stop counting its bytes."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._copies.give_back(self._bytes)
 
 
 def _columns(manifest: Manifest) -> list[_Column]:

@@ -336,14 +336,22 @@ def test_copies__stay_within_their_limit(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("BIGFOREST_CACHE_SIZE", "100")
     held = paths.ObjectCache()
     first = held.file(("a",), 60, lambda path: path.write_bytes(b"a" * 60))  # type: ignore[arg-type, return-value]
-    with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"):
-        held.take(60)
+    with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"), held.counting(60):
+        pass
     held = paths.ObjectCache(keep_seconds=-1.0)
     first = held.file(("a",), 60, lambda path: path.write_bytes(b"a" * 60))  # type: ignore[arg-type, return-value]
     second = held.file(("b",), 60, lambda path: path.write_bytes(b"b" * 60))  # type: ignore[arg-type, return-value]
     assert (first.exists(), second.exists()) == (False, True)
-    with pytest.raises(ConfigError):
-        held.take(101)
+    with pytest.raises(ConfigError), held.counting(101):
+        pass
+    copy = tmp_path / "folder"
+    for _ in range(2):  # a folder that was dropped does not count, nor a block that failed
+        with held.counting(60, copy):
+            copy.mkdir()
+        held.drop(copy)
+        with pytest.raises(ValueError, match="failed"), held.counting(60, copy):
+            raise ValueError("failed")
+    assert not copy.exists()
 
 
 def test_place__is_never_a_local_path(home: Path) -> None:
