@@ -43,7 +43,7 @@ from bigforest.source import opens_quickly
 from bigforest.source.source import text_name
 from bigforest.storage.atomic import OutputKind, TemporaryFolder, check_output, staged
 from bigforest.storage.file_kinds import KINDS, TEXT
-from bigforest.storage.paths import absolute, as_path, downloads, text_lines, write_atomically
+from bigforest.storage.paths import absolute_path, as_path, downloads, text_lines, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,7 +184,7 @@ def predict_file(
 
 def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
     """Return a notice if `data` is the path of the training table; otherwise None."""
-    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
+    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != str(absolute_path(data)):
         return None
     advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
     return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {advice}")

@@ -208,16 +208,16 @@ def free_bytes(path: Path) -> int:
     return sys.maxsize if is_remote(path) else shutil.disk_usage(path).free
 
 
-def absolute(text: str | Path) -> str:
-    """Return the absolute form of a path or glob."""
-    path = as_path(text)
-    return str(path) if is_remote(path) else os.path.abspath(path)  # noqa: PTH100 (Path.absolute keeps ..)
-
-
 def absolute_path(text: str | Path) -> Path:
-    """Return the absolute path, which does not depend on later changes of the current folder."""
-    path = as_path(text)
-    return path if is_remote(path) else path.absolute()
+    """Return the absolute path or glob, which does not depend on later changes of the current folder.
+
+    Links are kept, except before "..", which leads to the folder around the target of a link.
+    """
+    path = as_path(text).absolute()
+    if is_remote(path) or ".." not in path.parts:
+        return path
+    end = len(path.parts) - path.parts[::-1].index("..")
+    return Path(*path.parts[:end]).resolve().joinpath(*path.parts[end:])
 
 
 def expanded(pattern: str | Path) -> list[Path]:

@@ -48,7 +48,7 @@ from bigforest.storage.atomic import (
 from bigforest.storage.locks import Lock, is_lease, take_lock
 from bigforest.storage.paths import (
     UNFINISHED,
-    absolute,
+    absolute_path,
     as_path,
     is_remote,
     remove_half_made,
@@ -134,7 +134,7 @@ class Run:
 def location_of(data: Any) -> str | None:
     """Return the absolute path, or glob, of a table or store; None for a table in memory."""
     data = data.path if isinstance(data, Store) else data
-    return absolute(data) if isinstance(data, str | Path) else None
+    return str(absolute_path(data)) if isinstance(data, str | Path) else None
 
 
 def is_text(value: Any) -> bool:

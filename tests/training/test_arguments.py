@@ -17,7 +17,7 @@ from bigforest.execution.resources import plain_options, resources_of
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import names_of
 from bigforest.sklearn import BigForestClassifier
-from bigforest.storage.paths import absolute, as_path, expanded
+from bigforest.storage.paths import absolute_path, as_path, expanded
 
 
 def test_numpy_scalars__are_numbers() -> None:
@@ -145,9 +145,23 @@ def test_paths__begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HOME", str(tmp_path))
     pl.DataFrame({"a": [1, 2], "y": [0, 1]}).write_parquet(tmp_path / "t.parquet")
     assert as_path("~/t.parquet") == as_path(Path("~/t.parquet")) == tmp_path / "t.parquet"
-    assert absolute("~/*.parquet") == str(tmp_path / "*.parquet")
+    assert absolute_path("~/*.parquet") == tmp_path / "*.parquet"
     assert expanded("~/*.parquet") == [tmp_path / "t.parquet"]
     assert bigforest.plan_training("~/t.parquet", out="~/f").rows == 2
+
+
+def test_paths__go_up_from_the_target_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "far" / "folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "folder")
+    rows = pl.DataFrame({"a": [1.0, 2.0] * 4, "y": [0, 1] * 4})
+    rows.write_parquet(tmp_path / "far" / "t.parquet")
+    rows.reverse().write_parquet(tmp_path / "t.parquet")  # the one that the text alone leads to
+    monkeypatch.chdir(tmp_path)
+    bigforest.train("link/../t.parquet", "y", out="f", trees=2)
+    forest = bigforest.read_forest("f")
+    assert forest.origin is not None
+    assert forest.origin.data == str(tmp_path / "far" / "t.parquet")
+    assert absolute_path("f/../link/*.parquet") == tmp_path / "link" / "*.parquet"
 
 
 @pytest.mark.parametrize("given", ["", None, 5, b"t.parquet"])
