@@ -68,7 +68,7 @@ def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
     if job.folder.has_all(names, settings):
         return
-    oob, stock = job.oob, job.stock
+    oob, stock = job.oob, job.shrunk
     rows = oob.table.labelled_rows().size
     votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[oob.table.classes])
     votes.make()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,9 +52,11 @@ def test_strength__of_rows_no_tree_has_seen(seed: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"family": "sparse-oblique"}, {"vote": "hard"}], ids=["axis", "oblique", "hard"]
+    "options",
+    [{}, {"family": "sparse-oblique"}, {"vote": "hard"}, {"vote": "hard", "min_leaf": 8, "shrink": 40.0}],
+    ids=["axis", "oblique", "hard", "shrunk"],
 )
-def test_strength__looks_at_votes_out_of_bag(options: dict[str, str]) -> None:
+def test_strength__looks_at_votes_out_of_bag(options: dict[str, Any]) -> None:
     case = grown_case(200, **options) if "family" not in options else None
     if case is None:
         import bigforest as bf
@@ -61,21 +65,20 @@ def test_strength__looks_at_votes_out_of_bag(options: dict[str, str]) -> None:
         matrix = random.normal(size=(200, 4))
         rows = (matrix, np.where(matrix[:, 0] > matrix[:, 1], "a", "b"))
         forest = bf.train(rows, trees=6, threads=1, **options)
-        found, truth, leaves = forest.explain(rows, parts="strength"), rows[1].tolist(), forest.apply(matrix)
-        kept, classes = list(range(200)), forest.classes
-        codes = [classes.index(own) for own in truth]
+        frame = pl.DataFrame(matrix, forest.features["name"].to_list())
+        found, kept = forest.explain(rows, parts="strength"), list(range(200))
+        codes = [forest.classes.index(own) for own in rows[1].tolist()]
     else:
         forest, frame, kept = case.forest, case.frame, case.kept
-        found, leaves = forest.explain(frame, parts="strength"), forest.apply(frame)
+        found = forest.explain(frame, parts="strength")
         codes = [case.truth[row] for row in kept]
-    counts = forest.nodes.select("tree", "node", "counts").collect()
     bags = forest.inbag()
     votes = []
     for tree in range(6):
-        own = counts.filter(tree=tree)["counts"].to_list()
-        says = [row.index(max(row)) for row in own]
+        says = forest.predict(frame, trees=[tree])["prediction"].to_list()
         bag = bags[str(tree)].to_list()
-        votes.append([says[leaves[row, tree]] if count == 0 else None for row, count in zip(kept, bag, strict=True)])
+        pairs = zip(kept, bag, strict=True)
+        votes.append([forest.classes.index(says[row]) if count == 0 else None for row, count in pairs])
     line = found["strength"].row(-1, named=True)
     for name, value in strength(votes, codes, [1.0] * len(codes), 2).items():
         assert line[name] == pytest.approx(value, abs=1e-9), name
@@ -83,14 +86,16 @@ def test_strength__looks_at_votes_out_of_bag(options: dict[str, str]) -> None:
         assert line["error"] == pytest.approx(forest.oob.error)
 
 
-def test_strength__of_numbers() -> None:
-    case = grown_case(200, task="regression")
+@pytest.mark.parametrize("amount", [0.0, 5.0])
+def test_strength__of_numbers(amount: float) -> None:
+    case = grown_case(200, task="regression", shrink=amount)
     found = case.forest.explain(case.frame, parts="strength")["strength"].row(-1, named=True)
     assert found["mse"] == pytest.approx(case.forest.oob.error)
     bags, errors = case.forest.inbag(), []
     for number, tree in enumerate(case.trees):
         own = [row for row, count in zip(case.kept, bags[str(number)].to_list(), strict=True) if count == 0]
-        squares = [(tree.value[find_leaf(tree, case.rows[row], case.names)] - case.truth[row]) ** 2 for row in own]
+        says = answers(tree, amount or "soft")
+        squares = [(says[find_leaf(tree, case.rows[row], case.names)][0] - case.truth[row]) ** 2 for row in own]
         errors.append(np.mean(squares))
     assert found["tree_mse"] == pytest.approx(np.mean(errors))
     assert found["correlation"] == pytest.approx(found["mse"] / np.mean(np.sqrt(errors)) ** 2)
