@@ -21,8 +21,10 @@ from bigforest.errors import api, listed
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
-# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words.
+# A text column is reported as numbers if its levels are at least 10 numbers and at most 3 words, or fewer numbers, all
+# different and with commas or signs other than these, such as 1,000 and 5%: "2nd" and "3rd" or "<5" and ">9" are names.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
+_NAMING = r"[\p{L}<>≤≥~]"
 # Marks between thousands. _SIGNS adds signs and units next to numbers.
 _MARKS = r"['’ \x{a0}\x{202f}](\d{3})\b"
 _SIGNS = r"\s?[%$€£¥₹<>≤≥~−()]\s?|(\d)(?:\s\p{L}{1,3}|\p{L}{2,3})[²³]?$|,(\d{3})\b|" + _MARKS
@@ -181,7 +183,7 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             "if that means missing, leave the cells empty (null), and the columns are numeric",
         )
     comma = [name for name, levels in text.items() if _may_be_decimal_comma(levels)]
-    comma = [name for name in comma if _words_among_numbers(_with_points(text[name])) is not None]
+    comma = [name for name in comma if _are_numbers(text[name], _with_points(text[name]))]
     if comma:
         yield (
             comma,
@@ -189,9 +191,8 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             "replace it by a point, and the columns are numeric",
         )
     others = [name for name, odd_words in words.items() if name not in comma and odd_words is None]
-    signed = [
-        name for name in others if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}${2}${3}")) is not None
-    ]
+    plain_of = {name: text[name].str.replace_all(_SIGNS, "${1}${2}${3}") for name in others}
+    signed = [name for name, plain_levels in plain_of.items() if _are_numbers(text[name], plain_levels)]
     if signed:
         yield (
             signed,
@@ -210,6 +211,18 @@ def _may_be_decimal_comma(levels: pl.Series) -> bool:
     """Return True if some levels have a comma that does not separate thousands."""
     commas = levels.filter(levels.str.contains(",", literal=True))
     return len(commas) > 0 and not bool(commas.str.contains(_THOUSANDS).all())
+
+
+def _are_numbers(levels: pl.Series, plain: pl.Series) -> bool:
+    """Return True for levels that are numbers with commas or signs; `plain` are the levels without these."""
+    if _words_among_numbers(plain) is not None:
+        return True
+    few = len(levels) > 1 and not plain.equals(levels) and not levels.str.contains(_NAMING).any()
+    return (
+        few
+        and bool(plain.cast(pl.Float64, strict=False).is_finite().all(ignore_nulls=False))
+        and plain.is_unique().all()
+    )
 
 
 def _words_among_numbers(levels: pl.Series) -> list[str] | None:

@@ -69,6 +69,10 @@ ALIKE = "these columns have levels that differ in case, spaces or forms of lette
         ([f"{day % 12 + 1} PM" for day in ORDER], {}, DATES),
         *(([form.format(number) for number in ORDER // 2], {}, SIGNS) for form in SIGNED),
         *(([form.format(number) for number in ORDER // 2], {}, COMMA) for form in COMMAS),
+        (["1,000", "2,500"] * 100, {}, SIGNS),
+        (["5%", "10%", "0.5%", None] * 50, {}, SIGNS),
+        (["$1,000", "$20"] * 100, {}, SIGNS),
+        (["0,5", "1,5"] * 100, {}, COMMA),
         (["New York", "new york", "LA", "x"] * 50, {}, ALIKE),
         (["caf\u00e9", "cafe\u0301"] * 100, {}, ALIKE),
         (["a b", "a\u00a0b"] * 100, {}, ALIKE),
@@ -92,6 +96,7 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
         (np.where(ORDER % 2, 1e308, -1e308), {}),
         ([None, 7] * 100, {}),
         (["m", "M", "f", "F"] * 50, {}),
+        *((levels * 100, {}) for levels in (["2nd", "3rd"], ["<5", ">9"], ["1", "2"], ["1%", "%1"], ["4WD", "2WD"])),
         ([f"{number}{'ABCD'[number % 4]}" for number in ORDER // 2], {}),  # numbers of houses
         ([f"{number}-{number + 5}" for number in ORDER // 2], {}),
         ([f"{number % 12}:{number % 7}" for number in ORDER], {}),  # results of games
