@@ -86,7 +86,7 @@ def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None
 
 
 def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
-    """Return the loss of a regression forest of this configuration; for classes the result is not used."""
+    """Return the loss of a regression forest of this configuration; for classes, only its unit is used, which is 1."""
     if config.criterion != "poisson":
         return NumberLoss(error_unit(store))
     most = float(store.spec.target.values(store.target.max()))
@@ -104,8 +104,7 @@ def error_unit(store: Store) -> float:
     """Return the factor of regression errors, see NumberLoss; 1 for classes.
 
     Predictions are means of targets, so errors are at most the range of the targets. If all targets are zero, their
-    step
-    is tiny, and the factor is the largest power of two.
+    step is tiny, and the factor is the largest power of two.
     """
     if not store.spec.target.is_regression:
         return 1.0

@@ -11,8 +11,7 @@ Two sequences evaluate a row, and all sequences predict new rows. The noise of m
 L(m) = L + c / m. The loss of all sequences is therefore extrapolated from L(2), the loss of the mean of two sequences,
 and L(1), the mean loss of single ones. A stage that does not lower L(2), the loss of the report, is not kept.
 
-Losses are added up as whole numbers in buckets of rows, so the choice depends neither on the order of rows nor on the
-distribution of work.
+Losses are added up in buckets of rows, piece by piece, so the choice does not depend on the distribution of work.
 """
 
 from __future__ import annotations
@@ -71,8 +70,6 @@ _BUCKET_BITS = 10
 _BUCKETS = 1 << _BUCKET_BITS
 # Standard errors by which the loss must decrease. With 1, stages that help are left out (benchmarks/refine.md).
 _ERRORS = 0.5
-# Steps of a log loss. A log loss is at most 36.05, so the sum over a table has 61 bits.
-_LOG_STEPS = 2.0**55
 # Nanoseconds for a row, feature and round of all sequences, measured as in training/plan.py.
 _CELL_NS = 14.0
 # Values that growing the forest reads in the time of a row, feature and round of the stage, proportional to the cube
@@ -226,7 +223,7 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
         grown = executor.gather(grow_sequence, sequences, lambda _: progress.advance(rounds), shared, even=True)
         evaluated = (store, config, used, with_code_thresholds(store, _first_rounds(grown, rounds)), tried)
         losses = np.sum(executor.gather(bucket_losses, _pieces(store, sample), None, evaluated, even=True), axis=0)
-    chosen, scale = _choose(tried, losses, store, number_loss(store, config).unit, fixed=fixed)
+    chosen, scale = _choose(tried, losses, store.rows, number_loss(store, config).unit, fixed=fixed)
     if not chosen.amount:
         return None, chosen
     boosted = _first_rounds(grown, int(chosen.amount))
@@ -263,8 +260,8 @@ def bucket_losses(
     tried: tuple[int, ...],
     begin: int,
     end: int,
-) -> NDArray[np.int64]:
-    """Task: sum losses of sampled rows in buckets, as whole numbers. Return int64 [_SCALES, 2, _BUCKETS, tried].
+) -> NDArray[np.float64]:
+    """Task: sum losses of sampled rows in buckets. Return float64 [_SCALES, 2, _BUCKETS, tried].
 
     used        all sampled rows
     trees       trees of the stage, converted by `with_code_thresholds`
@@ -293,11 +290,9 @@ def bucket_losses(
             boosted.add(rows_left_out, total, range(sequence, sequence + 1), range(before, number))
             alone[place, seen[left_out], left_out] = total
         seen[left_out] += 1
-    factor = spec.weight_unit if spec.target.is_regression else _LOG_STEPS / spec.total_weight
-    weight = unit_weights(store, rows) / spec.weight_unit * factor
-    most = 2.0**61 / spec.rows if spec.target.is_regression else np.inf
+    weight, most = unit_weights(store, rows), 2.0**61 / spec.rows
     bucket = row_random(store, config, rows, _BUCKET_STREAM) >> np.uint64(64 - _BUCKET_BITS)
-    sums = np.zeros((len(_SCALES), 2, _BUCKETS, len(tried)), np.int64)
+    sums = np.zeros((len(_SCALES), 2, _BUCKETS, len(tried)))
     round_losses = np.empty((2, rows.size, len(tried)))
     round_losses[:, :, 0] = losses(predictions)
     for scale, by_scale in zip(_SCALES, sums, strict=True):
@@ -307,9 +302,8 @@ def bucket_losses(
             noise = np.mean(singles, axis=0) - both
             round_losses[0, :, place] = both - (1.0 - LEFT_OUT / SEQUENCES) / (LEFT_OUT - 1) * noise
             round_losses[1, :, place] = both
-        whole = np.rint(round_losses.clip(-most, most) * weight[:, None]).astype(np.int64)
-        for scale_sums, buckets in zip(by_scale, whole, strict=True):
-            np.add.at(scale_sums, bucket.astype(np.int64), buckets)
+        for scale_sums, kind_losses in zip(by_scale, round_losses.clip(-most, most) * weight[:, None], strict=True):
+            np.add.at(scale_sums, bucket.astype(np.int64), kind_losses)
     return sums
 
 
@@ -349,7 +343,7 @@ def _is_by_code(spec: FeatureSpec) -> bool:
 
 
 def _choose(
-    tried: Sequence[int], losses: NDArray[np.int64], store: Store, unit: float, *, fixed: bool
+    tried: Sequence[int], losses: NDArray[np.float64], rows: int, unit: float, *, fixed: bool
 ) -> tuple[Rounds, float]:
     """Choose the number of rounds and the scale from the sums of `bucket_losses`.
 
@@ -358,21 +352,18 @@ def _choose(
 
     Return the rounds, with the losses of the report by number of rounds, and the scale.
     """
-    weight = store.spec.weight_unit if store.spec.target.is_regression else _LOG_STEPS / store.spec.total_weight
-    numbers = store.spec.target.is_regression
 
-    def mean(whole: int) -> float:
-        mean_loss = max(0.0, whole / weight / store.spec.total_weight)
-        return mean_loss / unit / unit if numbers else mean_loss
+    def mean(loss: float) -> float:
+        return max(0.0, loss / rows / unit / unit)
 
-    def best(sums: NDArray[np.int64]) -> tuple[int, int]:
+    def best(sums: NDArray[np.float64]) -> tuple[int, int]:
         if fixed:
             return 0, len(tried) - 1
         scale = int(sums[:, 0].sum(axis=1).min(axis=1).argmin())
         return scale, _best(sums[scale])
 
-    def of_report(sums: NDArray[np.int64], scale: int, place: int) -> int:
-        return int(sums[scale, 1, :, place].sum())
+    def of_report(sums: NDArray[np.float64], scale: int, place: int) -> float:
+        return float(sums[scale, 1, :, place].sum())
 
     first, second = losses[:, :, ::2], losses[:, :, 1::2]
     crossed = of_report(first, *best(second)) + of_report(second, *best(first))
@@ -381,17 +372,17 @@ def _choose(
     return Rounds(float(tried[place]), tuple(map(float, tried)), by_rounds, mean(crossed)), _SCALES[scale]
 
 
-def _best(losses: NDArray[np.int64]) -> int:
+def _best(losses: NDArray[np.float64]) -> int:
     """Return the index of the best number of rounds; 0 for no stage.
 
-    losses  int64 [2, buckets, tried], of one scale, see `bucket_losses`
+    losses  float64 [2, buckets, tried], of one scale, see `bucket_losses`
 
     The best number has the smallest extrapolated loss. Its gain over no stage must exceed _ERRORS standard errors, and
     the loss of the report must decrease, too. The standard error is computed from the gains of the buckets. A group of
     rows is in one bucket, so its rows do not count as independent.
     """
     best = int(losses[0].sum(axis=0).argmin())
-    gains = (losses[:, :, 0] - losses[:, :, best]).astype(np.float64)
+    gains = losses[:, :, 0] - losses[:, :, best]
     gain, used = float(gains[0].sum()), np.count_nonzero(losses[0, :, 0])
     variance = float((gains[0] * gains[0]).sum()) - gain * gain / max(1, int(used))
     error = math.sqrt(max(0.0, variance))
