@@ -76,7 +76,7 @@ class Resources:
         if self.scratch is not None and not can_write(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} cannot be written to; name another")
         if self.memory is not None:
-            parse_bytes(self.memory)  # refuses what is no amount
+            parse_bytes(self.memory)  # raises ConfigError for an invalid amount
 
     @property
     def workers(self) -> int:

@@ -288,7 +288,7 @@ def explain_forest(
         naming_full_disk(home),
     ):
         source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
-        # A temporary forest is replaced by nobody, and workers may not see its folder.
+        # No process replaces a temporary forest, and workers may not see its folder.
         stamp = None if forest.is_temporary else forest.files.stamp
         folder = ExplanationFolder(home, *_made_of(forest, source), stamp, overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)

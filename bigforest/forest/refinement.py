@@ -1,9 +1,9 @@
 """The boosted stage of a forest: small trees on the scale of the link, in refine/trees.parquet.
 
-A sequence of trees is grown one after the other; each adds to the scores of rows what the trees before it left over.
-The score of a row is the link of the forest's prediction plus the mean over the sequences of the sums of their trees
-(kernels/refine/link.py). They are the same record as the trees of the forest (nodes.py TreeArrays), sorted by sequence
-and round, where all sequences have as many rounds, and are checked node by node likewise (parts.py).
+The trees of a sequence are grown one after the other, each on the errors that the earlier trees leave. The score of a
+row is the link of the forest's prediction, plus the sum of the trees of a sequence, as a mean over the sequences
+(kernels/refine/link.py). The trees have the form of the trees of the forest (nodes.py TreeArrays), sorted by sequence
+and round, and are checked in the same way (parts.py). All sequences have the same number of rounds.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def write_table_file(
             {"version": VERSION, "kind": kind, **about},
             compression="lz4",
             use_dictionary=dictionary if isinstance(dictionary, bool) else list(dictionary),
-            write_statistics=False,  # nobody filters by them, and a thousand columns have a thousand
+            write_statistics=False,  # not used by filters, and large in tables of a thousand columns
         )
 
 

@@ -36,11 +36,11 @@ _KERNEL_OPTIONS = (
 _ROWS = 64
 # Few buckets of many codes each, so that passes open buckets, and some nodes need several passes for that.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
-# Functions, and seconds to compile them, besides those of the family: with categories or missing values, and by passes.
-# Other processors differ by a factor of two and more: these are estimates.
+# Functions, and seconds to compile them, in addition to Family.compiling: with categories or missing values, and by
+# passes. The seconds are estimates: other processors differ by a factor of two and more.
 _MIXED = (36, 8.0)
 _PASSES = (100, 20.0)
-# For random splits, in place of those of the family.
+# For random splits, in place of Family.compiling.
 _RANDOM = (90, 10.0)
 
 

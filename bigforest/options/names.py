@@ -7,7 +7,7 @@ from bigforest.errors import ConfigError, listed
 from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS_OF
 from bigforest.options.values import Task
 
-# By family: the family of the package whose options it has, those of them that it lacks, and its tasks.
+# By family: the family of the package whose options it has, the options that it lacks, and its tasks.
 _FAMILIES: dict[str, str] = dict(OPTIONS_OF)
 _LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)

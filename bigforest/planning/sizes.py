@@ -47,10 +47,10 @@ def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Batch sizes of the stages. No byte of any result depends on them. Tests use small ones.
+    """Batch sizes of the stages. No result depends on them. Tests use small ones.
 
-    Other sizes are constants beside the code: sizes that files depend on, such as rows of a row group or of a file;
-    sizes that fit a processor's cache; and sizes of the pieces in which a forest's files are decoded.
+    Other sizes are constants of modules: sizes that files depend on, such as rows of a row group or of a file; sizes
+    that fit a processor's cache; and sizes of the pieces in which a forest's files are decoded.
 
     Encoding (encode/):
 

@@ -31,7 +31,7 @@ from bigforest.predict.forest import Forest
 DEPTH = 3
 MOST_DEPTH = 8
 _CLASSES = 7
-# Characters of a line of text, of which a leaf has room for; of the name of a level among others.
+# Characters of a line of text that fit in a leaf, and of one of several names in it.
 _LINE, _NAME = 20, 9
 # Width of a leaf, in pixels, distance of levels, and height of a bar; the width of a bar among leaves one apart.
 _LEAF, _LEVEL, _BAR = 150, 92, 12

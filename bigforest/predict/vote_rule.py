@@ -40,15 +40,15 @@ class VoteRule:
     ties  among classes with exactly equal votes: "lowest", "reject" (no answer, Ho 1995), or "random". Equal
           means equal as float64 sums over the trees in their order, which is exact for hard votes and for
           pure leaves.
-    seed  of the draws. Those of a row depend on the seed and on the number of the row, on nothing else.
+    seed  of the draws. The draws of a row depend only on the seed and on the number of the row.
     unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
           node on the category, counts as "missing", or is an "error".
     quantiles  additional quantiles of a regression target: shares from 0 to 1 (Meinshausen 2006).
     trees  numbers of the trees that answer, ascending; empty for all trees.
     conformal  additional intervals or prediction sets.
     least_share  the least probability of the predicted class: a row with less is REJECTED.
-    power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not decide a class.
-    refined  True if the boosted stage of the forest, if it has one, corrects the predictions.
+    power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not change the class.
+    refined  True to correct the predictions by the boosted stage, if the forest has one.
     """
 
     vote: str

@@ -42,7 +42,7 @@ from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
-# What the estimators call options that texts name.
+# Names of options in the estimators, for texts that name the options.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
 # Parameters of one tree on all rows, where there is nothing out of bag.
 _ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace": True, "sampling": "uniform"}

@@ -1,6 +1,6 @@
 """Tables in memory: arrays, lists, mappings, frames of pandas and pyarrow, sparse matrices.
 
-Target, weights and groups may be arrays beside the table.
+Target, weights and groups may be arrays instead of columns of the table.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def is_column(values: Any) -> bool:
 def with_columns_beside(
     data: Any, roles: Mapping[str, Any], reading: Reading = EVERYTHING
 ) -> tuple[Any, dict[str, Any]]:
-    """Return a table with the columns beside it added, and the names of target, weight and group.
+    """Return the table with separate arrays added as columns, and the names of target, weight and group.
 
     data   a table, or a pair of one and the target.
     roles  "target", "weight" and "group": None, the name of a column, or its values: an array, a list, or a

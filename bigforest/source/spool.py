@@ -48,8 +48,8 @@ def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
     """Run `frame` with the streaming engine into Parquet files in `scratch` and return them.
 
-    Holds what the engine has in flight: SPOOL_BYTES for CSV of any size; a scan of Parquet files holds several of their
-    row groups, which nothing here can change.
+    Memory: the batches of the engine, SPOOL_BYTES for CSV of any size. A scan of Parquet files needs several of their
+    row groups, which cannot be changed here.
 
     Raises DataError, naming `where`, when the query fails.
     """

@@ -41,7 +41,7 @@ def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
     """Raise make(reason) if the block finds bytes that cannot be read."""
     try:
         yield
-    except DataError:  # which says what is wrong already, although it is a ValueError
+    except DataError:  # a ValueError, but its message already names the fault
         raise
     except FAULTS as error:
         raise make(reason(error)) from error

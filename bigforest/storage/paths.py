@@ -316,9 +316,9 @@ def remove_half_made_as(path: Path) -> None:
 
 @contextlib.contextmanager
 def uploads(folder: Path) -> Iterator[Path]:
-    """Yield a local folder for new files, which are in `folder`, under their names, when the block has ended.
+    """Yield a local folder for new files. When the block ends, the files are in `folder`, under the same names.
 
-    On this machine it is the folder itself, so nobody may look for the files earlier.
+    If `folder` is local, it is yielded itself. No process may then read the files before the block ends.
     """
     with local_workdir(folder) as local:
         yield local

@@ -184,7 +184,7 @@ class PageCache:
     def holds(self, place: int) -> bool:
         """Return True if the page with the byte `place` is in the cache; True if that is unknown.
 
-        Pages leave the cache in long runs, so the first page of what is read answers for all of it.
+        Pages leave the cache in long runs, so the first page of a read answers for all its pages.
         """
         page = ctypes.c_void_p(self._address + place // _PAGE * _PAGE)
         return self._ask(page, ctypes.c_size_t(1), self._found) != 0 or bool(self._found.raw[0] & 1)

@@ -294,8 +294,8 @@ class Store:
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
         """Fetch the codes of `features`, default all, and the targets, in `blocks`, default all.
 
-        All methods fetch what they return. Fetching at once what will be used block by block saves requests. Raises
-        FormatError for cells that are not as they were written.
+        All methods fetch the data that they return. For data that will be used block by block, one fetch of all of it
+        saves requests. Raises FormatError for cells that differ from the written ones.
         """
         if self._files is not None and self._files.copy is not None:
             self._files.copy.fetch(features, blocks)

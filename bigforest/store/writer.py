@@ -97,12 +97,12 @@ def cut_ranges(path: Path, parts: Sequence[tuple[Path, int]], range_bytes: int =
 
 
 def write_range(target: FileRange, copy_bytes: int = COPY_BYTES) -> None:
-    """Task: write a range of a file that is there, `copy_bytes` at a time.
+    """Task: write a range of an existing file, `copy_bytes` at a time.
 
-    Another worker may write the range too, if this one is slow or was taken for dead. Then the pieces are removed, and
-    this worker must not touch the file any more: its readers would find its time changed. So a piece is opened
-    anew for every read, which asks the file server; a check for existence may be answered from a cache. A write that is
-    already on its way to the server puts the same bytes in the same place.
+    If this worker is slow or was taken for dead, another worker may write the range, and the pieces are removed. This
+    worker must then not touch the file any more: its readers would find its time changed. A piece is therefore opened
+    anew for every read, which asks the file server; a check for existence may be answered from a cache. A write that
+    is already on its way to the server puts the same bytes in the same place.
     """
     with target.path.open("r+b") as out:
         out.seek(target.begin)

@@ -43,7 +43,7 @@ from bigforest.training.choose import choose_min_level, is_open, most_of, visits
 from bigforest.training.run_folder import Run
 from bigforest.training.trial_trees import choose_estimate
 
-# The stages in the order in which they run. Each function returns the needs of its stage, beside the code of the stage.
+# The stages in the order in which they run. Each function is in the module of its stage, and returns its needs.
 STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,
     choose_estimate,
