@@ -99,7 +99,6 @@ def as_numpy(column: Any, missing: Any = None) -> NDArray[Any]:
 
 
 def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
-    """Return the bits of a buffer of the array as booleans."""
     end = array.offset + len(array)
     return np.unpackbits(np.frombuffer(bits or b"", np.uint8), count=end, bitorder="little")[array.offset :].view(
         np.bool_

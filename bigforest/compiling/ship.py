@@ -223,7 +223,6 @@ def _with_type(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
 
 
 def _train_kind(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Forest:
-    """Train a forest of a kind with further options."""
     _, numbers, kind_options = KINDS[kind]
     kept = {"keep_targets": True} if numbers else {}
     exclude = [name for name in ("weight", "group") if name not in options.values()]

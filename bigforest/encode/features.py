@@ -224,7 +224,6 @@ def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[lis
 
 
 def _codes_of_runs(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter) -> Iterator[Keys]:
-    """Yield the codes of all rows, run by run."""
     ranks = _map_file(files / "ranks", _RANK, sum(run.rows for run in runs))
     merged = _map_file(files / "keys", maker.key_type, runs[-1].end)
     first = 0

@@ -67,8 +67,10 @@ class WalkedStage(NamedTuple):
         return self.trees.feature.size * (_NODE_BYTES + _VALUE_BYTES * self.link.outputs)
 
     def plain(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the predictions without the stage, float64 [rows, all classes] or [rows, 1], from means over the trees
-        of their answers, float64 [rows, `classes`]."""
+        """Return the predictions without the stage, float64 [rows, all classes] or [rows, 1].
+
+        values  float64 [rows, `classes`], mean answers of the trees
+        """
         if self.spec.target.is_regression:
             return values.copy()
         shares = np.hstack([1.0 - values, values]) if values.shape[1] == 1 else values
@@ -106,8 +108,10 @@ class WalkedStage(NamedTuple):
         return np.asarray((self.link.least * total) ** (1.0 / self.power))
 
     def _scores(self, values: NDArray[np.float64], floor: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return scores without the stage, each a function of the share of its class alone. With three classes or more
-        they lack the logarithm of the sum of all powers, which is the same for all classes of a row."""
+        """Return scores without the stage. Each depends on the share of its class alone.
+
+        With three or more classes, the logarithm of the sum of all powers, equal for all classes of a row, is left out.
+        """
         if self.link.outputs == 1:
             start = self.link.start(self.plain(values))
             return start if self.link.loss == SQUARED else np.log(start)

@@ -43,8 +43,7 @@ _ROW_BYTES = 24
 
 
 class LossSums(NamedTuple):
-    """Sums over rows, by class of the row, or, for regression, in one column. d is the increase of the loss of a row,
-    and w its weight.
+    """Sums over rows by class; one column for regression. A row of weight w has an increase of the loss by d.
 
     change  float64 [3, groups, classes], of w d, w w d and w w d d
     weight  float64 [2, classes], of w and w w
@@ -56,8 +55,7 @@ class LossSums(NamedTuple):
     rows: NDArray[np.int64]
 
     def mean_and_error(self, code: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the importance of each group, and its standard error over the rows, on the rows of a class or, for
-        None, on all rows."""
+        """Return the importance of each group, and its standard error. code: class of the rows; None for all rows."""
         columns = slice(None) if code is None else slice(code, code + 1)
         first, second, third = self.change[..., columns].sum(axis=2)
         weight, squares = self.weight[:, columns].sum(axis=1)
@@ -158,9 +156,11 @@ def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, positions: ra
 def changed_losses(
     sweep: Sweep, rules: PermutationRules, orders: int, chosen: range | NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
-    """Task: the mean increase of the loss of rows, float64 [groups, rows], and the number of trees that do not use
-    each row, uint32 [rows]. chosen: positions among the rows with a target, ascending.
+    """Task: compute the mean increase of the loss of rows.
 
+    chosen  positions among the rows with a target, ascending
+
+    Return the increases, float64 [groups, rows], and the number of trees that do not use each row, uint32 [rows].
     Oracle: tests/naive/explain.py refined_change.
     """
     table, stage, positions = rules.oob.table, sweep.stock.stage, np.asarray(chosen, np.int64)
@@ -224,8 +224,10 @@ def _add_changes(
     total: NDArray[np.float64],
     first: int,
 ) -> None:
-    """Add the answers of a tree on the rows to `total`, from row `first` on, and their changes to `drawn`; counted: 1
-    for rows that the tree does not use, else 0."""
+    """Add the answers of a tree on the rows to `total`, from row `first` on, and their changes to `drawn`.
+
+    counted  1 for rows that the tree does not use, else 0
+    """
     from bigforest.kernels.explain.permute import LeafLosses, Losses, permute
 
     rows = np.arange(counted.size, dtype=np.uint32)

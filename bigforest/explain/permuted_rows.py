@@ -60,8 +60,7 @@ class PermutationRules(NamedTuple):
         return lists
 
     def columns(self, numbers: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Return the columns of the rows that groups, which share no feature, permute, and the index of the group of
-        each in `numbers`."""
+        """Return the columns that these groups (disjoint) permute, and the index in `numbers` of the group of each."""
         column_of = self.oob.table.column_of
         pairs = [
             (column_of[place], index)

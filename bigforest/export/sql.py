@@ -182,7 +182,6 @@ class _Cell:
         return f"{self.name} IS NULL OR ({test})" if missing_left else f"{self.name} IS NOT NULL AND ({test})"
 
     def _literal(self, level: str) -> str:
-        """Return the literal that a level equals."""
         if self._feature.dtype == "Boolean":
             return str(int(level == "true"))
         return _number(float(int(level))) if self.is_number else self._sql.literal(level)
@@ -245,8 +244,7 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
 
 
 def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ConfigError for columns that databases take for one: most of them ignore case. names: columns of
-    predictions."""
+    """Raise ConfigError if a kept column and a column of predictions (`names`) differ only in upper and lower case."""
     taken = {name.casefold() for name in ("prediction", *names)}
     for name in keep:
         if name.casefold() in taken:

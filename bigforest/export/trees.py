@@ -192,8 +192,7 @@ def refuse_categories(files: ForestFiles, to: str) -> None:
 
 
 def refuse_corrections(files: ForestFiles, to: str) -> None:
-    """Raise ConfigError if more than a mean over the trees makes the predictions, which the format does not support: a
-    boosted stage, or a power of the probabilities."""
+    """Raise ConfigError for a boosted stage or a power: the format supports only means over the trees."""
     if files.is_refined:
         raise ConfigError(
             f"{to} has no link on whose scale the boosted stage of this forest adds; export the forest without the "

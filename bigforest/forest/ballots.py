@@ -90,8 +90,7 @@ def ballots_of(
 
 
 def mixed_leaves(feature: NDArray[np.int32], counts: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the leaves with several classes, bool [nodes]. For regression, counts [nodes, 0], of all
-    leaves."""
+    """Return a mask of the leaves with several classes, or for regression (counts [nodes, 0]) of all leaves."""
     leaf: NDArray[np.bool_] = feature == LEAF
     return leaf & (np.count_nonzero(counts, axis=1) > 1) if counts.shape[1] else leaf
 

@@ -160,8 +160,7 @@ def write_ballots(path: Path, ballots: Ballots) -> None:
 
 @contextmanager
 def writing_ballots(path: Path, spec: DataSpec, folder: Path, stem: str) -> Iterator[Callable[[Ballots], None]]:
-    """Yield a function that adds the votes of the leaves of the next trees, or of a piece of a tree; the file of
-    ballots is written when the context ends.
+    """Yield a function that adds the ballots of the next trees, or of a piece of a tree, and write the file at the end.
 
     folder, stem  scratch folder, and the beginning of names of files there, where ballots wait
     """
@@ -238,8 +237,10 @@ def leaf_chunks(left_out_rows: Sequence[LeftOut], rows: int, step: int) -> Itera
 
 
 def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
-    """Return the files of leaves in a directory that are complete and have ballots, by their first trees, which are
-    among `trees` if given."""
+    """Return the complete files of leaves with ballots in a directory, sorted by first tree.
+
+    trees  numbers that the first trees must be among; None for any.
+    """
     names = (_NAME.fullmatch(path.name) for path in (directory / FOLDER).glob("part-*.leaves"))
     firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
     paths = [leaves_path(directory, first) for first in firsts]

@@ -76,8 +76,10 @@ def replaced_forest(directory: Path) -> FormatError:
 
 @contextmanager
 def same_run(stamp: RunStamp | None) -> Iterator[None]:
-    """Check before and after the block that the folder still contains the run. An error in the block may be due to a
-    replacement, which is then raised instead. None for no check. Raises FormatError."""
+    """Raise FormatError if the folder does not contain the run of this stamp before or after the block.
+
+    If the block raises an error, the folder is checked, too: its replacement may be the cause. None for no check.
+    """
     if stamp is None:
         yield
         return
@@ -271,8 +273,10 @@ class Choices:
         return {name: entry for name, entry in made.items() if entry is not None}
 
     def for_other_shares(self, power_option: float | str, shrinkage: Shrinkage | None = None) -> Choices:
-        """Return the choices for other leaf values: lambda, or another shrinkage, without how it was selected, and the
-        power only if the option `power` gave it."""
+        """Return the choices for a forest with other leaf values, which make earlier out-of-bag losses invalid.
+
+        Lambda, or `shrinkage` in its place, is kept without the losses; the power only if the option `power` gave it.
+        """
         kept = Shrinkage(self.shrinkage.amount) if shrinkage is None else shrinkage
         return Choices(kept, Power() if isinstance(power_option, str) else Power(self.power.amount))
 

@@ -114,8 +114,7 @@ def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any], **options: Any) -> None:
-    """Write `pieces`, at least one and all of one schema, each as a row group of the Parquet file `path`, with the JSON
-    object `mark` under the key "bigforest" of its schema metadata."""
+    """Write pieces of one schema, at least one, as row groups of a Parquet file; mark: JSON of the schema metadata."""
     metadata = {METADATA_KEY: json.dumps(mark)}
     with ExitStack() as opened:
         writer = None

@@ -194,7 +194,6 @@ def usual_value(store: Store, feature: int) -> float:
 
 
 def _finite_codes(store: Store, feature: int) -> range:
-    """Return the codes of the finite values of a feature."""
     first = int(store.spec.features[feature].missing)
     values = store.low(feature)[first:]
     return range(first + int(values.searchsorted(-np.inf, "right")), first + int(values.searchsorted(np.inf)))

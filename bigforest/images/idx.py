@@ -133,7 +133,6 @@ def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
 
 
 def _values(file: Idx, count: int) -> NDArray[np.uint8]:
-    """Read the next `count` values of the file."""
     content = _bytes(file, count)
     if len(content) < count:
         raise DataError(f"{file.path} ends before the {_promised(file)} it declares; it is cut off")

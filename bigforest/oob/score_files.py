@@ -29,8 +29,7 @@ ROW_BYTES = 17
 def write_scores(
     path: Path, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Write the scores of some rows; return the number of scores of each cell. second: whether each row is of the
-    second class."""
+    """Write the scores of some rows. Return the number of scores of each cell. second: mask of the second class."""
     piece = Scores(scores.size)
     piece.add(scores, second, weight)
     counts = np.array(piece.counts)

@@ -294,8 +294,7 @@ def shown_classes(forest: Forest, label: Any = None) -> list[int]:
 
 
 def _against_rest(forest: Forest, code: int) -> pl.LazyFrame:
-    """Return columns score and hit of every row out of bag: the probability of the class, and whether it is the true
-    one."""
+    """Return columns score (probability of the class) and hit (True if it is the true class) of each out-of-bag row."""
     label = pl.lit(forest.classes[code]).cast(label_type(forest.spec.target))
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     return voted.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)

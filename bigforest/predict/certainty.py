@@ -80,8 +80,7 @@ class Calibration:
     """
 
     def __init__(self, files: ForestFiles, most: int = MOST_ROWS) -> None:
-        """Read the rows. Raises ConfigError for a forest without an out-of-bag report, and FormatError. most: rows to
-        keep, and as many again over all classes."""
+        """Read about 2 * `most` rows or fewer. Raises ConfigError without an out-of-bag report, and FormatError."""
         try:
             files.oob  # noqa: B018, checks the files
         except ConfigError as error:
@@ -164,11 +163,9 @@ class Calibration:
 
 
 def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
-    """Read the out-of-bag rows: all of them, or, if there are more than `most`, the rows with the lowest draws, in
-    total and of each class.
+    """Read the out-of-bag rows. Of more than `most` rows, keep those with the lowest draws, in total and of each class.
 
-    At most about four times `most` rows are in memory, however many there are. The result does not depend on the
-    batches in which they come.
+    At most about four times `most` rows are in memory. The result does not depend on batches.
     """
     path = oob_rows_path(files.directory, 0)
     names = ["row", "truth", "prediction", "trees", *proba_names(files.spec.target)]
@@ -196,8 +193,7 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
 
 
 def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> NDArray[np.int64]:
-    """Return the position of each cell among the levels, which are of the type `trained`: len(levels) for any other
-    value, len(levels) + 1 for a missing one."""
+    """Return the position of each cell among levels of type `trained`; len(levels) for others, 1 more for missing."""
     if column.dtype.is_float():
         check_category(column)
     places = places_of(column, pl.Series(levels, dtype=pl.String), trained=trained)

@@ -52,8 +52,10 @@ class BoostedStage:
         self._small = nodes < 2 * MOST_LEAVES and (sets is None or bool(sets.mask.all()))
 
     def add(self, rows: StageRows, sums: NDArray[np.float64], sequences: range, rounds: range | None = None) -> None:
-        """Add the values of the trees of some sequences to sums, float64 [rows, outputs], tree by tree; rounds: of the
-        trees of a single sequence, None for all."""
+        """Add the values of the trees of some sequences to sums, float64 [rows, outputs], tree by tree.
+
+        rounds  range of the trees of a single sequence; None for all trees.
+        """
         first, last = sequences.start * self._rounds, sequences.stop * self._rounds
         if rounds is not None:
             first, last = first + rounds.start, first + rounds.stop
@@ -75,8 +77,10 @@ class BoostedStage:
         predictions[:] = self._link.corrected(predictions, total)
 
     def correct_out_of_bag(self, predictions: NDArray[np.float64], rows: StageRows, in_bag: NDArray[np.bool_]) -> None:
-        """Correct out-of-bag predictions of rows in a single tile by the sequences that do not use a row; in_bag: bool
-        [sequences, rows]."""
+        """Correct out-of-bag predictions of rows in a single tile. Each row is corrected by the sequences without it.
+
+        in_bag  bool [sequences, rows], True if the sequence uses the row.
+        """
         total = np.zeros((len(predictions), self._link.outputs))
         for sequence, used in enumerate(in_bag):
             left_out = np.flatnonzero(~used)

@@ -84,8 +84,7 @@ class UnseenLevels:
         self._levels[name] = list(dict.fromkeys([*self._levels.get(name, []), *levels]))[:LEVELS]
 
     def tell(self, listener: Listener | None = None) -> bool:
-        """Send a notice that names the columns in which more than a tenth of the rows have an unseen level, if there
-        are any; return True then. Without a listener it is logged."""
+        """Send or log a notice if more than a tenth of the rows of a column have unseen levels. Return True then."""
         shares = {name: self._unseen[name] / rows for name, rows in self._rows.items() if rows >= FEWEST_ROWS}
         many = [
             f"{name!r} in {share:.0%} of the rows ({', '.join(self._levels[name])})"
@@ -135,8 +134,7 @@ class FeatureBlock(NamedTuple):
 
     @classmethod
     def of_table(cls, table: pl.DataFrame, places: Sequence[int]) -> FeatureBlock:
-        """Return a block of columns of one type without nulls that numpy shares without conversion, at ascending
-        places."""
+        """Return the block of the columns at ascending `places`, all of one numpy type without nulls."""
         among = slice(places[0], places[-1] + 1)
         adjacent = among.stop - among.start == len(places)
         return cls(table, _array_type(table.dtypes[0]), among if adjacent else np.array(places))
@@ -259,7 +257,6 @@ def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
 
 @cache
 def _array_type(dtype: pl.DataType) -> np.dtype[Any]:
-    """Return the type of the array that a column of this type becomes."""
     return pl.Series(dtype=dtype).to_numpy().dtype
 
 
@@ -294,8 +291,7 @@ class FeatureMap(NamedTuple):
         return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
 
     def narrow(self) -> bool:
-        """Return whether all values, and those for missing cells, are float32 by their types, as `Reader` reads
-        them."""
+        """Return True if the types of all values, and the values for missing cells, fit in float32 (see `Reader`)."""
         features = self.spec.features
         return self.spec.has_narrow_fills and all(
             features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER

@@ -131,7 +131,6 @@ def _check_alike(first: Forest, other: Forest) -> None:
 
 
 def _difference(first: DataSpec, other: DataSpec) -> str:
-    """Return the first difference of two dataspecs, in words."""
     if first.target.name != other.target.name:
         return f"the targets are {first.target.name!r} and {other.target.name!r}"
     if first.target != other.target:
@@ -147,8 +146,7 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
 
 
 def _merged_choices(forests: Sequence[Forest]) -> Choices:
-    """Return the mean of the lambdas by the numbers of trees, and of the powers, as quarters: the loss is flat around
-    the best ones."""
+    """Return mean lambda and power, weighted by trees, the power in quarters: the loss is flat around the best ones."""
     trees = [forest.trees for forest in forests]
     lambdas, powers = ([getattr(forest, name).amount for forest in forests] for name in ("shrinkage", "power"))
     return Choices(Shrinkage(_mean(lambdas, trees)), Power(round(4 * _mean(powers, trees)) / 4))

@@ -193,8 +193,7 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
 
 
 def _pandas_objects(column: Any) -> pl.Series:
-    """Return a pandas column of objects, times in a zone or a type of Arrow: Arrow is fast and takes most; the type is
-    Null where all objects are missing."""
+    """Convert a pandas column of objects, zoned times or an Arrow type, by Arrow if it can; Null if all are missing."""
     import pyarrow as pa
 
     try:
@@ -458,16 +457,17 @@ def _from_objects(values: list[Any]) -> pl.Series:
 
 
 def _check_times(values: list[Any]) -> None:
-    """Raise ValueError for times in a zone among others, which Polars takes for times in UTC, and for dates among
-    datetimes, of which Arrow makes dates."""
+    """Raise ValueError for a mixture that libraries convert silently.
+
+    Polars reads times without a zone among times with a zone as UTC. Arrow turns datetimes among dates into dates.
+    """
     present = [cell for cell in values if not is_missing(cell)]
     if len({(isinstance(cell, datetime), getattr(cell, "tzinfo", None) is None) for cell in present}) > 1:
         raise ValueError("some of its times have a time zone and others have none, or some are dates alone")
 
 
 def _are_polars(values: list[Any]) -> bool:
-    """Return False for values that Polars reads wrongly: times of numpy in another unit, and decimals that are infinite
-    or NaN, at which it panics, and writes to the terminal."""
+    """Return False for numpy times, which Polars reads in wrong units, and for infinite or NaN decimals: it panics."""
     return not any(isinstance(cell, np.datetime64 | np.timedelta64) for cell in values) and _are_finite(values)
 
 
@@ -526,8 +526,7 @@ def is_matrix(data: Any) -> bool:
 
 
 def has_named_columns(data: Any) -> bool:
-    """Return True for a mapping of columns, a list of mappings or of tables, and a structured array; for a path, too,
-    which is none of the tables in memory."""
+    """Return True for a mapping of columns, a list of mappings or of tables, a structured array, and a path."""
     first = next(iter(data), None) if isinstance(data, list) else None
     structured = isinstance(data, np.ndarray) and data.dtype.names is not None
     return structured or isinstance(data, Mapping | str | Path) or isinstance(first, Mapping) or _is_piece(first)

@@ -320,7 +320,6 @@ def _fitting(rows: pl.LazyFrame, forms: dict[str, list[Form]]) -> dict[str, list
 
 
 def _columns_by_form(forms: dict[str, list[Form]]) -> dict[Form, list[str]]:
-    """Return the columns that each form is of."""
     grouped: dict[Form, list[str]] = {}
     for name, tried in forms.items():
         for form in tried:

@@ -195,7 +195,6 @@ def target_span(spec: DataSpec) -> tuple[int, int]:
 
 
 def _contradiction(spec: DataSpec) -> str | None:
-    """Return a contradiction in the dataspec, if there is one."""
     target = spec.target
     if len(target.classes) > spec.rows:
         return f"it names {len(target.classes):,} classes of {spec.rows:,} rows"

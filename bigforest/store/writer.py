@@ -116,7 +116,6 @@ def write_range(target: FileRange, copy_bytes: int = COPY_BYTES) -> None:
 
 
 def _read(path: Path, begin: int, size: int, joined: Path) -> bytes:
-    """Read bytes of a piece of the file `joined`."""
     try:
         with path.open("rb", buffering=0) as content:
             content.seek(begin)
@@ -190,8 +189,12 @@ class PartFile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Features written by a `PartWriter` and not yet appended: their specs except for the slot, the checksums of each
-    one's blocks, and the files they are in, by the name of the file they belong to."""
+    """Features that a `PartWriter` has written, and that are not yet appended.
+
+    features   their specs, without the slot
+    checksums  checksums of the blocks of each feature
+    files      the written files, by name of the file of the store to append to
+    """
 
     features: list[FeatureSpec]
     checksums: list[NDArray[np.uint32]]

@@ -24,10 +24,10 @@ _FAMILIES: dict[str, Family] = {family.name: family for family in package_famili
 
 
 def register_family(family: Family) -> None:
-    """Let TrainConfig(family=family.name) grow trees of the family in this process. Raise ConfigError for a name in
-    use, and if its `options_of` is no family of the package.
+    """Let TrainConfig.family name this family in this process.
 
-    Forests keep the name: only a process with the family grows more of their trees or opens them.
+    Raises ConfigError if the name is in use, or `options_of` is not a family of the package. Forests store only the
+    name. A process must register the family before it opens or extends such a forest.
     """
     name_family(family.name, family.options_of, family.tasks, family.lacks)
     _FAMILIES[family.name] = family

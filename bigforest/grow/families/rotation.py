@@ -542,8 +542,11 @@ class RotationFamily(ProjectionFamily):
 
 
 def _component_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Return the bytes of the moments, twice while the moments of blocks are added, and of a block of rows while its
-    moments are computed: the values of a subset twice, and the sample."""
+    """Return the bytes of the moments, and of a block of rows while its moments are computed.
+
+    The moments count twice because the moments of blocks are added to them. A block needs the values of a subset twice,
+    and the sample.
+    """
     if not config.has_components:
         return 0, 0
     sums = 2 * 8 * math.prod(moments_shape(config, config.rotated_count(shape.features)))

@@ -395,8 +395,11 @@ class SubspaceSearch(NodeSearch):
         min_leaf: int,
         constant: NDArray[np.bool_],
     ) -> None:
-        """scratch: returns a Subspace without rows for the tree, whose content is not kept between requests; total:
-        int64 [classes]."""
+        """Begin the search.
+
+        scratch  returns a Subspace of the tree without rows; its content is not kept between requests.
+        total    int64 [classes].
+        """
         self.constant = constant
         self._given = scratch, key, total, min_leaf, constant
         self._received: list[Answer] = []
@@ -456,7 +459,6 @@ class SubspaceSearch(NodeSearch):
 
 
 def _search_again(arguments: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
-    """Return a search that has received some answers."""
     search = SubspaceSearch(*arguments)
     for answer in received:
         search.receive([answer])

@@ -187,8 +187,10 @@ def send_blocks(
     folder: Path,
     blocks: range,
 ) -> dict[int, Path]:
-    """Task: find the leaves of the out-of-bag rows of some blocks. Return, by the first block, the name that the files
-    of leaves, one for each part, begin with."""
+    """Task: find the leaves of the out-of-bag rows of some blocks, and write them into a file for each part.
+
+    Return the beginning of the names of these files, by the first block.
+    """
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     features_read, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)

@@ -186,8 +186,7 @@ def writing_rows(
 def _writing(
     path: Path, room: BufferPool
 ) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint64], Callable[[NDArray[np.uint64]], None]], None]]:
-    """Write a file; yield a function that adds a piece: types, number of rows of each node, and what fills in the
-    chunks in order."""
+    """Write a file. Yield a function that adds a piece: types, rows of each node, and a function that fills it."""
     indexes: list[NDArray[np.uint64]] = []
     with path.open("xb", buffering=0) as file:
 

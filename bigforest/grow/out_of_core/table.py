@@ -90,8 +90,7 @@ class TableView(ABC):
 
     @abstractmethod
     def place(self, tree_data: Any) -> NDArray[np.uint32]:
-        """Return where the columns that a tree grows on are in its cells, uint32 [columns, 2]: bytes of a cell, and row
-        of the matrix of cells of this size."""
+        """Return cell bytes, and row in the matrix of such cells, of each column of a tree, uint32 [columns, 2]."""
 
     @abstractmethod
     def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: TreeRows, room: BufferPool) -> Subtree:
@@ -107,10 +106,10 @@ class TableView(ABC):
 
     @abstractmethod
     def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
-        """Return nodes of a tree in the form of the forest table: of the subtree in the file `path`, or of the upper
-        part.
+        """Return some nodes of a tree in the form of the forest table.
 
-        numbers  of these nodes in the tree
+        path     file of their subtree; None for the upper part of the tree
+        numbers  numbers of the nodes in the tree
         """
 
     # The same for all families.

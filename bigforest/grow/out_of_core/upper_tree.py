@@ -301,8 +301,10 @@ def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
 
 
 def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the places in the dictionaries of the values below and above the thresholds of a subtree, int64 [2,
-    splits], and which of its nodes are split, bool [nodes]."""
+    """Return the dictionary places of the values next to the thresholds of a subtree, and a mask of its split nodes.
+
+    The places are int64 [2, splits], below and above the thresholds; the mask is bool [nodes].
+    """
     nodes = read_subtree(path)[0]
     inner = nodes.feature >= 0
     return offsets[nodes.feature[inner]] + np.stack([nodes.left_code[inner], nodes.right_code[inner]]), inner
