@@ -244,7 +244,7 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
 
 
 def _check_names(files: ForestFiles, keep: Sequence[str], names: Sequence[str]) -> None:
-    """Raise ConfigError if a kept column and a column of predictions (`names`) differ only in upper and lower case."""
+    """Raise ConfigError if a kept column has the name of a column of predictions (`names`), ignoring case."""
     taken = {name.casefold() for name in ("prediction", *names)}
     for name in keep:
         if name.casefold() in taken:

@@ -31,7 +31,7 @@ from bigforest.predict.forest import Forest
 DEPTH = 3
 MOST_DEPTH = 8
 _CLASSES = 7
-# Characters of a line of text that fit in a leaf, and of one of several names in it.
+# Characters of a line of text that fit in a leaf, and of a name that shares the line with others.
 _LINE, _NAME = 20, 9
 # Width of a leaf, in pixels, distance of levels, and height of a bar; the width of a bar among leaves one apart.
 _LEAF, _LEVEL, _BAR = 150, 92, 12

@@ -224,8 +224,8 @@ def number_nodes(layout, column_of, used, first_block, first_set, classes, first
 
 @inlined
 def words_of(codes):
-    """Return the words of a set of ascending codes: a bit for each code of their span, or the codes themselves if they
-    take less than half of these words. Codes take a search."""
+    """Return the number of words of a set of ascending codes: a bit for each code of the span, or the codes if they are
+    less than half as many words. Codes take a search."""
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     bits = (span + 31) // 32
     return bits if bits <= 2 * codes.size else codes.size
