@@ -232,7 +232,10 @@ def _source_of(
     if kind == "CSV" and list(schema)[-1] and any(ends_unnamed(file, reading) for file in files):
         notices.append("the columns at the end that have neither a name nor a value are left out")
     if kind in FORMS:
-        scans, codes = with_types(scans, FORMS[kind], reading)
+        try:
+            scans, codes = with_types(scans, FORMS[kind], reading)
+        except OSError as error:
+            raise DataError(f"{path}: the table cannot be read: {reason(error)}; check its disk") from error
         if codes := [name for name in codes if reading.needs(name)]:
             notices.append(
                 f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "

@@ -242,7 +242,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
     Also return the columns that stay text because they have codes such as 01 and 1. The text of kept columns that are
-    parsed comes first.
+    parsed comes first. Raises OSError for an error of the system, which may not come again when the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
@@ -254,7 +254,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     try:
         for accepted, names in of_forms.items():
             form_of |= _find_forms(rows, names, accepted, rules.numbers)
-    except (*POLARS_FAULTS, OSError):
+    except POLARS_FAULTS:
         return list(scans), []  # reading the table says what is wrong with it
     parsed = [
         form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()

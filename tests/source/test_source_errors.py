@@ -244,3 +244,15 @@ def test_open_source__a_file_without_permission_is_not_called_damaged() -> None:
     told = "^t.parquet cannot be read: permission denied; change its permissions"
     with pytest.raises(DataError, match=told), reading_parquet(Path("t.parquet")):
         raise PermissionError(errno.EACCES, "Failed to open local file. Detail: Permission denied")
+
+
+def test_open_source__a_disk_that_fails_once_makes_no_text_of_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+    monkeypatch.setattr("bigforest.source.text._find_forms", fail)
+    with pytest.raises(DataError, match=r"t\.csv: the table cannot be read: Input/output error; check its disk$"):
+        open_source(tmp_path / "t.csv", scratch=tmp_path)
