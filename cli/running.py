@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,15 +24,14 @@ def table_of(context: typer.Context, data: str | None) -> str | None:
     """Return the path of a table: `data`, or, for "-", a temporary file with a copy of standard input."""
     if data != STREAM or context.resilient_parsing:
         return data
-    from bigforest.storage.atomic import naming_full_disk
+    from bigforest.storage.atomic import TemporaryFolder, naming_full_disk
     from bigforest.storage.file_kinds import suffix_of_content
 
     if sys.stdin is None:
         raise typer.BadParameter("standard input is closed; give a file, or send a table to it")
-    folder = tempfile.TemporaryDirectory(prefix="bigforest-")
-    context.call_on_close(folder.cleanup)
+    folder = context.with_resource(TemporaryFolder(None))
     begin = sys.stdin.buffer.read(8)
-    path = Path(folder.name) / f"stdin{suffix_of_content(begin)}"
+    path = folder / f"stdin{suffix_of_content(begin)}"
     context.meta[STANDARD_INPUT] = str(path)
     with naming_full_disk(path.parent), path.open("wb") as file:
         file.write(begin)
@@ -50,8 +47,11 @@ def output_at(out: str, scratch: str | None) -> Iterator[str]:
         return
     if sys.stdout is None:
         raise typer.BadParameter("standard output is closed; give a file as --out")
-    with tempfile.TemporaryDirectory(prefix="bigforest-", dir=scratch) as folder:
-        path = Path(folder) / "stdout.csv"
+    from bigforest.storage.atomic import TemporaryFolder
+    from bigforest.storage.paths import as_path
+
+    with TemporaryFolder(None if scratch is None else as_path(scratch)) as folder:
+        path = folder / "stdout.csv"
         yield str(path)
         sys.stdout.flush()
         with path.open("rb") as file:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from bigforest.storage.atomic import TemporaryFolder
 from cli.start import start
 from tests.commands import Run, contents, folder, run
 from tests.streams import Streams
@@ -85,6 +88,25 @@ def test_stdin__on_a_full_disk(
     assert run.err.startswith("error: no space left on the disk of ")
     assert (run.err.count("\n"), run.out.count("\n")) == (1, int(json))
     assert contents(folder) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks that end with their process")
+def test_stdin__copy_of_a_killed_process_is_removed_by_the_next(folder: Path) -> None:
+    place = folder / "temporary"
+    place.mkdir()
+    command = [sys.executable, "-m", "bigforest", "train", "-"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, cwd=folder, env={**os.environ, "TMPDIR": str(place)}
+    ) as first:
+        assert first.stdin is not None
+        first.stdin.write(b"a,target\n")
+        first.stdin.flush()
+        while not list(place.glob("*/stdin.csv")):
+            assert first.poll() is None
+            time.sleep(0.01)
+        first.kill()
+    with TemporaryFolder(place):
+        assert len(list(place.iterdir())) == 1
 
 
 def test_stdin__ctrl_c_while_it_is_read(
