@@ -351,9 +351,8 @@ def write_forest(job: ForestJob, folder: RunFolder, validation: Source | None, t
         write_levels(directory, job.header())
         grown = None if stop is not None else grow_forest(job, keep=keep)
         choices, trees = write_report(job, grown)
-    if validation is not None:
-        write_validation(directory, validation, choices, resources, timer)
-    store.check_unchanged()
+        if validation is not None:
+            write_validation(directory, validation, choices, resources, timer)
     remove_leftovers(directory)
     origin, threads = folder.state.run.origin(stop), resources.executor().size
     write_run(directory, timer.seconds, threads, Header(store.spec, config), origin, choices)

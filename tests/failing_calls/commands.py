@@ -16,6 +16,8 @@ from bigforest.events import Event, StageAdvanced
 _RESUME = ["train", "--resume", "out", "--threads", "1", "--quiet"]
 _INTERRUPTED = ("out.unfinished", "out.unfinished")
 _TRAIN = ["train", "HOME/table.parquet", "--trees", "2", "--threads", "1", "--quiet", "--out", "out"]
+_COMPARE = ["compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "2", "--threads", "1"]
+_COMPARE += ["--quiet", "--out", "out"]
 # Files with timings.
 TIMED = ("run.parquet", "candidates.parquet", "race.json", "explain.json")
 
@@ -53,9 +55,8 @@ COMMANDS = {
     "more trees": Command([*_RESUME, "--trees", "5"], before=("a.forest", "out")),
     "predict": _on_forest("predict", "HOME/a.forest", "HOME/test.parquet", "--proba", "--threads", "1"),
     "encode": _on_forest("encode", "HOME/table.parquet", "--target", "y", "--threads", "1"),
-    "compare": _on_forest(
-        "compare", "HOME/table.parquet", "--target", "y", "--candidates", "2", "--trees", "2", "--threads", "1"
-    ),
+    "compare": Command(_COMPARE),
+    "compared again": Command([*_COMPARE, "--overwrite"], before=("b.comparison", "out")),
     "explain": _on_forest(
         "explain",
         "HOME/a.forest",
@@ -86,6 +87,8 @@ def make_home(home: Path, place: Path) -> None:
     table.tail(50).write_parquet(home / "test.parquet")
     for name, seed in (("a", 0), ("b", 9)):
         bigforest.train(home / "table.parquet", "y", out=home / f"{name}.forest", trees=4, threads=1, seed=seed)
+    options, again = {"trees": 2}, home / "b.comparison"
+    bigforest.compare(home / "test.parquet", "y", candidates=2, options=options, out=again, threads=1)
 
     plan = bigforest.plan_training(home / "table.parquet", "y", trees=2, threads=1)
     (home / "memory").write_text(str(plan.smallest))

@@ -58,7 +58,7 @@ class Trials:
 
     def _check_output(self, command: str, left: dict[str, bytes], about: str) -> None:
         """What has the name of the output is all of it, or still the output from before."""
-        if command in ("compare", "explain"):  # folders that a repeated command goes on with
+        if COMMANDS[command].line[0] in ("compare", "explain"):  # folders that a repeated command goes on with
             return
         there, expected, before = (
             {name: bytes for name, bytes in found.items() if name.split("/")[0] == COMMANDS[command].out}

@@ -186,7 +186,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("full", ["scratch", "out"])
-@pytest.mark.parametrize("size", cases(["24k", "48k"], quick=1))
+@pytest.mark.parametrize("size", cases(["24k", "36k"], quick=1))
 def test_full_disk__names_the_folder_and_can_go_on(original: Path, tmp_path: Path, full: str, size: str) -> None:
     with small_disk(tmp_path / "small", size) as small:
         other = tmp_path / "other"
