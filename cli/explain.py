@@ -32,6 +32,16 @@ def _group(text: str) -> tuple[str, str]:
     return name, columns
 
 
+def _groups(texts: list[str]) -> dict[str, str]:
+    """Return the features of each group, by its name, as text."""
+    groups: dict[str, str] = {}
+    for name, columns in map(_group, texts):
+        if name in groups:
+            raise typer.BadParameter(f"two groups are named {name!r}; name each differently", param_hint="--group")
+        groups[name] = columns
+    return groups
+
+
 def _columns(text: str, features: Collection[str]) -> tuple[str, ...]:
     """Return names separated by commas. The name of a feature may contain commas; quotes are read as in CSV."""
     names, left = [], f"{text},"
@@ -62,7 +72,7 @@ EXPLAIN = {
         "NAME=COL,COL",
         "Features permuted together. Repeat for more.",
         "--group",
-        read=lambda texts: dict(map(_group, texts)),
+        read=_groups,
     ),
     "new_rows": flag("DATA is not the training table: all of its rows are out of bag.", "--new-rows"),
     "classes": option(list[str], "CLASS", "Class to explain; repeat for more.", "--class"),

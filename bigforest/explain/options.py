@@ -91,6 +91,11 @@ class ExplainOptions:
         for names in self.features or ():
             self.places(several(names), spec, api("features"))
         for name, columns in self.groups.items():
+            if not isinstance(name, str) or name in spec.feature_names:
+                raise ConfigError(
+                    f"{api('groups')} must have names that are text and no feature's, not {shown(name)}: tables have a "
+                    "row for each feature and each group"
+                )
             self.places(several(columns), spec, f"the group {name!r}")
 
     def codes(self, target: TargetSpec) -> tuple[int, ...]:

@@ -82,6 +82,7 @@ def test_explain__errors_are_in_the_words_of_the_command_line(tmp_path: Path) ->
         ([forest, tmp_path / "half.parquet", "--permutation", "--out", tmp_path / "x"], "--new-rows"),
         ([forest, data, "--permutation", "--loss", "mse", "--out", tmp_path / "x"], "does not fit the target"),
         ([forest, data, "--group", "a,b", "--out", tmp_path / "x"], "NAME=COL"),
+        ([forest, data, "--group", "g=a", "--group", "g=b", "--out", tmp_path / "x"], "two groups are named 'g'"),
         ([forest, data, "--memory", "1MB", "--permutation", "--out", tmp_path / "x"], "--memory"),
     ):
         found = run(*arguments)

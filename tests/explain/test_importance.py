@@ -280,6 +280,8 @@ def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
         (lambda frame: frame, {"loss": "mse"}, "does not fit the target"),
         (lambda frame: frame, {"loss": "auc"}, "loss must be one of"),
         (lambda frame: frame, {"groups": {"g": ["a", "z"]}}, "'z' is not a feature"),
+        (lambda frame: frame, {"groups": {"b": ["a", "word"]}}, "no feature's, not 'b'"),
+        (lambda frame: frame, {"groups": {1: ["a", "b"]}}, "names that are text and no feature's, not 1"),
         (lambda frame: frame, {"parts": "nonsense"}, "parts must be some of"),
         (lambda frame: frame, {"sample": True}, "sample must be a number of rows from 1 on, not True"),
         (lambda frame: None, {"parts": "permutation"}, "set data"),
