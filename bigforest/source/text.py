@@ -71,10 +71,10 @@ class Form(NamedTuple):
         all_read = values.count() == self.parsed(names).count()
         if self.codes:
             return all_read
-        size = values.str.len_bytes()
-        padded = values.str.starts_with("0") & (size > 1) & ~values.str.contains(".", literal=True)
+        zeros = values.filter(values.str.starts_with("0")).str.extract("^(0[0-9]+)$")
         # Where zeros fill all numbers to one length, no two texts are the same number.
-        return all_read & ~(size.filter(padded).max() > size.min()).fill_null(value=False)
+        codes = zeros.str.len_bytes().max() > values.str.len_bytes().min()
+        return all_read & ~codes.fill_null(value=False)
 
 
 def _number(dtype: type[pl.DataType], *, marked: bool) -> Form:
