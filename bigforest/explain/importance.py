@@ -53,7 +53,7 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
     spec, trees = job.forest.spec, job.forest.trees
     decreases = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
-        for tree, decrease in tree_decreases(job.stock.trees.paths, spec):  # which are checked
+        for tree, decrease in tree_decreases((part.path for part in job.stock.trees.parts), spec):  # checked
             decreases[tree] = decrease
             progress.advance()
     whole = decreases.sum(axis=0)

@@ -28,7 +28,7 @@ from bigforest.explain.permuted_rows import (
 )
 from bigforest.explain.row_table import replace_columns
 from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
-from bigforest.forest.refinement import SEQUENCES
+from bigforest.forest.refinement import SEQUENCES, outputs_of
 from bigforest.grow.boosted import stage_bags
 from bigforest.oob.refine import sample_share
 from bigforest.planning.sizes import row_ranges
@@ -248,8 +248,7 @@ def _rows_in_sequences(oob: OutOfBagRows, positions: NDArray[np.int64]) -> NDArr
     if oob.bags is None or not positions.size:
         return np.zeros((SEQUENCES, positions.size), np.bool_)
     table: Any = oob.bags.inputs  # for these draws it is like a Store
-    spec, classes = table.spec, len(table.spec.target.classes)
-    share = sample_share(table.rows, len(spec.features), classes if classes > 2 else 1)
+    share = sample_share(table.rows, len(table.spec.features), outputs_of(table.spec))
     return stage_bags(table, oob.bags.config, positions, share)
 
 

@@ -97,7 +97,7 @@ def stage_trees(files: ForestFiles) -> list[ExportedTree]:
     place = {feature.name: number for number, feature in enumerate(files.spec.features)}
     trees = files.refinement.partition_by("sequence", "round", maintain_order=True)
     return [
-        _export_tree(nodes, place, np.array(nodes["values"].to_list()) / SEQUENCES, np.zeros(nodes.height))
+        export_tree(nodes, place, np.array(nodes["values"].to_list()) / SEQUENCES, np.zeros(nodes.height))
         for nodes in trees
     ]
 
@@ -108,12 +108,13 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> Exp
         largest = votes.argmax(axis=1)
         votes = np.zeros(votes.shape)
         votes[np.arange(len(votes)), largest] = 1.0
-    return _export_tree(nodes, place, votes, node_impurities(nodes, files))
+    return export_tree(nodes, place, votes, node_impurities(nodes, files))
 
 
-def _export_tree(
+def export_tree(
     nodes: pl.DataFrame, place: dict[str, int], votes: NDArray[np.float64], impurity: NDArray[np.float64]
 ) -> ExportedTree:
+    """Return the nodes of a tree as arrays. nodes: of one tree, in preorder; place: of each feature, by name."""
     return ExportedTree(
         *_children(nodes),
         np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),

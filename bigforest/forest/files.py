@@ -1,10 +1,10 @@
 """One Parquet file of a forest: written completely or not at all, and checked before it is used.
 
 The Parquet schema metadata of every file has the key "bigforest" with a JSON object: version (of the format), kind
-("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve", "confusion"
-or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest have the same spec and config; the run
-file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot, and renamed when
-it is complete. This module also writes the small files of features, of levels, and of votes with boosting.
+(format.py, FileFormat), spec (DataSpec) and config (TrainConfig). All files of one forest have the same spec and
+config; the run file also has "origin" (run_file.py). A file is written under a temporary name that starts with a dot,
+and renamed when it is complete. This module also writes the small files of features, of levels, and of votes with
+boosting.
 
 Parquet's own checksums cover pages, but not page headers and the footer. Each file therefore has the entry
 "bigforest.crc32" in its key-value metadata: the CRC-32, as eight hexadecimal digits, of the whole file with zeros in
@@ -28,18 +28,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_table, as_numpy
+from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec, json_object
 from bigforest.errors import BigForestError, FormatError, damaged_forest
-from bigforest.forest.format import BOOSTING, FEATURES
+from bigforest.forest.format import BOOSTING, FEATURES, FileFormat, levels_format
 from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.boosting import TreeVote
 from bigforest.storage.arrow import FAULTS, naming_faults
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import local_path, readable
-from bigforest.store.levels import FILE as LEVELS_FILE
-from bigforest.store.levels import KIND as LEVELS_KIND
-from bigforest.store.levels import LEVELS, LEVELS_WITH_VALUES, Levels, checked_levels
+from bigforest.store.levels import LEVELS, Levels, checked_levels
 
 VERSION = 3
 METADATA_KEY = b"bigforest"
@@ -80,22 +78,17 @@ class Header:
         return self.config.to_json()
 
 
-def write_table(table: pa.Table, path: Path, kind: str, header: Header, more: Mapping[str, Any] | None = None) -> None:
-    """Write `table` as the file `path` of a forest; more: further entries of its metadata."""
-    write_tables(table.schema, [table], path, kind, header, more)
-
-
 def write_tables(
-    schema: pa.Schema,
     tables: Iterable[pa.Table],
     path: Path,
-    kind: str,
+    file_format: FileFormat,
     header: Header,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a table that comes in pieces of `schema` as the file `path` of a forest; more: see `write_table`."""
+    """Write a table that comes in pieces as the file `path` of a forest; more: further entries of its metadata."""
+    schema = file_format.columns
     described = {"spec": header.spec.to_json(), "config": header.written_config}
-    entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **described}
+    entries = {"version": f"{VERSION}", "kind": json.dumps(file_format.kind), **described}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
     with write_durably(path) as temporary:
         with (
@@ -313,14 +306,14 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
         return version, kind, str(error)
 
 
-def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> pa.Table:
-    """Read one whole file, with one chunk per column, in the order of `columns`.
+def read_table(path: Path, file_format: FileFormat, identity: str) -> pa.Table:
+    """Read one whole file, with one chunk per column, in the order of the columns of its format.
 
-    Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, of the forest `identity`.
+    Raises FormatError unless it is a sound file of this format, with no other columns, of the forest `identity`.
     """
-    file = open_checked(path, kind, columns, identity)
+    file = open_checked(path, file_format, identity)
     with decoding(path):
-        table = declared(file.read(use_threads=False), columns).unify_dictionaries().combine_chunks()
+        table = declared(file.read(use_threads=False), file_format.columns).unify_dictionaries().combine_chunks()
         table.validate(full=True)
     return table
 
@@ -337,45 +330,39 @@ def declared(read: Any, columns: pa.Schema) -> Any:
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
-def check_file(path: Path, kind: str, columns: pa.Schema, identity: str) -> pq.ParquetFile:
+def check_file(path: Path, file_format: FileFormat, identity: str) -> pq.ParquetFile:
     """Check a file as `read_table` does, without reading rows: metadata, columns, and the forest it belongs to.
 
     Returns the file with its footer read.
     """
     file = _footer(path)
-    _check_columns(file, path, kind, columns, identity)
+    _check_columns(file, path, file_format, identity)
     return file
 
 
 def open_checked(
-    path: Path,
-    kind: str,
-    columns: pa.Schema,
-    identity: str,
-    words: Sequence[str] = (),
-    *,
-    whole: bool = True,
+    path: Path, file_format: FileFormat, identity: str, words: Sequence[str] = (), *, whole: bool = True
 ) -> pq.ParquetFile:
     """Check a file (`check_file`) and open it to read rows. whole: also check all bytes; words: see `open_parquet`."""
     file = open_parquet(path, words)
-    _check_columns(file, path, kind, columns, identity)
+    _check_columns(file, path, file_format, identity)
     if whole:
         check_bytes(path)
     return file
 
 
-def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> None:
-    header, schema = _header_in(file, path, kind)
+def _check_columns(file: pq.ParquetFile, path: Path, file_format: FileFormat, identity: str) -> None:
+    header, schema = _header_in(file, path, file_format.kind)
     if header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
-    for field in columns:
+    for field in file_format.columns:
         position = schema.get_field_index(field.name)
         if position < 0:
             raise damaged_forest(f"{path} has no column {field.name!r}")
         file_field = schema.field(position)
         if file_field.type != field.type or file_field.nullable != field.nullable:
             raise damaged_forest(f"{path}: column {field.name!r} is {file_field.type}, not {field.type}")
-    if len(schema) != len(columns):
+    if len(schema) != len(file_format.columns):
         raise damaged_forest(f"{path} has columns that do not belong there")
 
 
@@ -383,12 +370,13 @@ def write_features(directory: Path, header: Header, importance: NDArray[np.float
     features = header.spec.features
     columns = {name: [getattr(feature, name) for feature in features] for name in ("name", "kind", "dtype", "codes")}
     numbered = {"feature": np.arange(len(features), dtype=np.uint32), **columns, "importance": importance}
-    write_table(arrow_table(numbered, FEATURES), directory / "features.parquet", "features", header)
+    write_tables([FEATURES.table(numbered)], FEATURES.at(directory), FEATURES, header)
 
 
-def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
+def read_features(directory: Path, spec: DataSpec, identity: str) -> pa.Table:
     """Read features.parquet. Raises FormatError unless it is about the features of `spec`."""
-    table = read_table(path, "features", FEATURES, identity)
+    path = FEATURES.at(directory)
+    table = read_table(path, FEATURES, identity)
     expected = {
         "feature": list(range(len(spec.features))),
         **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
@@ -407,15 +395,16 @@ def has_levels(spec: DataSpec) -> bool:
 
 def write_levels(directory: Path, header: Header) -> None:
     if header.levels is not None and has_levels(header.spec):
-        tables = header.levels.tables(header.spec)
-        write_tables(_levels_schema(header.spec), tables, directory / LEVELS_FILE, LEVELS_KIND, header)
+        file_format = levels_format(header.spec)
+        write_tables(header.levels.tables(header.spec), file_format.at(directory), file_format, header)
 
 
 def read_forest_levels(directory: Path, header: Header) -> Levels:
     if not has_levels(header.spec):
         return Levels.none(header.spec)
-    path = directory / LEVELS_FILE
-    table = read_table(path, LEVELS_KIND, _levels_schema(header.spec), header.identity).replace_schema_metadata(None)
+    file_format = levels_format(header.spec)
+    path = file_format.at(directory)
+    table = read_table(path, file_format, header.identity).replace_schema_metadata(None)
     levels = checked_levels(table.select(LEVELS.names), header.spec, path, damaged_forest)
     if table.num_columns == len(LEVELS):
         return levels
@@ -425,12 +414,6 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
     return replace(levels, value=value)
 
 
-def _levels_schema(spec: DataSpec) -> pa.Schema:
-    return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
-
-
-BOOSTING_FILE = "boosting.parquet"
-BOOSTING_KIND = "boosting"
 # Votes are logarithms of ratios of numbers of rows.
 _LARGEST_VOTE = 64.0
 
@@ -441,13 +424,13 @@ def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header)
         "error": np.array([one.error for one in votes]),
         "vote": np.array([one.vote for one in votes]),
     }
-    write_table(arrow_table(columns, BOOSTING), directory / BOOSTING_FILE, BOOSTING_KIND, header)
+    write_tables([BOOSTING.table(columns)], BOOSTING.at(directory), BOOSTING, header)
 
 
 def read_boosting(directory: Path, header: Header) -> pa.Table:
-    path = directory / BOOSTING_FILE
-    table = read_table(path, BOOSTING_KIND, BOOSTING, header.identity)
-    tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)
+    path = BOOSTING.at(directory)
+    table = read_table(path, BOOSTING, header.identity)
+    tree, error, vote = (as_numpy(column) for column in table.columns)
     sound = (
         np.array_equal(tree, np.arange(header.config.trees))
         and ((error >= 0.0) & (error <= 1.0)).all()

@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 from bigforest.columns.labels import label_type, label_values
 from bigforest.errors import ConfigError, api, damaged_forest
 from bigforest.forest.files import (
-    BOOSTING_FILE,
-    BOOSTING_KIND,
     Header,
     check_bytes,
     check_file,
@@ -57,11 +55,12 @@ from bigforest.forest.format import (
     SHARPENED,
     SHRUNK,
     TUNING,
-    TUNING_KIND,
     UNREFINED,
     VALIDATION,
-    VALIDATION_KIND,
-    nodes_schema,
+    FileFormat,
+    levels_format,
+    oob_formats,
+    trees_format,
 )
 from bigforest.forest.leaf_targets import targets_files
 from bigforest.forest.leaf_votes import read_votes, votes_files
@@ -74,14 +73,9 @@ from bigforest.forest.parts import (
     check_parts,
     read_span,
 )
-from bigforest.forest.ranks import FILE as RANKS_FILE
-from bigforest.forest.ranks import KIND as RANKS_KIND
 from bigforest.forest.ranks import Ranks, read_ranks
-from bigforest.forest.refinement import FILE as REFINEMENT_FILE
-from bigforest.forest.refinement import KIND as REFINEMENT_KIND
 from bigforest.forest.refinement import read_refinement
 from bigforest.forest.run_file import (
-    RUN_FILE,
     Choices,
     Origin,
     RunStamp,
@@ -91,15 +85,12 @@ from bigforest.forest.run_file import (
     write_run,
 )
 from bigforest.forest.tables import scan, to_frame
+from bigforest.options.train_config import TrainConfig
 from bigforest.storage.atomic import OutputKind, staged
 from bigforest.storage.paths import absolute_path, as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
-from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import Levels
 
-FEATURES_FILE = "features.parquet"
-VALIDATION_FILE = Path("validation", "curve.parquet")
-TUNING_FILE = Path("tuning", "candidates.parquet")
 Result = TypeVar("Result")
 
 _REVISED = {
@@ -113,10 +104,15 @@ _REVISED = {
 
 def is_forest(path: Path) -> bool:
     """Return True if `path` is the directory of a forest, of any version, complete or damaged."""
-    return file_kind(path / RUN_FILE) == "run"
+    return file_kind(RUN.at(path)) == RUN.kind
 
 
 FOREST = OutputKind("forest", is_forest)
+
+
+def _small_files(config: TrainConfig) -> list[FileFormat]:
+    """Return the files of one table each that every forest of this configuration has."""
+    return [FEATURES, RUN, *([RANKS] if config.ranks else []), *([BOOSTING] if config.boosts else [])]
 
 
 def _of_same_run(read: Callable[[ForestFiles], Result]) -> Callable[[ForestFiles], Result]:
@@ -160,12 +156,8 @@ class ForestFiles:
         self.directory = directory
         self.header = header
         self.spec, self.config, self.identity = header.spec, header.config, header.identity
-        self.choices, self.shrinkage, self.power, self.rounds = (
-            choices,
-            choices.shrinkage,
-            choices.power,
-            choices.rounds,
-        )
+        self.choices = choices
+        self.shrinkage, self.power, self.rounds = choices.shrinkage, choices.power, choices.rounds
         self.changed = changed
         self.holding = holding
         self.stamp = stamp
@@ -180,12 +172,8 @@ class ForestFiles:
         stamp = RunStamp.of(directory)
         with same_run(stamp):
             header, parts = check_parts(directory)
-            check_file(directory / FEATURES_FILE, "features", FEATURES, header.identity)
-            check_file(directory / RUN_FILE, "run", RUN, header.identity)
-            if header.config.ranks:
-                check_file(directory / RANKS_FILE, RANKS_KIND, RANKS, header.identity)
-            if header.config.boosts:
-                check_file(directory / BOOSTING_FILE, BOOSTING_KIND, BOOSTING, header.identity)
+            for file_format in _small_files(header.config):
+                check_file(file_format.at(directory), file_format, header.identity)
             label_type(header.spec.target)
             return cls(directory, header, read_choices(directory), holding, stamp=stamp, parts=parts)
 
@@ -259,11 +247,16 @@ class ForestFiles:
         classes = len(self.spec.target.classes)
         return scan(
             paths,
-            nodes_schema(self.spec),
+            trees_format(self.spec).columns,
             lambda path, names: batches(path, classes, names),
             self.holding,
             self.stamp,
         )
+
+    def _read(self, file_format: FileFormat) -> pl.DataFrame:
+        """Read one of the small files, which has a row. Raises FormatError."""
+        path = file_format.at(self.directory)
+        return to_frame(with_rows(read_table(path, file_format, self.identity), path))
 
     @_of_same_run
     def read_parts(self) -> list[TreeArrays]:
@@ -272,13 +265,12 @@ class ForestFiles:
     @property
     @_of_same_run
     def features(self) -> pl.DataFrame:
-        return to_frame(read_features(self.directory / FEATURES_FILE, self.spec, self.identity))
+        return to_frame(read_features(self.directory, self.spec, self.identity))
 
     @property
     @_of_same_run
     def run(self) -> pl.DataFrame:
-        path = self.directory / RUN_FILE
-        return to_frame(with_rows(read_table(path, "run", RUN, self.identity), path))
+        return self._read(RUN)
 
     @cached_property
     @_of_same_run
@@ -306,7 +298,7 @@ class ForestFiles:
     def refinement(self) -> pl.DataFrame:
         if not self.is_refined:
             raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
-        return to_frame(read_table(self.directory / REFINEMENT_FILE, REFINEMENT_KIND, REFINEMENT, self.identity))
+        return self._read(REFINEMENT)
 
     @property
     def has_oob(self) -> bool:
@@ -358,7 +350,7 @@ class ForestFiles:
     @property
     @_of_same_run
     def has_validation(self) -> bool:
-        return not self.changed and (self.directory / VALIDATION_FILE).exists()
+        return not self.changed and VALIDATION.at(self.directory).exists()
 
     @property
     @_of_same_run
@@ -367,23 +359,23 @@ class ForestFiles:
             raise ConfigError(
                 f"the forest was trained without a validation set; evaluate it on one with {api('validate_forest')}"
             )
-        path = self.directory / VALIDATION_FILE
-        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity), path))
+        return self._read(VALIDATION)
 
     @property
     @_of_same_run
     def is_tuned(self) -> bool:
-        return (self.directory / TUNING_FILE).exists()
+        return TUNING.at(self.directory).exists()
 
     @property
     @_of_same_run
     def tuning(self) -> pl.DataFrame:
         if not self.is_tuned:
             raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
-        path = self.directory / TUNING_FILE
-        table = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity))
+        table = self._read(TUNING)
         if table["winner"].sum() != 1 or table["candidate"].n_unique() < table.height:
-            raise damaged_forest(f"{path} does not have one winner and different names of candidates")
+            raise damaged_forest(
+                f"{TUNING.at(self.directory)} does not have one winner and different names of candidates"
+            )
         return table
 
     @property
@@ -419,18 +411,20 @@ class ForestFiles:
     @property
     @_of_same_run
     def paths(self) -> list[Path]:
-        small = [self.directory / FEATURES_FILE, self.directory / RUN_FILE]
-        small += [self.directory / RANKS_FILE] if self.config.ranks else []
-        small += [self.directory / BOOSTING_FILE] if self.config.boosts else []
-        small += [self.directory / REFINEMENT_FILE] if self.is_refined else []
-        small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
-        small += [self.directory / VALIDATION_FILE] if self.has_validation else []
-        small += [self.directory / TUNING_FILE] if self.is_tuned else []
-        small += targets_files(self.directory) if self.has_targets else []
-        small += votes_files(self.directory) if self.has_votes else []
-        small += oob_rows_files(self.directory) if self.has_oob else []
-        names = ["curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
-        return [*self.part_files, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
+        formats = _small_files(self.config)
+        formats += [REFINEMENT] if self.is_refined else []
+        formats += [levels_format(self.spec)] if has_levels(self.spec) else []
+        formats += [VALIDATION] if self.has_validation else []
+        formats += [TUNING] if self.is_tuned else []
+        paths = [*self.part_files, *(file_format.at(self.directory) for file_format in formats)]
+        paths += targets_files(self.directory) if self.has_targets else []
+        paths += votes_files(self.directory) if self.has_votes else []
+        if self.has_oob:
+            by_name = oob_formats(self.spec.target, self.config.criterion)
+            by_name.pop("rows")
+            paths += oob_rows_files(self.directory)
+            paths += [file_format.at(self.directory) for file_format in by_name.values()]
+        return paths
 
     def copy(self, path: str | Path, *, overwrite: bool) -> None:
         """Copy the forest to the directory `path`, with its `choices`; see `Forest.write`.

@@ -1,6 +1,7 @@
 """The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
 FILES has the columns of each file. What is written, checked and documented (docs/reference/files.md) follows from it.
+A FileFormat is what the functions of files.py are given to write, check and read a file.
 forest_files.py has a drawing of the directory. Every file carries its version, its kind, the dataspec and the
 configuration in its Parquet schema metadata: see files.py.
 """
@@ -8,13 +9,15 @@ configuration in its Parquet schema metadata: see files.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from bigforest.columns.arrow_arrays import Column, file_schema
+from bigforest.columns.arrow_arrays import Column, arrow_table, file_schema
 from bigforest.columns.dataspec import DataSpec, TargetSpec
 from bigforest.columns.labels import proba_names, stored_labels
-from bigforest.store.levels import LEVEL_COLUMNS, VALUE_COLUMN
+from bigforest.store.levels import LEVEL_COLUMNS, LEVELS, LEVELS_WITH_VALUES, VALUE_COLUMN
 
 KINDS = ("leaf", "axis", "category", "oblique")
 
@@ -343,19 +346,44 @@ FILES: dict[str, tuple[Column, ...]] = {
 # Columns that files of older forests may lack.
 LATER = frozenset(column.name for columns in FILES.values() for column in columns if column.later)
 
-NODES = file_schema(FILES["trees/part-NNNNNNN.parquet"])
-FEATURES = file_schema(FILES["features.parquet"])
-RANKS = file_schema(FILES["ranks.parquet"])
-BOOSTING = file_schema(FILES["boosting.parquet"])
-REFINEMENT = file_schema(FILES["refine/trees.parquet"])
-RUN = file_schema(FILES["run.parquet"])
-VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
-VALIDATION = file_schema(FILES["validation/curve.parquet"])
-VALIDATION_KIND = "validation-curve"
-TUNING = file_schema(FILES["tuning/candidates.parquet"])
-TUNING_KIND = "tuning"
-TARGET_VALUES = file_schema(FILES["targets/values.parquet"])
-LEAF_TARGETS = file_schema(FILES["targets/part-NNNNNNN.parquet"])
+
+class FileFormat(NamedTuple):
+    """A file of a forest, or all of its files part-NNNNNNN.parquet in a folder.
+
+    name     path below the directory of the forest.
+    kind     in the metadata of the file.
+    columns  schema of the file.
+    """
+
+    name: str
+    kind: str
+    columns: pa.Schema
+
+    def at(self, directory: Path) -> Path:
+        """Return the path of the file in the directory of a forest."""
+        return directory / self.name
+
+    def table(self, columns: dict[str, Any]) -> pa.Table:
+        """Return columns as a table of the file."""
+        return arrow_table(columns, self.columns)
+
+
+def _format(name: str, kind: str) -> FileFormat:
+    return FileFormat(name, kind, file_schema(FILES[name]))
+
+
+FEATURES = _format("features.parquet", "features")
+RANKS = _format("ranks.parquet", "ranks")
+BOOSTING = _format("boosting.parquet", "boosting")
+REFINEMENT = _format("refine/trees.parquet", "refine-trees")
+RUN = _format("run.parquet", "run")
+VOTES = _format("oob/votes/part-NNNNNNN.parquet", "oob-votes")
+VALIDATION = _format("validation/curve.parquet", "validation-curve")
+TUNING = _format("tuning/candidates.parquet", "tuning")
+TARGET_VALUES = _format("targets/values.parquet", "target-values")
+LEAF_TARGETS = _format("targets/part-NNNNNNN.parquet", "targets")
+TREES = _format("trees/part-NNNNNNN.parquet", "trees")
+NODES = TREES.columns
 
 # The stages by which a pruned and a calibrated forest are known, one that has a lambda or a power of the user's, and
 # one that has lost its boosted stage.
@@ -366,16 +394,23 @@ SHARPENED = "sharpen"
 UNREFINED = "unrefine"
 
 
-def nodes_schema(spec: DataSpec) -> pa.Schema:
-    """Return NODES for the forest of a table: counts have 64 bits if its weights are wide."""
+def trees_format(spec: DataSpec) -> FileFormat:
+    """Return the format of the trees of a table, of columns NODES: counts have 64 bits if its weights are wide."""
     if not spec.wide_weights:
-        return NODES
-    return NODES.set(NODES.get_field_index("counts"), pa.field("counts", _counts(pa.uint64())))
+        return TREES
+    counts = pa.field("counts", _counts(pa.uint64()))
+    return TREES._replace(columns=NODES.set(NODES.get_field_index("counts"), counts))
 
 
-def oob_schemas(target: TargetSpec, impurity: str) -> dict[str, pa.Schema]:
-    """Return the schemas of the files of the out-of-bag report of a forest by this impurity, by name: rows, curve,
-    metrics and, for classes, confusion.
+def levels_format(spec: DataSpec) -> FileFormat:
+    """Return the format of the levels of categories, which have values if trees split on these."""
+    has_values = any(feature.has_level_values for feature in spec.features)
+    return FileFormat("levels.parquet", "levels", LEVELS_WITH_VALUES if has_values else LEVELS)
+
+
+def oob_formats(target: TargetSpec, impurity: str) -> dict[str, FileFormat]:
+    """Return the files of the out-of-bag report of a forest by this impurity, by name: rows, curve, metrics and, for
+    classes, confusion.
 
     The fields of the metrics are described in metrics/classes.py ClassMetrics and metrics/numbers.py NumberMetrics. The
     area of a class is null, too, if all rows or none are of it, and all metrics are while no row is out of bag.
@@ -395,7 +430,8 @@ def oob_schemas(target: TargetSpec, impurity: str) -> dict[str, pa.Schema]:
         files = {"rows": [*columns, *(share._replace(name=name) for name in proba_names(target))]}
         files |= {name: FILES[f"oob/{name}.parquet"] for name in ("curve", "metrics", "confusion")}
     label = stored_labels(target).type
-    return {
+    schemas = {
         name: file_schema(column._replace(type=label) if column.type == LABEL else column for column in columns)
         for name, columns in files.items()
     }
+    return {name: FileFormat(f"oob/{name}.parquet", f"oob-{name}", schema) for name, schema in schemas.items()}

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.files import (
     Header,
@@ -32,9 +32,6 @@ from bigforest.storage.parquet_footer import row_groups
 from bigforest.storage.paths import is_remote
 
 FOLDER = "targets"
-_VALUES = "values.parquet"
-VALUES_KIND = "target-values"
-LEAVES_KIND = "targets"
 # Targets in a row group of a file, which is read as a whole. A leaf with more targets is a row group of its own.
 _GROUP_ENTRIES = 1 << 18
 # Largest difference between the mean of the targets in a leaf and the value of the leaf, as a share of the range of all
@@ -99,18 +96,14 @@ class LeafTargets(NamedTuple):
         return True
 
 
-def values_path(directory: Path) -> Path:
-    return directory / FOLDER / _VALUES
-
-
 def leaf_targets_path(directory: Path, first_tree: int) -> Path:
     return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
 
 def write_values(directory: Path, values: Iterable[NDArray[np.float64]], header: Header) -> None:
     """Write the distinct targets, ascending, in row groups."""
-    tables = (arrow_table({"value": group}, TARGET_VALUES) for group in values)
-    write_tables(TARGET_VALUES, tables, values_path(directory), VALUES_KIND, header)
+    tables = (TARGET_VALUES.table({"value": group}) for group in values)
+    write_tables(tables, TARGET_VALUES.at(directory), TARGET_VALUES, header)
 
 
 class LeavesOfTree(NamedTuple):
@@ -158,17 +151,17 @@ def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree], entries: int = _GRO
 def _table(tree: int, leaves: LeavesOfTree) -> pa.Table:
     trees = arrow_array(np.full(leaves.node.size, tree, np.uint32))
     lists = (_lists(leaves.start, entries) for entries in (leaves.code, leaves.weight))
-    return pa.Table.from_arrays([trees, arrow_array(leaves.node), *lists], schema=LEAF_TARGETS)
+    return pa.Table.from_arrays([trees, arrow_array(leaves.node), *lists], schema=LEAF_TARGETS.columns)
 
 
 def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
     """Return a column of lists; list i is entries[start[i]:start[i + 1]]."""
-    kind = LEAF_TARGETS.field("targets").type
+    kind = LEAF_TARGETS.columns.field("targets").type
     return pa.ListArray.from_arrays(arrow_array(start.astype(np.int32)), arrow_array(entries), type=kind)
 
 
 def targets_files(directory: Path) -> list[Path]:
-    return [*parts_in(directory, FOLDER), values_path(directory)]
+    return [*parts_in(directory, FOLDER), TARGET_VALUES.at(directory)]
 
 
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
@@ -217,7 +210,7 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged
         for path in parts_in(source, FOLDER):
             first = first_tree(path) + offset
             tables = _renumber(path, header, offset, places)
-            write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, merged)
+            write_tables(tables, leaf_targets_path(directory, first), LEAF_TARGETS, merged)
         offset += header.config.trees
 
 
@@ -229,12 +222,12 @@ def _renumber(path: Path, header: Header, offset: int, places: NDArray[np.uint32
             raise damaged_forest(f"{path}: a target is not in the training table")
         tree = arrow_array(as_numpy(batch.column("tree")) + np.uint32(offset))
         lists = (_lists(np.append(0, ends), entries) for entries in (places[codes], weights))
-        yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
+        yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS.columns)
 
 
 def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
-    path = values_path(directory)
-    table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)
+    path = TARGET_VALUES.at(directory)
+    table = read_table(path, TARGET_VALUES, header.identity)
     column = table["value"]
     value = np.array(as_numpy(column), np.float64)
     if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
@@ -261,7 +254,7 @@ def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uin
 
 def _batches(path: Path, header: Header) -> Iterator[Any]:
     """Yield the rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
-    file = open_checked(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
+    file = open_checked(path, LEAF_TARGETS, header.identity)
     with decoding(path):
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):

@@ -25,7 +25,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, compute, read_only
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, lambdas_to_try, loaded_bytes, shifted
@@ -279,7 +279,6 @@ def _ballots(path: Path) -> Path:
     return path.with_name(path.name + ".ballots")
 
 
-VOTES_KIND = "oob-votes"
 VOTES_FOLDER = Path("oob", "votes")
 # Votes in a row group, about.
 _GROUP_ROWS = 1 << 18
@@ -294,8 +293,8 @@ def read_votes(directory: Path, identity: str, holding: object, stamp: RunStamp 
     """Scan the kept leaves of a forest, by tree and row; columns VOTES. Raises FormatError."""
     paths = votes_files(directory)
     for path in paths:
-        check_file(path, VOTES_KIND, VOTES, identity)
-    return scan(paths, VOTES, row_batches, holding, stamp)
+        check_file(path, VOTES, identity)
+    return scan(paths, VOTES.columns, row_batches, holding, stamp)
 
 
 def write_votes(directory: Path, store: Store, config: TrainConfig, files: Sequence[LeafFile], trees: range) -> None:
@@ -303,7 +302,7 @@ def write_votes(directory: Path, store: Store, config: TrainConfig, files: Seque
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
     tree_files = ((file, tree) for file in files for tree in file.trees if tree in trees)
     tables = (table for file, tree in tree_files for table in _tables(file, tree, store.row_numbers))
-    write_tables(VOTES, tables, path, VOTES_KIND, Header(store.spec, config))
+    write_tables(tables, path, VOTES, Header(store.spec, config))
 
 
 def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
@@ -315,10 +314,10 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: 
     (directory / VOTES_FOLDER).parent.mkdir(exist_ok=True)
     for source, header in sources:
         for path in votes_files(source):
-            check_file(path, VOTES_KIND, VOTES, header.identity)
+            check_file(path, VOTES, header.identity)
             check_bytes(path)
             to = directory / VOTES_FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
-            write_tables(VOTES, _renumber(path, offset, header.config.trees), to, VOTES_KIND, merged)
+            write_tables(_renumber(path, offset, header.config.trees), to, VOTES, merged)
         offset += header.config.trees
 
 
@@ -337,7 +336,7 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> It
             if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.leaves.blocks:
                 joined = np.concatenate(rows)
                 trees = np.full(joined.size, tree, np.uint32)
-                yield arrow_table({"tree": trees, "row": joined, "leaf": np.concatenate(leaves)}, VOTES)
+                yield VOTES.table({"tree": trees, "row": joined, "leaf": np.concatenate(leaves)})
                 rows, leaves = [], []
 
 
@@ -347,4 +346,4 @@ def _renumber(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
         if batch.num_rows and compute().max(tree).as_py() >= trees:
             raise damaged_forest(f"{path} has votes of a tree that does not exist")
         moved = arrow_array(as_numpy(tree) + np.uint32(offset))
-        yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES)
+        yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES.columns)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap, compute
 from bigforest.columns.dataspec import DataSpec
 from bigforest.forest.files import Header, write_tables
-from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
+from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, trees_format
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
 
 Lists = TypeVar("Lists", Terms, LevelLists)
@@ -303,7 +303,7 @@ def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], h
     groups = map(join_trees, _cut_row_groups(pieces, GROUP_NODES, GROUP_ENTRIES))
     tables = (nodes_table(*numbered, header) for numbered in _number_nodes(first_tree, groups))
     path = part_path(directory, first_tree)
-    write_tables(nodes_schema(header.spec), tables, path, "trees", header)
+    write_tables(tables, path, trees_format(header.spec), header)
     return path
 
 
@@ -346,7 +346,7 @@ def _cut_row_groups(pieces: Iterable[TreeArrays], most_nodes: int, most_entries:
 
 def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
     """Return nodes, with these numbers of trees and nodes, as a table of schema NODES."""
-    schema, names = nodes_schema(header.spec), header.spec.feature_names
+    schema, names = trees_format(header.spec).columns, header.spec.feature_names
     size = nodes.feature.size
     kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
     kinds = {"axis"}

@@ -17,7 +17,7 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import label_type
 from bigforest.errors import counted, damaged_forest
 from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
-from bigforest.forest.format import LATER, POISSON, oob_schemas
+from bigforest.forest.format import LATER, POISSON, oob_formats
 from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan, to_frame
 from bigforest.html import facts_table, rows_table
@@ -74,33 +74,32 @@ class OobReport:
         stamp     stamp of the forest, which a LazyFrame checks
         refined   True if the forest has a boosted stage. The curve is without the stage
         """
-        directory = home / "oob"
-        schemas = oob_schemas(spec.target, impurity)
-        paths, columns = oob_rows_files(home), schemas["rows"]
+        directory, formats = home / "oob", oob_formats(spec.target, impurity)
+        paths, columns = oob_rows_files(home), formats["rows"].columns
         for name in LATER.intersection(columns.names):
             if not has_column(paths[0], name):
                 columns = columns.remove(columns.get_field_index(name))
-        files = [check_file(path, "oob-rows", columns, identity) for path in paths]
-        rows = sum(file.metadata.num_rows for file in files)
+        rows_format = formats["rows"]._replace(columns=columns)
+        rows = sum(check_file(path, rows_format, identity).metadata.num_rows for path in paths)
         if rows != spec.rows:  # the last files may be missing, or files are from another run
             raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows:,}")
 
         dtype = label_type(spec.target)
 
         def read(name: str) -> pl.DataFrame:
-            file = directory / f"{name}.parquet"
-            table = read_table(file, f"oob-{name}", schemas[name], identity)
+            file = formats[name].at(home)
+            table = read_table(file, formats[name], identity)
             if name != "confusion":  # the confusion has no rows if no row is out of bag
                 table = with_rows(table, file)
             try:
-                return _as_target(to_frame(table), schemas[name], dtype)
+                return _as_target(to_frame(table), formats[name].columns, dtype)
             except pl.exceptions.PolarsError as error:
                 raise damaged_forest(f"{file} has labels that are not classes ({error})") from error
 
         self.weighted = spec.weight is not None
         self.rows = _as_target(scan(paths, columns, row_batches, holding, stamp), columns, dtype)
         self.curve, self.metrics = read("curve"), read("metrics")
-        self.confusion = read("confusion") if "confusion" in schemas else None
+        self.confusion = read("confusion") if "confusion" in formats else None
         self.measure = _MEASURES[self.curve.columns[1]]
         _, error, self.rows_used = self.curve.row(-1)
         if refined and error is not None:

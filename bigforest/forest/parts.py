@@ -36,7 +36,7 @@ from bigforest.forest.files import (
     read_forest_levels,
     read_header,
 )
-from bigforest.forest.format import KINDS, NODE_KINDS, NODES, nodes_schema
+from bigforest.forest.format import KINDS, NODE_KINDS, NODES, trees_format
 from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, part_path, write_part
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
@@ -248,7 +248,7 @@ def check_parts(directory: Path, parts: Sequence[range] | None = None) -> tuple[
 
 def check_part(path: Path, trees: range, header: Header) -> Span:
     """Check the metadata and columns of a file of trees of the forest with this header. Return a span of all rows."""
-    file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
+    file = check_file(path, trees_format(header.spec), header.identity)
     return Span(path, trees, 0, file.metadata.num_rows)
 
 
@@ -271,8 +271,7 @@ def read_span(span: Span, header: Header) -> Iterator[TreeArrays]:
     """
     from bigforest.kernels.predict import pack
 
-    columns, whole = nodes_schema(header.spec), span.start == 0
-    file = open_checked(span.path, "trees", columns, header.identity, WORDS, whole=whole)
+    file = open_checked(span.path, trees_format(header.spec), header.identity, WORDS, whole=span.start == 0)
     state = np.zeros(6, np.int64)
     state[pack.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_table, as_numpy
+from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import damaged_forest
 from bigforest.forest.files import Header, read_table, write_tables
@@ -19,8 +19,6 @@ from bigforest.forest.format import RANKS
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
-FILE = "ranks.parquet"
-KIND = "ranks"
 # Most bytes per code of a feature while its ranks are computed.
 CODE_BYTES = 64
 
@@ -85,10 +83,10 @@ def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def write_ranks(directory: Path, knots: Iterable[Knots], header: Header) -> None:
     tables = (
-        arrow_table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, RANKS)
+        RANKS.table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank})
         for feature, (value, rank) in enumerate(knots)
     )
-    write_tables(RANKS, tables, directory / FILE, KIND, header)
+    write_tables(tables, RANKS.at(directory), RANKS, header)
 
 
 def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
@@ -119,8 +117,8 @@ def put_ranks(store: Store) -> Store:
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
-    path = directory / FILE
-    table = read_table(path, KIND, RANKS, identity)
+    path = RANKS.at(directory)
+    table = read_table(path, RANKS, identity)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())
     count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
     within = np.diff(feature) == 0

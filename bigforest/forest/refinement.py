@@ -15,18 +15,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.dataspec import DataSpec, TargetSpec
 from bigforest.errors import damaged_forest
-from bigforest.forest.files import Header, decoding, open_checked, write_table
+from bigforest.forest.files import Header, decoding, open_checked, write_tables
 from bigforest.forest.format import NODES, REFINEMENT
 from bigforest.forest.nodes import TreeArrays, nodes_table
 from bigforest.forest.parts import PROBLEMS, WORDS, check_batch
 from bigforest.kernels.refine.link import LOGISTIC, POISSON, SOFTMAX, SQUARED, correct
 from bigforest.options.train_config import TrainConfig
 
-FILE = Path("refine") / "trees.parquet"
-KIND = "refine-trees"
 # Independent sequences of trees, and of how many of them each row is left out.
 SEQUENCES, LEFT_OUT = 6, 2
 # Smaller probabilities count as it in the link. A class that no tree votes for can so be corrected.
@@ -54,7 +52,7 @@ class Link:
         else:
             self.loss = LOGISTIC if len(target.classes) == 2 else SOFTMAX
             self.least = LEAST_SHARE
-        self.outputs = len(target.classes) if self.loss == SOFTMAX else 1
+        self.outputs = outputs_of(spec)
 
     def start(self, predictions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the start of the stage, float64 [rows, outputs]: numbers, odds of the second class or probabilities.
@@ -97,28 +95,28 @@ def write_refinement(directory: Path, trees: TreeArrays, header: Header) -> None
     values = pa.ListArray.from_arrays(
         arrow_array(np.arange(len(value) + 1, dtype=np.int32) * value.shape[1]), arrow_array(value.reshape(-1))
     )
-    columns = {name: table[name] for name in REFINEMENT.names if name in NODES.names}
+    columns = {name: table[name] for name in REFINEMENT.columns.names if name in NODES.names}
     columns["sequence"] = arrow_array((tree // rounds).astype(np.uint32))
     columns["round"] = arrow_array((tree % rounds).astype(np.uint32))
-    columns["values"] = values.cast(REFINEMENT.field("values").type)
-    write_table(arrow_table(columns, REFINEMENT), directory / FILE, KIND, header)
+    columns["values"] = values.cast(REFINEMENT.columns.field("values").type)
+    write_tables([REFINEMENT.table(columns)], REFINEMENT.at(directory), REFINEMENT, header)
 
 
 def read_refinement(directory: Path, header: Header, rounds: int) -> TreeArrays:
     """Read and check the boosted stage of the forest in `directory`, of this many rounds. Raises FormatError."""
-    path = directory / FILE
+    path = REFINEMENT.at(directory)
 
     def require(sound: object, problem: str) -> None:
         if not sound:
             raise damaged_forest(f"{path}: {problem}")
 
-    file = open_checked(path, KIND, REFINEMENT, header.identity, WORDS)
+    file = open_checked(path, REFINEMENT, header.identity, WORDS)
     trees = SEQUENCES * rounds
     require(trees <= file.metadata.num_rows, "the number of nodes is not that of its trees")
     with decoding(path):
         table = file.read(use_threads=False).unify_dictionaries().combine_chunks()
         table.validate(full=True)
-    columns = {name: table[name].combine_chunks() for name in REFINEMENT.names}
+    columns = {name: table[name].combine_chunks() for name in REFINEMENT.columns.names}
     nodes = _check_nodes(columns, rounds, _regression_header(header), path)
     require(nodes.roots.size == trees, "there are not as many trees as rounds in each sequence")
     outputs, lengths = outputs_of(header.spec), np.diff(as_numpy(columns["values"].offsets))

@@ -20,15 +20,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 
-from bigforest.columns.arrow_arrays import arrow_table
 from bigforest.errors import FormatError, damaged_forest
-from bigforest.forest.files import METADATA_KEY, Header, read_header, write_table
+from bigforest.forest.files import METADATA_KEY, Header, read_header, write_tables
 from bigforest.forest.format import RUN
 from bigforest.options.values import is_lambda, is_power, is_rounds
 from bigforest.storage.arrow import FAULTS
 from bigforest.version import __version__
 
-RUN_FILE = "run.parquet"
 # Bytes at the beginning and at the end of a file that are hashed.
 _READ_BYTES = 1 << 20
 
@@ -42,17 +40,17 @@ class RunStamp:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._status = _status(directory / RUN_FILE)
-        self.digest = _digest(directory / RUN_FILE)
+        self._status = _status(RUN.at(directory))
+        self.digest = _digest(RUN.at(directory))
 
     @classmethod
     def of(cls, directory: Path) -> RunStamp | None:
         """Return the stamp of a folder; None while it has no run.parquet. Raises OSError."""
-        return cls(directory) if (directory / RUN_FILE).is_file() else None
+        return cls(directory) if RUN.at(directory).is_file() else None
 
     def check(self) -> None:
         """Raise FormatError if the folder contains another run, or none. A copy of the same run passes."""
-        path = self.directory / RUN_FILE
+        path = RUN.at(self.directory)
         try:
             status = _status(path)
             same = status == self._status or _digest(path) == self.digest
@@ -69,7 +67,7 @@ class RunStamp:
 def replaced_forest(directory: Path) -> FormatError:
     """Return the error of a folder that contains another forest than the one that was opened."""
     return FormatError(
-        f"the forest in {directory} was replaced by another one after it was opened, as its {RUN_FILE} differs; open "
+        f"the forest in {directory} was replaced by another one after it was opened, as its {RUN.name} differs; open "
         "it again with bigforest.read_forest"
     )
 
@@ -304,7 +302,7 @@ def write_run(
     columns = {"stage": list(seconds), "seconds": list(seconds.values())}
     columns |= {name: [value] * len(seconds) for name, value in same.items()}
     more = choices.entries() | ({} if origin is None else origin.entries())
-    write_table(arrow_table(columns, RUN), directory / RUN_FILE, "run", header, more)
+    write_tables([RUN.table(columns)], RUN.at(directory), RUN, header, more)
 
 
 def read_origin(directory: Path) -> Origin | None:
@@ -322,9 +320,9 @@ def read_choices(directory: Path) -> Choices:
 
 def _read_entries(directory: Path, parsers: Mapping[str, Callable[[Any], Any]]) -> list[Any]:
     """Return entries of the metadata of run.parquet, parsed; None for each that is missing. Raises FormatError."""
-    path, reading, entries = directory / RUN_FILE, "its metadata", []
+    path, reading, entries = RUN.at(directory), "its metadata", []
     try:
-        raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY])
+        raw = json.loads(read_header(path, RUN.kind)[1].schema_arrow.metadata[METADATA_KEY])
         for name, parse in parsers.items():
             reading = f"the entry {name!r} of its metadata"
             entries.append(None if raw.get(name) is None else parse(raw[name]))

@@ -25,7 +25,6 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.files import Header, write_tables
 from bigforest.forest.format import LEAF_TARGETS
 from bigforest.forest.leaf_targets import (
-    LEAVES_KIND,
     LeavesOfTree,
     leaf_targets_path,
     leaves_tables,
@@ -188,7 +187,7 @@ def write_leaf_targets(
                 tree, starmap(_leaves, _windows(*_keys(sampler, packed, entry, tree, codes, room), room.window))
             )
         )
-        write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, Header(store.spec, config))
+        write_tables(tables, path, LEAF_TARGETS, Header(store.spec, config))
 
 
 def _leaves(key: NDArray[np.uint64], weight: NDArray[np.uint64]) -> LeavesOfTree:

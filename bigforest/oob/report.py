@@ -35,10 +35,10 @@ from bigforest.errors import ConfigError
 from bigforest.events import stage
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
-from bigforest.forest.files import Header, read_tree_votes, write_table, write_tables
+from bigforest.forest.files import Header, read_tree_votes, write_tables
 from bigforest.forest.format import (
     METRICS,
-    oob_schemas,
+    oob_formats,
 )
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
@@ -219,7 +219,8 @@ def write_report(
     files = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
     report = executor.reduce(write_report_rows, files, join_reports, (store, config, inputs))
     error, reached = error_curve(changes, store, config)
-    schemas = oob_schemas(store.spec.target, config.criterion)
+    formats, header = oob_formats(store.spec.target, config.criterion), Header(store.spec, config)
+    schemas = {name: file_format.columns for name, file_format in formats.items()}
     curve = pa.Table.from_arrays(
         [
             arrow_array(np.arange(1, error.size + 1, dtype=np.uint32)),
@@ -228,10 +229,8 @@ def write_report(
         ],
         schema=schemas["curve"],
     )
-    folder, header = inputs.directory / "oob", Header(store.spec, config)
-    write_table(curve, folder / "curve.parquet", "oob-curve", header)
-    for name, table in report.tables(store, inputs, executor, schemas).items():
-        write_table(table, folder / f"{name}.parquet", f"oob-{name}", header)
+    for name, table in {"curve": curve, **report.tables(store, inputs, executor, schemas)}.items():
+        write_tables([table], formats[name].at(inputs.directory), formats[name], header)
 
 
 def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
@@ -252,7 +251,7 @@ def write_report_rows(
     spec = store.spec
     kind: Any = NumberReport if spec.target.is_regression else ClassReport
     report = kind(store, config, inputs)
-    schema = oob_schemas(spec.target, config.criterion)["rows"]
+    rows_format = oob_formats(spec.target, config.criterion)["rows"]
     row_numbers = store.row_numbers
 
     def tables() -> Iterator[pa.Table]:
@@ -261,9 +260,9 @@ def write_report_rows(
             numbers = np.arange(first, last, dtype=np.uint64) if row_numbers is None else row_numbers[first:last]
             truth, prediction, shares = report.add(store, piece, first)
             columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *shares]
-            yield pa.Table.from_arrays(columns, schema=schema)
+            yield pa.Table.from_arrays(columns, schema=rows_format.columns)
 
-    write_tables(schema, tables(), oob_rows_path(inputs.directory, number), "oob-rows", Header(spec, config))
+    write_tables(tables(), oob_rows_path(inputs.directory, number), rows_format, Header(spec, config))
     return report
 
 

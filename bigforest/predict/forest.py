@@ -120,13 +120,12 @@ class Forest:
 
         A forest in a temporary folder, which is removed with this object, is sent as the bytes of its files.
         """
-        files = self.files
-        changed = (files.choices, files.changed) if files.changed else None
+        files, changes = self.files, (self.choices, *self.files.changed)
         if files.holding is not None:
             with files.same_run():
                 content = {str(path.relative_to(files.directory)): path.read_bytes() for path in files.paths}
-            return _unpacked, (content, changed)
-        return _reopened, (str(files.directory), None if files.stamp is None else files.stamp.digest, changed)
+            return _unpacked, (content, changes)
+        return _reopened, (str(files.directory), None if files.stamp is None else files.stamp.digest, changes)
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{counted(len(self.classes), 'class')}, "
@@ -953,22 +952,18 @@ class Forest:
         self.files.copy(path, overwrite=overwrite)
 
 
-# Choices that differ from those in the files of a forest, and the stages that changed them; None if they are the same.
-_Changed = tuple[Choices, tuple[str, ...]] | None
+# Choices of a forest, and the stages after which they differ from those in its files.
+_Changes = tuple[Any, ...]
 
 
-def _with_changed(files: ForestFiles, changed: _Changed) -> Forest:
-    return Forest(files if changed is None else files.with_choices(changed[0], *changed[1]))
-
-
-def _unpacked(content: dict[str, bytes], changed: _Changed) -> Forest:
+def _unpacked(content: dict[str, bytes], changes: _Changes) -> Forest:
     home = TemporaryFolder(None)
     try:
         for name, data in content.items():
             path = home.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        return _with_changed(ForestFiles.open(home.path, home), changed)
+        return Forest(ForestFiles.open(home.path, home).with_choices(*changes))
     except BaseException:
         home.remove()
         raise
@@ -977,7 +972,7 @@ def _unpacked(content: dict[str, bytes], changed: _Changed) -> Forest:
 _opened: ProcessCache[Forest] = ProcessCache(2)
 
 
-def _reopened(directory: str, digest: str | None, changed: _Changed) -> Forest:
+def _reopened(directory: str, digest: str | None, changes: _Changes) -> Forest:
     """Return the forest in a directory, opened once for each run, which this digest identifies.
 
     Raises FormatError if the directory contains another run.
@@ -987,9 +982,9 @@ def _reopened(directory: str, digest: str | None, changed: _Changed) -> Forest:
         files = ForestFiles.open(directory)
         if files.stamp is None or files.stamp.digest != digest:
             raise replaced_forest(files.directory)
-        return _with_changed(files, changed)
+        return Forest(files.with_choices(*changes))
 
-    return _opened.get((directory, digest, changed), opened)
+    return _opened.get((directory, digest, changes), opened)
 
 
 class Tree:

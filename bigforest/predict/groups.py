@@ -118,12 +118,11 @@ def choose_groups(
 
 
 class Trees(NamedTuple):
-    """Places and sizes of the trees of a forest. An entry is a tree after `survey`, a file of trees after `outline`.
+    """Files and sizes of consecutive trees of a forest. An entry is a tree after `survey`, a file after `outline`.
 
-    paths          the files of trees.
+    parts          the files of trees, in order.
     header         common header of all files.
     first          int64 [entries + 1], entry e has the trees first[e] to before first[e + 1].
-    part, start    int64 [entries], number of the file, and row in it, where the entry begins.
     nodes          int64 [entries], number of nodes.
     impure_leaves  int64 [entries], leaves with several classes, or with values; 0 if unknown.
     entries        int64 [entries], terms of oblique nodes, and levels of nodes on categories; 0 if unknown.
@@ -133,11 +132,9 @@ class Trees(NamedTuple):
     lambdas        lambdas of the leaf values; empty for leaves as grown.
     """
 
-    paths: Sequence[Path]
+    parts: Sequence[Span]
     header: Header
     first: NDArray[np.int64]
-    part: NDArray[np.int64]
-    start: NDArray[np.int64]
     nodes: NDArray[np.int64]
     impure_leaves: NDArray[np.int64]
     entries: NDArray[np.int64]
@@ -153,15 +150,14 @@ class Trees(NamedTuple):
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
 
     def spans(self, entries: range) -> list[Span]:
-        """Return the places of the trees of some entries."""
-        spans: list[Span] = []
-        for entry in entries:
-            path, start = self.paths[int(self.part[entry])], int(self.start[entry])
-            trees, stop = self.numbers(range(entry, entry + 1)), start + int(self.nodes[entry])
-            if spans and spans[-1].path == path:
-                _, before, start, _ = spans.pop()
-                trees = range(before.start, trees.stop)
-            spans.append(Span(path, trees, start, stop))
+        """Return the places of the trees of some entries, one in each file that has some of them."""
+        trees, spans, before = self.numbers(entries), list[Span](), 0
+        begin, end = (int(self.nodes[:entry].sum()) for entry in (entries.start, entries.stop))
+        for path, of_part, _, rows in self.parts:
+            inside = range(max(trees.start, of_part.start), min(trees.stop, of_part.stop))
+            if inside:
+                spans.append(Span(path, inside, max(begin - before, 0), min(end - before, rows)))
+            before += rows
         return spans
 
     def load(self, entries: range, workers: int, made: Callable[..., NDArray[Any]] | None = None) -> PackedTrees:
@@ -184,7 +180,7 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
     first = np.array([*(span.trees.start for span in spans), spans[-1].trees.stop], np.int64)
     nodes = np.array([span.stop for span in spans], np.int64)
     none = np.zeros(nodes.size, np.int64)
-    return Trees([span.path for span in spans], header, first, np.arange(nodes.size), none, nodes, none, none, None)
+    return Trees(spans, header, first, nodes, none, none, None)
 
 
 def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
@@ -195,17 +191,13 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     from bigforest.execution.executor import map_on_threads
 
     rough = outline(directory, parts)
-    spans = rough.spans(range(rough.nodes.size))
-    read = map_on_threads(_survey_part, [(span, rough.header) for span in spans], workers)
+    read = map_on_threads(_survey_part, [(part, rough.header) for part in rough.parts], workers)
     nodes, impure, entries = np.concatenate([part.sizes for part in read], axis=1)
-    trees = [part.sizes.shape[1] for part in read]
     begin = int(rough.first[0])
     present = np.logical_or.reduce([part.used for part in read])
     present[0] |= not present.any()
     return rough._replace(
         first=np.arange(begin, begin + nodes.size + 1),
-        part=np.repeat(np.arange(len(read)), trees),
-        start=np.concatenate([np.cumsum(part.sizes[0]) - part.sizes[0] for part in read]),
         nodes=nodes,
         impure_leaves=impure,
         entries=entries,

@@ -25,7 +25,7 @@ from bigforest.predict.columns import (
 from bigforest.predict.lazy import predict_lazy
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.passes import Batch, RowsNamed
-from bigforest.predict.predictor import Predictions
+from bigforest.predict.predictor import Predictions, find_leaves
 from bigforest.predict.rows import FEWEST_ROWS, Reader, RowBatch, UnseenLevels, reading_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import table_in_memory
@@ -71,16 +71,16 @@ def predict(
 
 def apply_forest(loader: TreeLoader, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
     workers = resources_of(threads, None, None).workers
-    predictor, reader = loader.predictor(rule), loader.reader(rule.unseen)
-    used = predictor.packed.used
+    packed, reader = loader.predictor(rule).packed, loader.reader(rule.unseen)
+    used = packed.used
     data = table_of_list(data)
     if is_sparse(data):
         rows = SparseRows(data)
         reader.check_shape(rows.shape)
         begins = range(0, max(1, rows.shape[0]), rows.at_once)
-        parts = [predictor.leaves(reader.matrix(rows[at : at + rows.at_once], used), workers) for at in begins]
-        return np.concatenate(parts)
-    return predictor.leaves(_all_rows(loader, reader, data, used), workers)
+        batches = (reader.matrix(rows[at : at + rows.at_once], used) for at in begins)
+        return np.concatenate([find_leaves(packed, loader.files.spec, batch, workers) for batch in batches])
+    return find_leaves(packed, loader.files.spec, _all_rows(loader, reader, data, used), workers)
 
 
 def feature_matrix(loader: TreeLoader, data: Any) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,8 @@ from bigforest.predict.rows import FeatureMap, Reader, reading_of, with_features
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.source import Reading
 
+Result = TypeVar("Result")
+
 
 def features_at_hand(spec: DataSpec, *, refined: bool) -> NDArray[np.int64] | None:
     """Return the positions of the features that rows must have: all with a boosted stage, which may use any feature.
@@ -52,11 +54,7 @@ class TreeLoader:
         self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
-        self._packed: PackedTrees | None = None
-        self._surveyed: Trees | None = None
-        self._targets: LeafTargets | None = None
-        self._means: NDArray[np.float64] | None = None
-        self._boosted: TreeArrays | None = None
+        self._kept: dict[str, Any] = {}  # by name, see `_once`
         self._found: tuple[Any, FeatureMap] | None = None  # the last schema, and its features
         self._last: Predictor | None = None  # last predictor of a plain rule, which the next call probably uses again
 
@@ -67,7 +65,7 @@ class TreeLoader:
     def take(self, packed: PackedTrees) -> None:
         """Keep trees that are already in memory, so that the first prediction does not read them."""
         with self._lock:
-            self._packed, self._last = packed, None
+            self._kept["trees"], self._last = packed, None
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
         """Return a predictor with all trees and a rule.
@@ -84,19 +82,15 @@ class TreeLoader:
             held = 0 if targets is None else targets.nbytes
             held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
             whole_estimate(self._survey(workers), workers, held).check(resources.memory)
-        packed = self._whole()
-        group_leaf_targets = None
-        if targets is not None:
-            mean, step = self._leaf_means(packed), self.files.spec.target.step
-            trees = range(packed.roots.size)
-            group_leaf_targets = GroupLeafTargets.of(targets, trees, packed, mean, step, self.files.directory)
-        grown = self._leaf_means(packed) - self.files.spec.target.offset if rule.by_spread else None
+        packed, means = self._whole(), None
+        if targets is not None or rule.by_spread:  # which are of leaves as grown
+            means = self._load_means() if self._lambdas else packed.counts[:, 0]
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
         values = whole_values(packed.counts[:, 0]) if by_jackknife else None
-        made = self._predictor(rule, packed, None, group_leaf_targets, grown, values)
+        made = self._predictor(rule, packed, None, targets, means, values)
         if memory is None and plain:
             with self._lock:
-                self._last = made if self._packed is not None else None
+                self._last = made if "trees" in self._kept else None
         return made
 
     def reader(self, unseen: str = "larger") -> Reader:
@@ -146,7 +140,8 @@ class TreeLoader:
         if isinstance(rule.conformal, JackknifeIntervals):
             raise ConfigError(f"the jackknife takes all trees at once; drop {api('memory')} or {api('jackknife')}")
         with self._lock:
-            self._packed = self._last = None  # freed when other calls have ended that use it
+            self._kept.pop("trees", None)  # freed when other calls have ended that use it
+            self._last = None
         trees = self._survey(resources.workers)
         held += 0 if self.files.ranks is None else self.files.ranks.nbytes
         targets = self._leaf_targets(rule, resources)
@@ -161,15 +156,9 @@ class TreeLoader:
                 with self.files.same_run():
                     packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps the memory of its buffers
-                group_targets, numbers = None, trees.numbers(entries)
-                grown = packed.counts[:, 0] - self.files.spec.target.offset if rule.by_spread else None
-                if targets is not None:
-                    step = self.files.spec.target.step
-                    group_targets = GroupLeafTargets.of(
-                        targets, numbers, packed, packed.counts[:, 0], step, self.files.directory
-                    )
+                means = packed.counts[:, 0]
                 packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
-                kept[entries] = self._predictor(rule, packed, numbers, group_targets, grown)
+                kept[entries] = self._predictor(rule, packed, trees.numbers(entries), targets, means)
             return kept[entries]
 
         assert trees.used is not None
@@ -184,33 +173,40 @@ class TreeLoader:
         rule: VoteRule,
         packed: PackedTrees,
         trees: range | None,
-        targets: GroupLeafTargets | None,
-        grown: NDArray[np.float64] | None,
+        targets: LeafTargets | None,
+        means: NDArray[np.float64] | None,
         values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
         """Return a predictor of a group of trees, without their counts. If `trees` is None, of all trees that the rule
-        selects."""
-        votes, chosen, total = self.files.tree_votes, list(rule.trees), None
-        if votes is None:
-            leaf_votes = packed.leaf_votes(rule.ballots)
-        else:
-            leaf_votes = packed.weighted_leaf_votes(
-                rule.ballots, votes if trees is None else votes[trees.start : trees.stop]
-            )
+        selects.
+
+        means  float64 [leaves], of the leaves as grown; needed for targets and for the spread of the trees
+        """
+        files, votes, chosen, total = self.files, self.files.tree_votes, list(rule.trees), None
+        group_targets = grown = None
+        if targets is not None:
+            assert means is not None
+            group = range(packed.roots.size) if trees is None else trees
+            group_targets = GroupLeafTargets.of(targets, group, packed, means, files.spec.target.step, files.directory)
+        if rule.by_spread:
+            assert means is not None
+            grown = means - files.spec.target.offset
+        weights = votes if votes is None or trees is None else votes[trees.start : trees.stop]
+        leaf_votes = packed.leaf_votes(rule.ballots, weights)
+        if votes is not None:
             total = math.fsum((votes[chosen] if chosen else votes).tolist())
         packed = packed._replace(roots=packed.roots[chosen]) if chosen else packed
         packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
         boosted = self._stage_trees() if rule.refined else None
-        files = self.files
         stage = None if boosted is None else BoostedStage(files.spec, files.config, boosted, packed.used)
         return Predictor(
             packed,
             leaf_votes,
             rule,
-            self.files.spec,
+            files.spec,
             routers=[],
-            trees=None if trees is None else self.files.trees,
-            group_leaf_targets=targets,
+            trees=None if trees is None else files.trees,
+            group_leaf_targets=group_targets,
             votes=total,
             grown=grown,
             leaf_values=values,
@@ -219,58 +215,46 @@ class TreeLoader:
 
     def _stage_trees(self) -> TreeArrays | None:
         """Return the trees of the boosted stage, read once; None without one. Raises FormatError."""
-        with self._lock:
-            if self._boosted is None and self.files.is_refined:
-                self._boosted = self.files.read_refinement()
-            return self._boosted
-
-    @property
-    def _at_hand(self) -> NDArray[np.int64] | None:
-        """Positions of the features that rows have, see `features_at_hand`."""
-        return features_at_hand(self.files.spec, refined=self.files.is_refined)
+        return self._once("stage", self.files.read_refinement) if self.files.is_refined else None
 
     def _whole(self) -> PackedTrees:
-        with self._lock:
-            if self._packed is None:
-                with self.files.same_run():
-                    packed = load(
-                        self.files.parts, self.files.header, available_threads(), self._at_hand, self._lambdas
-                    )
-                self._packed = packed
-            return self._packed
+        files = self.files
+        return self._once(
+            "trees", lambda: load(files.parts, files.header, available_threads(), self._at_hand, self._lambdas)
+        )
+
+    def _load_means(self) -> NDArray[np.float64]:
+        """Return the unshrunk means of all leaves, float64 [leaves], for a forest whose leaves are shrunk."""
+        return self._once("means", lambda: load(self.files.parts, self.files.header, available_threads()).counts[:, 0])
 
     def _leaf_targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
         """Return the targets in the leaves if a rule has quantiles, otherwise None. Raises FormatError.
 
         Without a memory limit they are kept for later calls.
         """
+        directory, header = self.files.directory, self.files.header
         if not rule.quantiles:
             return None
-        if resources.memory is not None:
-            with self.files.same_run():
-                return read_targets(self.files.directory, self.files.header, resources.scratch, mapped=True)
-        with self._lock:
-            if self._targets is None:
-                with self.files.same_run():
-                    self._targets = read_targets(self.files.directory, self.files.header, None, mapped=False)
-            return self._targets
-
-    def _leaf_means(self, packed: PackedTrees) -> NDArray[np.float64]:
-        """Return the unshrunk means of all leaves, float64 [leaves]. If leaves are shrunk, read the trees again."""
-        if not self._lambdas:
-            return packed.counts[:, 0]
-        with self._lock:
-            if self._means is None:
-                with self.files.same_run():
-                    grown = load(self.files.parts, self.files.header, available_threads())
-                self._means = grown.counts[:, 0]
-            return self._means
+        if resources.memory is None:
+            return self._once("targets", lambda: read_targets(directory, header, None, mapped=False))
+        with self.files.same_run():
+            return read_targets(directory, header, resources.scratch, mapped=True)
 
     def _survey(self, workers: int) -> Trees:
+        trees = self._once("survey", lambda: survey(self.files.directory, workers))
+        used = trees.used if self._at_hand is None else self._at_hand
+        return trees._replace(lambdas=self._lambdas, used=used)
+
+    @property
+    def _at_hand(self) -> NDArray[np.int64] | None:
+        """Positions of the features that rows have, see `features_at_hand`."""
+        return features_at_hand(self.files.spec, refined=self.files.is_refined)
+
+    def _once(self, name: str, read: Callable[[], Result]) -> Result:
+        """Return the result of `read`, called once for each name, while no other forest replaces the files."""
         with self._lock:
-            if self._surveyed is None:
+            if name not in self._kept:
                 with self.files.same_run():
-                    trees = survey(self.files.directory, workers)
-                used = trees.used if self._at_hand is None else self._at_hand
-                self._surveyed = trees._replace(lambdas=self._lambdas, used=used)
-            return self._surveyed
+                    self._kept[name] = read()
+            result: Result = self._kept[name]
+            return result

@@ -81,17 +81,16 @@ class PackedTrees(NamedTuple):
             for begin, end in pairwise(ends)
         ]
 
-    def leaf_votes(self, vote: str) -> NDArray[np.float64]:
-        """Return the votes of each impure leaf, float64 [impure leaves, classes], see `leaf_votes`."""
-        return leaf_votes(self.counts, vote)
+    def leaf_votes(self, vote: str, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Return the votes of each impure leaf, float64 [impure leaves, classes], see `leaf_votes`.
 
-    def weighted_leaf_votes(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `leaf_votes` multiplied by the weight of each tree. Every leaf must have values (`counts`).
-
-        votes  float64 [trees], weights of the trees
+        weights  float64 [trees], weights of the trees, which multiply their votes. Every leaf must have values
+                 (`counts`) then; None for votes of equal weight
         """
-        leaves = [nodes.size for nodes in self.leaf_nodes()]
-        return self.leaf_votes(vote) * np.repeat(votes, leaves)[:, None]
+        votes = leaf_votes(self.counts, vote)
+        if weights is None:
+            return votes
+        return votes * np.repeat(weights, [nodes.size for nodes in self.leaf_nodes()])[:, None]
 
     def by(self, place: int, lambdas: int) -> PackedTrees:
         """Return the trees with the leaf values of one of several lambdas.

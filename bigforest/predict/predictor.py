@@ -335,13 +335,6 @@ class Predictor(NamedTuple):
         starts = iter(range(0, count, chunk))
         on_each_thread(lambda: self._vote_chunks(rows, numbers, before, predictions, chunk, starts), workers)
 
-    def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
-        """Return the number of the leaf, within its tree, of each row in each tree, uint32 [rows, trees].
-
-        See `predict` for the other arguments and the error.
-        """
-        return find_leaves(self.packed, self.spec, rows, workers)
-
     def _pieces(self, rows: int) -> int:
         """Return the number of chunks per thread for this many rows. Every chunk has to fetch the nodes of all trees.
 

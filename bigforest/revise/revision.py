@@ -21,11 +21,10 @@ from bigforest.columns.types import cells
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
 from bigforest.execution.resources import Resources, resources_of
-from bigforest.forest import ranks
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels
 from bigforest.forest.forest_files import FOREST
-from bigforest.forest.format import CALIBRATED, PRUNED
+from bigforest.forest.format import CALIBRATED, PRUNED, RANKS
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.run_file import write_run
 from bigforest.grow.cut import cut_nodes
@@ -118,7 +117,7 @@ def _write(
     write_features(directory, header, importance(directory, header.spec))
     write_levels(directory, header)
     if forest.config.ranks:
-        copy_regular(forest.directory / ranks.FILE, directory / ranks.FILE)
+        copy_regular(RANKS.at(forest.directory), RANKS.at(directory))
 
 
 def _count_rows(

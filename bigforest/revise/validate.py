@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import arrow_table
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import known_codes
 from bigforest.columns.types import cells
@@ -18,9 +17,9 @@ from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
 from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources, resources_of
-from bigforest.forest.files import file_kind, write_table
-from bigforest.forest.forest_files import VALIDATION_FILE, ForestFiles
-from bigforest.forest.format import VALIDATION, VALIDATION_KIND
+from bigforest.forest.files import file_kind, write_tables
+from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.format import VALIDATION
 from bigforest.forest.run_file import Choices
 from bigforest.forest.tables import to_frame
 from bigforest.planning.memory import Shape
@@ -39,7 +38,7 @@ _BATCH_ROWS = 1 << 17
 # Pieces of the rows per thread, so that slow threads leave work to the others.
 _PIECES = 4
 _WHERE = "the validation set"
-_CURVE = OutputKind("validation curve", lambda path: file_kind(path) == VALIDATION_KIND)
+_CURVE = OutputKind("validation curve", lambda path: file_kind(path) == VALIDATION.kind)
 
 
 def validate_forest(
@@ -96,7 +95,7 @@ def validate_forest(
             return to_frame(measure(forest, source, vote, ties, resources, listener))
         with staged(out, _CURVE, overwrite=overwrite) as made:
             table = measure(forest, source, vote, ties, resources, listener)
-            write_table(table, made, VALIDATION_KIND, forest.files.header)
+            write_tables([table], made, VALIDATION, forest.files.header)
         return to_frame(table)
 
 
@@ -105,7 +104,7 @@ def write_validation(
 ) -> None:
     forest = Forest(ForestFiles.of_run(directory, choices))
     table = measure(forest, source, None, None, resources, listener)
-    write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.files.header)
+    write_tables([table], VALIDATION.at(directory), VALIDATION, forest.files.header)
 
 
 def measure(
@@ -153,7 +152,7 @@ def measure(
         "rejected": counts[1].astype(np.uint64),
         "rows": np.full(forest.trees, labelled, np.uint64),
     }
-    return arrow_table(curve, VALIDATION)
+    return VALIDATION.table(curve)
 
 
 def _count_errors(

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigforest.explain.importance import tree_shares
-from bigforest.export.trees import node_impurities, node_values
+from bigforest.export.trees import export_tree, node_impurities, node_values
 from bigforest.sklearn.tables import joined, only
 
 # Attributes of the forest that its trees have, too, in addition to its parameters.
@@ -148,21 +148,20 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
     def _arrays(self, output: int) -> FittedArrays:
         tree = self._trees[output]
         nodes, place = tree.nodes, self._forest._places(tree.forest)
-        leaf = nodes["left"].is_null().to_numpy()
-        weight = nodes["weight"].to_numpy().astype(np.float64)
         value = node_values(nodes, tree.forest.files)
         if not tree.forest.is_regression:
             value = self._forest._of_all_classes(output, value)
+        arrays = export_tree(nodes, place, value, node_impurities(nodes, tree.forest.files))
         return FittedArrays(
-            nodes["left"].cast(int).fill_null(-1).to_numpy(),
-            nodes["right"].cast(int).fill_null(-1).to_numpy(),
-            np.array([-2 if name is None else place[name] for name in nodes["feature"].to_list()]),
-            np.where(leaf, -2.0, nodes["threshold"].fill_null(np.nan).to_numpy()),
-            nodes["default_left"].fill_null(False).to_numpy().astype(np.uint8),
+            arrays.left,
+            arrays.right,
+            np.where(arrays.feature < 0, -2, arrays.feature),
+            np.where(arrays.left < 0, -2.0, arrays.threshold),
+            arrays.default_left.astype(np.uint8),
             value[:, None, :],
-            node_impurities(nodes, tree.forest.files),
-            weight,
-            np.rint(weight).astype(np.int64),
+            arrays.impurity,
+            arrays.weight,
+            np.rint(arrays.weight).astype(np.int64),
             tree.depth,
             partial(self._apply, output),
             partial(self._importances, output),

@@ -25,9 +25,6 @@ from bigforest.errors import FormatError, damaged_store
 from bigforest.storage.arrow import naming_faults
 from bigforest.storage.paths import readable
 
-FILE = "levels.parquet"
-KIND = "levels"
-
 # Rows of a row group: levels pass through memory this many at a time where they are only copied.
 GROUP_LEVELS = 1 << 16
 

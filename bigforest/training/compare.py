@@ -26,9 +26,9 @@ from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullErr
 from bigforest.events import Listener, Notice
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources, resources_of
-from bigforest.forest.files import write_table
-from bigforest.forest.forest_files import FOREST, TUNING_FILE, is_forest
-from bigforest.forest.format import TUNING, TUNING_KIND
+from bigforest.forest.files import write_tables
+from bigforest.forest.forest_files import FOREST, is_forest
+from bigforest.forest.format import TUNING
 from bigforest.forest.run_file import write_run
 from bigforest.grow.criteria import criterion_named
 from bigforest.metrics.classes import MOST_CURVES, curves_of
@@ -452,10 +452,10 @@ def _keep_candidates(tuned: Comparison) -> None:
     table = tuned.candidates.with_columns(
         metric=pl.lit(tuned.metric), cross_fitted=pl.when("winner").then(pl.lit(tuned.cross_fitted, pl.Float64))
     )
-    made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
-    path = forest.directory / TUNING_FILE
+    columns, path = TUNING.columns, TUNING.at(forest.directory)
+    made = table.select(columns.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in columns]))
     path.parent.mkdir(exist_ok=True)
-    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.files.header)
+    write_tables([pa.table(made.columns, schema=columns)], path, TUNING, forest.files.header)
 
 
 @explicit_options

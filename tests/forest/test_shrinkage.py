@@ -19,7 +19,7 @@ import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import parts
 from bigforest.forest.ballots import LeafShrinking
-from bigforest.forest.files import write_table
+from bigforest.forest.files import write_tables
 from bigforest.forest.format import RUN
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.run_file import Choices, Shrinkage, read_choices
@@ -218,18 +218,18 @@ def test_shrink__refuses_what_is_no_lambda(forest: bf.Forest, amount: Any) -> No
 )
 def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change: dict[str, Any]) -> None:
     sound = {"lambda": 3.0, "tried": [1.0, 3.0], "losses": [0.2, 0.1], "cross_fitted": 0.1}
-    table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
+    table = pq.read_table(forest.directory / "run.parquet").cast(RUN.columns)
     place = tmp_path / "run.parquet"
-    write_table(table, place, "run", forest.files.header, {"shrinkage": sound})
+    write_tables([table], place, RUN, forest.files.header, {"shrinkage": sound})
     assert read_choices(tmp_path).shrinkage == Shrinkage(3.0, (1.0, 3.0), (0.2, 0.1), 0.1)
-    write_table(table, place, "run", forest.files.header, {"shrinkage": sound | change})
+    write_tables([table], place, RUN, forest.files.header, {"shrinkage": sound | change})
     with pytest.raises(FormatError, match="'shrinkage' of its metadata cannot be read"):
         read_choices(tmp_path)
 
 
 def test_shrinkage__writes_what_it_reads(forest: bf.Forest, tmp_path: Path) -> None:
-    table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
+    table = pq.read_table(forest.directory / "run.parquet").cast(RUN.columns)
     for found in (Shrinkage(), Shrinkage(2.5), Shrinkage(0.0, (0.0, 1.0)), Shrinkage(1.0, (0.0, 1.0), (2.0, 1.0), 1.5)):
         entries = json.loads(json.dumps(Choices(found).entries()))
-        write_table(table, tmp_path / "run.parquet", "run", forest.files.header, entries)
+        write_tables([table], tmp_path / "run.parquet", RUN, forest.files.header, entries)
         assert read_choices(tmp_path).shrinkage == found

@@ -24,7 +24,7 @@ from bigforest.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Executor
 from bigforest.forest import decreases, files, parts
 from bigforest.forest.files import METADATA_KEY, VERSION, Header
-from bigforest.forest.format import KINDS, NODE_KINDS, NODES
+from bigforest.forest.format import KINDS, NODE_KINDS, NODES, FileFormat
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
@@ -425,7 +425,8 @@ def test_files__a_flipped_byte_is_refused_or_without_effect(name: str, tmp_path:
     columns, kind = pq.read_schema(path).remove_metadata(), files.file_kind(path)
     assert kind is not None
     identity = files.read_header(path, kind)[0].identity
-    expected = files.read_table(path, kind, columns, identity)
+    file_format = FileFormat(name, kind, columns)
+    expected = files.read_table(path, file_format, identity)
     random = np.random.default_rng(1)
     passed = 0
     for place in {*random.integers(0, len(content), 300).tolist(), *range(len(content) - 60, len(content))}:
@@ -433,7 +434,7 @@ def test_files__a_flipped_byte_is_refused_or_without_effect(name: str, tmp_path:
         damaged[place] ^= 1 << int(random.integers(8))
         path.write_bytes(damaged)
         try:
-            found = files.read_table(path, kind, columns, identity)
+            found = files.read_table(path, file_format, identity)
         except FormatError as error:
             assert str(path) in str(error)
         else:

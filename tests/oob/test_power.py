@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
-from bigforest.forest.files import write_table
+from bigforest.forest.files import write_tables
 from bigforest.forest.format import RUN
 from bigforest.forest.run_file import Choices, Power, Shrinkage, read_choices
 from bigforest.kernels.predict.powers import raise_shares, true_probabilities
@@ -233,17 +233,17 @@ def test_merged_forests__have_the_mean(tmp_path: Path) -> None:
 )
 def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change: dict[str, Any]) -> None:
     sound = {"power": 1.5, "tried": [1.0, 1.5], "losses": [0.2, 0.1], "cross_fitted": 0.1}
-    table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
-    write_table(table, tmp_path / "run.parquet", "run", forest.files.header, {"power": sound})
+    table = pq.read_table(forest.directory / "run.parquet").cast(RUN.columns)
+    write_tables([table], tmp_path / "run.parquet", RUN, forest.files.header, {"power": sound})
     assert read_choices(tmp_path) == Choices(power=Power(1.5, (1.0, 1.5), (0.2, 0.1), 0.1))
-    write_table(table, tmp_path / "run.parquet", "run", forest.files.header, {"power": sound | change})
+    write_tables([table], tmp_path / "run.parquet", RUN, forest.files.header, {"power": sound | change})
     with pytest.raises(FormatError, match="'power' of its metadata cannot be read"):
         read_choices(tmp_path)
 
 
 def test_choices__write_what_they_read(forest: bf.Forest, tmp_path: Path) -> None:
-    table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
+    table = pq.read_table(forest.directory / "run.parquet").cast(RUN.columns)
     for power in (Power(), Power(2.5), Power(1.0, (1.0, 2.0)), Power(2.0, (1.0, 2.0), (2.0, 1.0), 1.5)):
         entries = json.loads(json.dumps(Choices(power=power).entries()))
-        write_table(table, tmp_path / "run.parquet", "run", forest.files.header, entries)
+        write_tables([table], tmp_path / "run.parquet", RUN, forest.files.header, entries)
         assert read_choices(tmp_path).power == power

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
-from bigforest.forest.leaf_targets import leaf_targets_path, read_targets, values_path
+from bigforest.forest.format import TARGET_VALUES
+from bigforest.forest.leaf_targets import leaf_targets_path, read_targets
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
@@ -293,7 +294,7 @@ def test_predict__refuses_damaged_targets(
     forest: Forest, file: str, change: Callable[[pl.DataFrame], pl.DataFrame], words: str, tmp_path: Path
 ) -> None:
     forest.write(tmp_path / "f")
-    path = values_path(tmp_path / "f") if file == "values" else leaf_targets_path(tmp_path / "f", 0)
+    path = TARGET_VALUES.at(tmp_path / "f") if file == "values" else leaf_targets_path(tmp_path / "f", 0)
     rewritten(path, change)
     damaged = bigforest.read_forest(tmp_path / "f")
     assert damaged.predict(frame(3)).height == 3

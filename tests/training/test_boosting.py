@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
-from bigforest.forest.files import BOOSTING_FILE, write_tree_votes
+from bigforest.forest.files import write_tree_votes
+from bigforest.forest.format import BOOSTING
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.forest import Forest
@@ -357,11 +358,11 @@ def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp
 def test_read_forest__refuses_a_file_that_is_missing_or_of_another_forest(tmp_path: Path) -> None:
     forest = train("adaboost", "axis", trees=2, out=tmp_path / "f")
     train("adaboost", "axis", trees=2, seed=5, out=tmp_path / "g")
-    (tmp_path / "f" / BOOSTING_FILE).write_bytes((tmp_path / "g" / BOOSTING_FILE).read_bytes())
+    BOOSTING.at(tmp_path / "f").write_bytes(BOOSTING.at(tmp_path / "g").read_bytes())
     with pytest.raises(FormatError, match="another forest"):
         bigforest.read_forest(tmp_path / "f")
-    (tmp_path / "f" / BOOSTING_FILE).unlink()
-    with pytest.raises(BigForestError, match=BOOSTING_FILE):
+    BOOSTING.at(tmp_path / "f").unlink()
+    with pytest.raises(BigForestError, match=BOOSTING.name):
         bigforest.read_forest(tmp_path / "f")
     assert forest.trees == 2
 

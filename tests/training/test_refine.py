@@ -18,9 +18,8 @@ import pytest
 import bigforest as bf
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import Event, StageAdvanced
-from bigforest.forest.files import write_table
+from bigforest.forest.files import write_tables
 from bigforest.forest.format import REFINEMENT
-from bigforest.forest.refinement import FILE, KIND
 from bigforest.sampling.bags import are_held_out
 from tests.naive import refine as naive
 
@@ -195,7 +194,7 @@ def test_refined__predicts_the_same_by_any_way(tmp_path: Path) -> None:
     forest.unrefined().write(tmp_path / "plain")
     assert bf.read_forest(tmp_path / "copy").predict(data).equals(expected)
     plain = bf.read_forest(tmp_path / "plain")
-    assert not (tmp_path / "plain" / FILE).exists()
+    assert not REFINEMENT.at(tmp_path / "plain").exists()
     assert plain.predict(data).equals(forest.unrefined().predict(data))
     assert not plain.predict(data).equals(expected)
     assert plain.revised == "unrefined"
@@ -359,18 +358,18 @@ def test_refined__refuses_by_name(tmp_path: Path) -> None:
 def test_read__refuses_a_damaged_stage(tmp_path: Path) -> None:
     data, target, options = of_case("numbers")
     forest = bf.train(data, target, out=tmp_path / "f", **options)
-    nodes = forest.refinement.to_arrow().cast(REFINEMENT)
+    nodes = forest.refinement.to_arrow().cast(REFINEMENT.columns)
     header = forest.files.header
 
     def damaged(**columns: Any) -> None:
-        changed = nodes
+        changed, schema = nodes, REFINEMENT.columns
         for name, values in columns.items():
             place = changed.schema.get_field_index(name)
-            changed = changed.set_column(place, REFINEMENT.field(name), pa.array(values, REFINEMENT.field(name).type))
+            changed = changed.set_column(place, schema.field(name), pa.array(values, schema.field(name).type))
         folder = tmp_path / "d"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(tmp_path / "f", folder)
-        write_table(changed, folder / FILE, KIND, header)
+        write_tables([changed], REFINEMENT.at(folder), REFINEMENT, header)
         with pytest.raises(FormatError):
             bf.read_forest(folder).predict(data)
 
@@ -382,6 +381,6 @@ def test_read__refuses_a_damaged_stage(tmp_path: Path) -> None:
     damaged(right=[None if right is None else right + 1 for right in nodes["right"].to_pylist()])
     nodes = nodes.slice(0, nodes.num_rows - 1)
     damaged()
-    (tmp_path / "f" / FILE).unlink()
+    REFINEMENT.at(tmp_path / "f").unlink()
     with pytest.raises(FormatError):
         bf.read_forest(tmp_path / "f").check()
