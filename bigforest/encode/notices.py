@@ -57,8 +57,8 @@ def column_notices(store: Store) -> Iterator[str]:
     target = store.spec.target
     texts = _searched_texts(store)
     target_text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
-    no_dates = {name: levels for name, levels in texts.items() if not _are_dates(levels)}
-    numbers = [*_numbers_in_text(target_text | no_dates)]
+    dates = {name for name, levels in texts.items() if _are_dates(levels)}
+    numbers = [*_numbers_in_text(target_text | {name: texts[name] for name in texts if name not in dates})]
     yield from (message for _, message in numbers)
     named = {name for names, _ in numbers for name in names}
     alike = {name: _alike(levels) for name, levels in (target_text | texts).items()}
@@ -68,7 +68,7 @@ def column_notices(store: Store) -> Iterator[str]:
             f"{listed(pairs, _NAMED)}; they are different levels, so write what is the same in one way"
         )
     features = [(number, feature.name) for number, feature in enumerate(store.spec.features)]
-    suspicions = {name: _suspicion(store, number, texts) for number, name in features if name not in named}
+    suspicions = {name: _suspicion(store, number, dates) for number, name in features if name not in named}
     for suspicion, message in _MESSAGES.items():
         if names := [repr(name) for name, suspected in suspicions.items() if suspected == suspicion]:
             yield message.format(listed(names, _NAMED), api("exclude"))
@@ -87,14 +87,17 @@ _MESSAGES = {
 }
 
 
-def _suspicion(store: Store, number: int, texts: Mapping[str, pl.Series]) -> str | None:
-    """Return the key in _MESSAGES that applies to a feature; None if no key applies."""
+def _suspicion(store: Store, number: int, dates: Collection[str]) -> str | None:
+    """Return the key in _MESSAGES that applies to a feature; None if no key applies.
+
+    dates  names of the text columns with dates
+    """
     feature = store.spec.features[number]
     different = feature.codes - feature.missing
     if different < 2:
         return "empty" if not different else None if feature.missing else "constant"
     if feature.kind == "category":
-        if feature.name in texts and _are_dates(texts[feature.name]):
+        if feature.name in dates:
             return "dates in text"
         named = different >= max(_NAMED_SHARE * store.rows, _MIN_NAMED * _NAMED_SHARE)
         return "row numbers" if named and kind_of(feature.dtype).family == "text" else None
@@ -217,12 +220,10 @@ def _are_numbers(levels: pl.Series, plain: pl.Series) -> bool:
     """Return True for levels that are numbers with commas or signs; `plain` are the levels without these."""
     if _words_among_numbers(plain) is not None:
         return True
-    few = len(levels) > 1 and not plain.equals(levels) and not levels.str.contains(_NAMING).any()
-    return (
-        few
-        and bool(plain.cast(pl.Float64, strict=False).is_finite().all(ignore_nulls=False))
-        and plain.is_unique().all()
-    )
+    if len(levels) < 2 or plain.equals(levels) or levels.str.contains(_NAMING).any():
+        return False
+    numbers = plain.cast(pl.Float64, strict=False)
+    return bool(numbers.is_finite().all(ignore_nulls=False)) and plain.is_unique().all()
 
 
 def _words_among_numbers(levels: pl.Series) -> list[str] | None:

@@ -83,7 +83,7 @@ class TreeLoader:
             held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
             whole_estimate(self._survey(workers), workers, held).check(resources.memory)
         packed, means = self._whole(), None
-        if targets is not None or rule.by_spread:  # which are of leaves as grown
+        if targets is not None or rule.by_spread:  # both need the means of the leaves as grown
             means = self._load_means() if self._lambdas else packed.counts[:, 0]
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
         values = whole_values(packed.counts[:, 0]) if by_jackknife else None
