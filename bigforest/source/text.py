@@ -6,8 +6,8 @@
    form stays text.
 
     first value   forms kept           all rows                    type
-    12            Int64 ... Float64    12, NA, 7.5                 Float64   (NA is a missing value among numbers)
-    2026-01-02    Date                 2026-01-02, 2026-01-03      Date
+    12            Int64 ... Float64    12, NA, 7.5                 Float64   (NA is a missing value among numbers,
+    2026-01-02    Date                 2026-01-02, NA              Date       dates and booleans)
     001           Int64 ... Float64    001, x                      String
     001           Int64 ... Float64    001, 1                      String    (codes, which are not one number)
 
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.times import DAY, MOMENT, ZONED_MOMENT, clock_time, day_in, moment_in
+from bigforest.columns.times import DAY, MOMENT, ZONED_MOMENT, Parse, clock_time, day_in, moment_in
 from bigforest.columns.types import columns_named
 from bigforest.errors import DataError, counted, reason
 from bigforest.source.source import POLARS_FAULTS, Reading, not_readable, places_once, text_name
@@ -37,8 +37,9 @@ from bigforest.storage.paths import text_lines
 # Separators of values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
 
-# Texts that are missing values among numbers.
-_MISSING = pl.lit(pl.Series(["", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?"])).implode()
+# Texts that are missing values among numbers, dates and booleans.
+_MARKS = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "\\N", "None", "?")
+_MISSING = pl.lit(pl.Series(_MARKS)).implode()
 
 
 class Form(NamedTuple):
@@ -49,7 +50,7 @@ class Form(NamedTuple):
     codes   False if the values must not be codes such as 01 and 1, which would become one number.
     """
 
-    parse: Callable[[pl.Expr], pl.Expr]
+    parse: Parse
     marked: bool = False
     codes: bool = True
 
@@ -77,8 +78,8 @@ class Form(NamedTuple):
         return all_read & ~codes.fill_null(value=False)
 
 
-def _number(dtype: type[pl.DataType], *, marked: bool) -> Form:
-    return Form(lambda text: text.cast(dtype, strict=False), marked)
+def _number(dtype: type[pl.DataType]) -> Parse:
+    return lambda text: text.cast(dtype, strict=False)
 
 
 def _code(text: pl.Expr) -> pl.Expr:
@@ -92,26 +93,22 @@ def _boolean(text: pl.Expr) -> pl.Expr:
     return pl.when(lower.is_in(["true", "false"])).then(lower == "true")
 
 
-_DATES = tuple(
-    map(
-        Form,
-        (
-            DAY,
-            day_in("%d-%m-%Y"),
-            MOMENT,
-            moment_in("%d-%m-%Y", "%H:%M:%S%.f", "%H:%M"),
-            ZONED_MOMENT,
-            clock_time,
-        ),
-    )
+def _with_marks(*parse: Parse) -> tuple[Form, ...]:
+    """Return the forms of types: each first without marks, as looking for these takes longer than parsing."""
+    return tuple(Form(one, marked) for one in parse for marked in (False, True))
+
+
+_DATES = _with_marks(
+    DAY,
+    day_in("%d-%m-%Y"),
+    MOMENT,
+    moment_in("%d-%m-%Y", "%H:%M:%S%.f", "%H:%M"),
+    ZONED_MOMENT,
+    clock_time,
 )
-_NUMBERS = tuple(
-    _number(dtype, marked=marked)  # looking for marks takes longer than parsing, so it is done where there are some
-    for dtype in (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)
-    for marked in (False, True)
-)
+_NUMBERS = _with_marks(*map(_number, (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)))
 _CODES = Form(_code)
-_OTHERS = (Form(_boolean), *_DATES)
+_OTHERS = (*_with_marks(_boolean), *_DATES)
 FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBERS), _CODES, *_OTHERS), "NDJSON": _DATES}
 # Column of CSV without values.
 _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
