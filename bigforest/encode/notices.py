@@ -166,8 +166,8 @@ def _searched_texts(store: Store) -> dict[str, pl.Series]:
 def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection[str], str]]:
     """Yield names and a message for each kind of text columns that look like numbers.
 
-    The kinds are numbers with a decimal point, numbers with a few words among them, numbers with a decimal comma, and
-    numbers with signs, units or marks between thousands.
+    The kinds are numbers with a decimal point, numbers with a few words among them, numbers with a decimal comma,
+    numbers with signs, units or marks between thousands, and numbers with both.
     """
     words = {name: _words_among_numbers(levels) for name, levels in text.items()}
     plain = [name for name, odd_words in words.items() if odd_words == [] and text[name].str.contains(_FRACTION).any()]
@@ -201,6 +201,14 @@ def _numbers_in_text(text: Mapping[str, pl.Series]) -> Iterator[tuple[Collection
             signed,
             "these columns are text, because their numbers have signs such as % and $, units, or marks between "
             f"thousands: {listed([*map(repr, signed)])}; remove these, and the columns are numeric",
+        )
+    both = [name for name in others if name not in signed and _may_be_decimal_comma(text[name])]
+    both = [name for name in both if _are_numbers(text[name], _with_points(plain_of[name]))]
+    if both:
+        yield (
+            both,
+            "these columns are text, because their numbers have a comma and signs or units, as 6,5 %: "
+            f"{listed([*map(repr, both)])}; write 6.5, and the columns are numeric",
         )
 
 

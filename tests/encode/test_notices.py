@@ -48,8 +48,10 @@ SIGNED = (
     "({}.5)",
 )
 COMMAS = ("{},5", "1.{:03},50", "1 {:03},5", "1\u00a0{:03},5")
+BOTH_FORMS = ("{},5 €", "€ 1.{:03},50", "{},5%", "{},25 kg", "1 {:03},5 m²", "({},50)")
 SIGNS = "these columns are text, because their numbers have signs"
-COMMA = "these columns are text, because their numbers have a comma"
+COMMA = "these columns are text, because their numbers have a comma: "
+BOTH = "these columns are text, because their numbers have a comma and signs or units"
 ALIKE = "these columns have levels that differ in case, spaces or forms of letters alone"
 
 
@@ -69,6 +71,8 @@ ALIKE = "these columns have levels that differ in case, spaces or forms of lette
         ([f"{day % 12 + 1} PM" for day in ORDER], {}, DATES),
         *(([form.format(number) for number in ORDER // 2], {}, SIGNS) for form in SIGNED),
         *(([form.format(number) for number in ORDER // 2], {}, COMMA) for form in COMMAS),
+        *(([form.format(number) for number in ORDER // 2], {}, BOTH) for form in BOTH_FORMS),
+        (["5,5 €", "6,25 €", "1.000,00 €"] * 66 + ["7 €", "7 €"], {}, BOTH),
         (["1,000", "2,500"] * 100, {}, SIGNS),
         (["5%", "10%", "0.5%", None] * 50, {}, SIGNS),
         (["$1,000", "$20"] * 100, {}, SIGNS),
