@@ -10,10 +10,28 @@ Messages mark the names of options and functions, so that each interface writes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 # Encloses a marked name: the control character "unit separator", which no option and no readable text contains.
 _MARK = "\x1f"
+# The number of an error of the system, as Polars and Arrow write it into the messages of their own errors.
+_NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
+# Advice for errors of the system, by their numbers.
+_ADVICE = {
+    errno.EACCES: "change its permissions",
+    errno.EPERM: "change its permissions",
+    errno.ENOENT: "check what removed it",
+    errno.EMFILE: "raise the number of open files that the system allows (ulimit -n)",
+    errno.ENFILE: "close other programs, which have too many files open",
+    errno.ENOMEM: "free some memory",
+    errno.ENOSPC: "free some space on its disk",
+    errno.EDQUOT: "free some space on its disk",
+    errno.EFBIG: "raise the largest size of a file that the system allows (ulimit -f)",
+}
 
 
 def api(name: str) -> str:
@@ -31,6 +49,39 @@ def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str
 def reason(error: BaseException) -> str:
     """Return the first line of the message of the system or a library. Further lines are about its own options."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
+
+
+def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError | None:
+    """Return an error of the system, such as a broken disk, naming the file `path`; None for an error about its bytes.
+
+    Libraries wrap errors of the system in errors of their own. EINVAL is about bytes: damaged ones lead to places that
+    no file has.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := _NUMBER.search(str(error))):
+        number = int(found[1] or found[2])
+    if number in (None, errno.EINVAL):
+        return None
+    named = OSError(number, os.strerror(number), str(path))
+    named.add_note(advice_on(number))
+    return named
+
+
+def advice_on(number: int | None) -> str:
+    """Return advice on an error of the system."""
+    return _ADVICE.get(number or 0, "check its disk, and try again")
+
+
+@contextmanager
+def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let an error of the system in the block say what to do, and name the file or folder `path` if it names none."""
+    try:
+        yield
+    except OSError as error:
+        named = system_error(error, error.filename or path)
+        if named is None or hasattr(error, "__notes__"):
+            raise
+        raise named from error
 
 
 def shown(value: object) -> str:

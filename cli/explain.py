@@ -148,6 +148,7 @@ def explain(
     import polars as pl
 
     import bigforest
+    from bigforest.errors import naming_file
 
     settings["parts"] = list(parts) or None
     if "groups" in settings or "features" in settings:
@@ -161,7 +162,8 @@ def explain(
         limits = {name: run[name] for name in ("threads", "scratch", "memory") if name in run}
         return plan_facts(bigforest.plan_explanation(forest, data, **settings, **limits))
     found = bigforest.explain_forest(forest, data, out, **settings, **run)
-    rows = {name: int(found.scan(name).select(pl.len()).collect().item()) for name in found.tables}
+    with naming_file(found.path):
+        rows = {name: int(found.scan(name).select(pl.len()).collect().item()) for name in found.tables}
     return {"forest": forest, "out": out, "tables": rows}
 
 

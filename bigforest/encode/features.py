@@ -61,6 +61,7 @@ from bigforest.encode.values import (
 )
 from bigforest.errors import DataError, api
 from bigforest.kernels.presort.ranking import rank_cells
+from bigforest.storage.array_file import map_file
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_workdir
 from bigforest.store.writer import PartWriter
@@ -241,10 +242,8 @@ def _append(file: Path, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
 
 def _map_file(file: Path, dtype: np.dtype[Any], size: int) -> NDArray[Any]:
     """Return the first entries of a file, mapped."""
-    if not size:
-        return np.empty(0, dtype)
     try:
-        return np.asarray(np.memmap(file, dtype, "r", shape=(size,)))
+        return map_file(file, dtype, (size,))
     except ValueError as error:
         raise OSError(f"{file}: the scratch file has been cut short; do not touch it during a run") from error
 

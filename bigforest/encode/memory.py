@@ -20,6 +20,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.planning.sizes import Limits
 from bigforest.source import Source
+from bigforest.storage.array_file import map_file
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
 
@@ -214,7 +215,7 @@ class EncodeJob:
         if self.rows_file is None:
             yield from self.source.batches(names, rows)
             return
-        kept = np.asarray(np.memmap(local_path(self.rows_file), ROW_NUMBER_TYPE, "r"))
+        kept = map_file(local_path(self.rows_file), ROW_NUMBER_TYPE)
         at, begin = int(kept[0]), 0
         for frame in self.source.batches(names, rows, at, int(kept[-1]) + 1):
             # Search only among the next len(frame) kept rows: a frame cannot contain more.

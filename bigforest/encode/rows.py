@@ -37,6 +37,7 @@ from bigforest.errors import DataError, api, counted
 from bigforest.events import Listener, Notice
 from bigforest.options.train_config import TrainConfig
 from bigforest.source import Source
+from bigforest.storage.array_file import map_file
 from bigforest.store.format import (
     GROUP_TYPE,
     GROUPS,
@@ -136,7 +137,7 @@ def encode_row_weights(
     classes = class_weights(spec, config.class_weight, counts)
     if config.weight is None and not classes:
         return None
-    target = np.memmap(writer.target(), TARGET_TYPES[spec.task], "r")
+    target = map_file(writer.target(), TARGET_TYPES[spec.task])
     factors = np.array(classes)
 
     def weights() -> Iterator[NDArray[np.float64]]:

@@ -23,6 +23,7 @@ from bigforest.predict.forest import Forest
 from bigforest.predict.passes import RowsNamed
 from bigforest.predict.rows import check_schema
 from bigforest.source import Source
+from bigforest.storage.array_file import map_file
 from bigforest.storage.atomic import write_whole
 
 # Cells, and rows, that are read at a time.
@@ -90,10 +91,7 @@ _maps: ProcessCache[NDArray[Any]] = ProcessCache(16)
 
 
 def _map_array(path: Path, kind: str) -> NDArray[Any]:
-    def made() -> NDArray[Any]:
-        return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
-
-    return _maps.get((path, kind), made)
+    return _maps.get((path, kind), lambda: map_file(path, kind))
 
 
 def replace_columns(

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, FormatError, OutputExistsError, api, shown
+from bigforest.errors import ConfigError, FormatError, OutputExistsError, api, shown, system_error
 from bigforest.execution.forks import check_polars_threads
 from bigforest.forest.files import file_kind, file_mark
 from bigforest.forest.run_file import RunStamp, same_run
@@ -201,7 +201,8 @@ class Explanation:
         try:
             return self.scan(name).collect()
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise FormatError(
+            named = None if isinstance(error, FileNotFoundError) else system_error(error, self.path)
+            raise named or FormatError(
                 f"the table {name!r} in {self.path} cannot be read: {error}; explain the forest again"
             ) from error
 

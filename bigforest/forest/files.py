@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec, json_object
-from bigforest.errors import BigForestError, FormatError, damaged_forest
+from bigforest.errors import BigForestError, FormatError, damaged_forest, naming_file, system_error
 from bigforest.forest.format import BOOSTING, FEATURES, FileFormat, levels_format
 from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.boosting import TreeVote
@@ -186,18 +186,15 @@ def check_bytes(path: Path) -> None:
     Takes a nanosecond per byte. A Parquet file without a checksum passes. A file that does not end as a Parquet file is
     refused without being read.
     """
-    try:
-        with _local(path).open("rb") as file:
-            if not _ends_as_parquet(file):
-                raise _unreadable(path, "it has no footer")
-            place = _checksum_place(file)
-            if place is None:
-                return
-            checksum = b"%08x" % _checksum(file, place)
-            file.seek(place)
-            sound = file.read(len(_BLANK)) == checksum
-    except OSError as error:
-        raise damaged_forest(f"{path} cannot be read ({error})") from error
+    with naming_file(path), _local(path).open("rb") as file:
+        if not _ends_as_parquet(file):
+            raise _unreadable(path, "it has no footer")
+        place = _checksum_place(file)
+        if place is None:
+            return
+        checksum = b"%08x" % _checksum(file, place)
+        file.seek(place)
+        sound = file.read(len(_BLANK)) == checksum
     if not sound:
         raise damaged_forest(f"{path}: the checksum differs")
 
@@ -207,7 +204,7 @@ def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
 
     words  paths of text columns that become dictionaries.
     """
-    with naming_faults(lambda fault: _unreadable(path, fault)):
+    with naming_faults(lambda fault: _unreadable(path, fault), path):
         local = _local(path)
         small = local.stat().st_size <= _READ_BYTES  # no buffer for each column then
         source, buffer = (pa.BufferReader(local.read_bytes()), 0) if small else (local, _READ_BYTES)
@@ -223,7 +220,7 @@ def _local(path: Path) -> Path:
 
 def decoding(path: Path) -> AbstractContextManager[None]:
     """Raise FormatError if the block cannot decode the rows of a file."""
-    return naming_faults(lambda fault: damaged_forest(f"{path} cannot be decoded ({fault})"))
+    return naming_faults(lambda fault: damaged_forest(f"{path} cannot be decoded ({fault})"), path)
 
 
 def _unreadable(path: Path, fault: str) -> FormatError:
@@ -239,12 +236,17 @@ def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
 
 
 def file_mark(path: Path) -> Any:
-    """Return the metadata of a file of bigforest, of any version, under METADATA_KEY; None for any other file."""
+    """Return the metadata of a file of bigforest, of any version, under METADATA_KEY; None for any other file.
+
+    Raises OSError.
+    """
     try:
         if not path.is_file():  # reading a pipe would wait
             return None
         return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
-    except FAULTS:
+    except FAULTS as error:
+        if (named := system_error(error, path)) is not None:
+            raise named from error
         return None
 
 
@@ -267,12 +269,12 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
 def _footer(path: Path) -> pq.ParquetFile:
     if not path.is_file():
         raise damaged_forest(f"{path} is missing")
-    with naming_faults(lambda fault: _unreadable(path, fault)):
+    with naming_faults(lambda fault: _unreadable(path, fault), path):
         return pq.ParquetFile(readable(path))
 
 
 def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
-    with naming_faults(lambda fault: _unreadable(path, fault)):
+    with naming_faults(lambda fault: _unreadable(path, fault), path):
         schema = file.schema.to_arrow_schema()
         _ = schema.names  # damaged bytes may not be text
     try:

@@ -28,6 +28,7 @@ from bigforest.forest.files import (
 from bigforest.forest.format import LEAF_TARGETS, TARGET_VALUES
 from bigforest.forest.nodes import cut_entries
 from bigforest.forest.parts import first_tree, parts_in
+from bigforest.storage.array_file import mapped_array
 from bigforest.storage.parquet_footer import row_groups
 from bigforest.storage.paths import is_remote
 
@@ -248,8 +249,8 @@ def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uin
             return np.empty(entries, np.uint32)
         except (MemoryError, ValueError) as error:
             raise FormatError(f"{entries:,} targets of leaves do not fit in memory; set a memory limit") from error
-    with tempfile.TemporaryFile(dir=None if scratch is None or is_remote(scratch) else scratch) as file:
-        return np.memmap(file, np.uint32, mode="w+", shape=(entries,))
+    folder = Path(tempfile.gettempdir()) if scratch is None or is_remote(scratch) else scratch
+    return mapped_array(folder, entries, np.uint32)
 
 
 def _batches(path: Path, header: Header) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 
-from bigforest.errors import FormatError, damaged_forest
+from bigforest.errors import FormatError, damaged_forest, naming_file
 from bigforest.forest.files import METADATA_KEY, Header, read_header, write_tables
 from bigforest.forest.format import RUN
 from bigforest.options.values import is_lambda, is_power, is_rounds
@@ -54,7 +54,7 @@ class RunStamp:
         try:
             status = _status(path)
             same = status == self._status or _digest(path) == self.digest
-        except OSError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise FormatError(
                 f"the forest in {self.directory} was removed or replaced after it was opened ({error}); restore its "
                 "folder, or open another with bigforest.read_forest"
@@ -92,7 +92,8 @@ def same_run(stamp: RunStamp | None) -> Iterator[None]:
 
 def _status(path: Path) -> tuple[int, int, int, int]:
     """Return device, inode, size and time of a file; an object in a store has neither device nor inode."""
-    status = path.stat()
+    with naming_file(path):
+        status = path.stat()
     return getattr(status, "st_dev", 0), getattr(status, "st_ino", 0), status.st_size, status.st_mtime_ns
 
 
@@ -102,7 +103,7 @@ def _digest(path: Path) -> str:
         raise FileNotFoundError(f"{path} is no file")  # a pipe would be waited for
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
+    with naming_file(path), path.open("rb") as file:
         digest.update(file.read(_READ_BYTES))
         file.seek(max(0, size - _READ_BYTES))
         digest.update(file.read(_READ_BYTES))
@@ -321,8 +322,9 @@ def read_choices(directory: Path) -> Choices:
 def _read_entries(directory: Path, parsers: Mapping[str, Callable[[Any], Any]]) -> list[Any]:
     """Return entries of the metadata of run.parquet, parsed; None for each that is missing. Raises FormatError."""
     path, reading, entries = RUN.at(directory), "its metadata", []
+    file = read_header(path, RUN.kind)[1]
     try:
-        raw = json.loads(read_header(path, RUN.kind)[1].schema_arrow.metadata[METADATA_KEY])
+        raw = json.loads(file.schema_arrow.metadata[METADATA_KEY])
         for name, parse in parsers.items():
             reading = f"the entry {name!r} of its metadata"
             entries.append(None if raw.get(name) is None else parse(raw[name]))

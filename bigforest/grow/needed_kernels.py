@@ -13,6 +13,7 @@ import polars as pl
 
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.encode.values import compile_presort
+from bigforest.errors import naming_file
 from bigforest.execution.compile_stage import KernelKind
 from bigforest.execution.executor import Executor
 from bigforest.grow.criteria import criterion_of
@@ -102,7 +103,7 @@ def _small_store(path: Path, extras: TableTraits) -> Store:
     levels = pl.Series("level", list("abcd"))
     classes = ("0", "1", "2") if extras.many else ("0", "1")
     target = TargetSpec("y", "Int64", (), "regression") if extras.regression else TargetSpec("y", "Int64", classes)
-    with StoreWriter(path, max_bins="exact") as writer:
+    with naming_file(path), StoreWriter(path, max_bins="exact") as writer:
         writer.add_rows(codes % len(classes) if target.classes else (codes % 2).astype(np.int64), None)
         with PartWriter(writer.parts, 0) as part:
             part.values(codes.astype(np.float64), None)

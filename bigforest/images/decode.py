@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, system_error
 from bigforest.images.imageset import DamagedImage, check_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -33,7 +33,7 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     """Decode the first frame of an image to grey values, uint8 [rows, columns], turned upright as its EXIF data says.
 
     Colours are weighed as in ITU-R BT.601, transparency is ignored, and 16 bits are cut to the upper 8. Raises
-    DamagedImage for other files.
+    DamagedImage for other files, and OSError, naming the file, for an error of the system.
     """
     from PIL import Image, ImageOps
 
@@ -51,6 +51,8 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     except (DamagedImage, MemoryError):
         raise
     except Exception as error:  # decoders raise any error for damaged bytes
+        if isinstance(content, Path) and (named := system_error(error, content)) is not None:
+            raise named from error
         detail = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DamagedImage(f"it cannot be decoded ({detail})") from error
 

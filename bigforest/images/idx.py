@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import DataError
+from bigforest.errors import DataError, system_error
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape
 
 IMAGES, LABELS = 3, 1
@@ -96,7 +96,7 @@ def _open(path: Path, dimensions: int) -> Iterator[Idx]:
             if compressed:
                 stream = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=stream)))
         except OSError as error:
-            raise DataError(f"{path} cannot be opened: {error.strerror or error}; check the path") from error
+            raise _refused(path, error) from error
         file = Idx(path, stream, _shape(path, stream, dimensions))
         promised = math.prod(file.shape)
         whole = 4 + 4 * dimensions + promised
@@ -150,4 +150,9 @@ def _bytes(file: Idx, count: int) -> bytes:
     except EOFError as error:
         raise DataError(f"{file.path}: the compressed file is cut off; get it again") from error
     except (OSError, zlib.error) as error:
-        raise DataError(f"{file.path}: the file is damaged ({error}); get it again") from error
+        raise _refused(file.path, error) from error
+
+
+def _refused(path: Path, error: Exception) -> Exception:
+    """Return the error of a file that cannot be read: that of the system, naming the file, or of its content."""
+    return system_error(error, path) or DataError(f"{path}: the file is damaged ({error}); get it again")

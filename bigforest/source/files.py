@@ -22,14 +22,15 @@ from urllib.parse import unquote
 import polars as pl
 
 from bigforest.columns.types import columns_named, is_text_type
-from bigforest.errors import DataError, listed, reason
+from bigforest.errors import DataError, listed
 from bigforest.source.source import (
     POLARS_FAULTS,
     Reading,
     Source,
     cast_to,
-    not_readable,
+    of_system,
     parquet_shape,
+    reading_file,
     scan_parquet,
     source_of,
     source_of_files,
@@ -168,13 +169,10 @@ def _like_zlib(file: Path) -> bool:
 def _unpack(file: Path, scratch: Path) -> Path:
     import pyarrow as pa
 
-    from bigforest.storage.arrow import naming_faults
-
     codec = CODECS.get(file.suffix.lower())
     place = scratch / f"{secrets.token_hex(4)}-{file.stem if codec else file.name}"
-    advice = "; check that it was written to the end"
     with (
-        naming_faults(lambda fault: not_readable(file, "compressed", fault, advice)),
+        reading_file(file, "compressed", "; check that it was written to the end"),
         pa.input_stream(readable(file), compression=codec) as packed,
         place.open("wb") as content,
     ):
@@ -234,8 +232,10 @@ def _source_of(
     if kind in FORMS:
         try:
             scans, codes = with_types(scans, FORMS[kind], reading)
-        except OSError as error:
-            raise DataError(f"{path}: the table cannot be read: {reason(error)}; check its disk") from error
+        except (*POLARS_FAULTS, OSError) as error:
+            if (refused := of_system(error, path)) is not None:
+                raise refused from error
+            raise
         if codes := [name for name in codes if reading.needs(name)]:
             notices.append(
                 f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "
@@ -456,11 +456,9 @@ def _plain_folder(pattern: Path) -> Path:
 
 def _scan_file(file: Path, kind: str, scratch: Path, reading: Reading) -> Scan:
     """Return the lazy scan of one file and its schema."""
-    try:
+    with reading_file(file, kind, "; check that it is one"):
         scan = _lazy_scan(file, kind, scratch, reading)
         return scan, dict(scan.collect_schema())
-    except (*POLARS_FAULTS, OSError) as error:
-        raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path, reading: Reading) -> pl.LazyFrame:
@@ -556,9 +554,7 @@ def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> list[Path]:
     both formats arrays are checked before Polars reads them."""
     import pyarrow as pa
 
-    from bigforest.storage.arrow import naming_faults
-
-    with naming_faults(lambda fault: not_readable(file, "Arrow", fault)):
+    with reading_file(file, "Arrow"):
         with file.open("rb") as begin:
             is_file = begin.read(len(_ARROW)) == _ARROW
         with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(local_path(file))) as content:

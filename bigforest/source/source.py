@@ -19,7 +19,7 @@ import polars as pl
 
 from bigforest.columns.types import columns_named, physical, types_within
 from bigforest.columns.values import numbers
-from bigforest.errors import DataError, reason
+from bigforest.errors import DataError, advice_on, reason, system_error
 from bigforest.source.unchanged import FileStamp, unchanged
 from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import is_remote, readable
@@ -299,17 +299,36 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
     return ParquetShape(schema_of(pa.schema(once), str(path), reading.needs), rows)
 
 
+@contextmanager
+def reading_file(file: Path, kind: str, advice: str = "") -> Iterator[None]:
+    """Turn errors of the block that reads a file into DataError. kind: name of its format."""
+    from bigforest.storage.arrow import FAULTS
+
+    try:
+        yield
+    except DataError:  # its message already names the fault
+        raise
+    except FAULTS as error:
+        raise not_readable(file, kind, error, advice) from error
+
+
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
     """Turn errors of the block that reads a Parquet file into DataError."""
-    from bigforest.storage.arrow import naming_faults
-
-    return naming_faults(lambda fault: not_readable(path, "Parquet", fault.rstrip("."), _COMPLETE))
+    return reading_file(path, "Parquet", _COMPLETE)
 
 
-def not_readable(file: Path, kind: str, fault: str, advice: str = "") -> DataError:
-    """Return the error of an unreadable file; `fault` is the message of a library."""
-    if "permission denied" in fault.lower():
-        return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
+def of_system(error: BaseException, where: str | Path) -> DataError | None:
+    """Return the error of a table that the system does not let be read; None for an error about its content."""
+    if (named := system_error(error, where)) is None:
+        return None
+    return DataError(f"{where} cannot be read: {named.strerror}; {advice_on(named.errno)}")
+
+
+def not_readable(file: Path, kind: str, error: BaseException, advice: str = "") -> DataError:
+    """Return the error of an unreadable file; `error` is that of a library."""
+    if (refused := of_system(error, file)) is not None:
+        return refused
+    fault = reason(error).rstrip(".")
     with suppress(OSError):
         if (content := what_it_is(file)) and kind not in content:
             return DataError(f"{file}: the file {content}")

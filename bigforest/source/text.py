@@ -29,7 +29,7 @@ import polars as pl
 
 from bigforest.columns.times import DAY, MOMENT, ZONED_MOMENT, Parse, clock_time, day_in, moment_in
 from bigforest.columns.types import columns_named
-from bigforest.errors import DataError, counted, reason
+from bigforest.errors import DataError, counted, naming_file, system_error
 from bigforest.source.source import POLARS_FAULTS, Reading, not_readable, places_once, text_name
 from bigforest.storage.file_kinds import what_it_is
 from bigforest.storage.paths import text_lines
@@ -137,7 +137,7 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     mark = rules.separator or _separator(file)
     names = header_of(file, mark)
     if not names:
-        raise not_readable(file, "CSV", "it has no header")
+        raise not_readable(file, "CSV", ValueError("it has no header"))
     if zero := [name for name in names if "\0" in name]:
         raise DataError(f"{file}: the name of column {zero[0]!r} has a zero byte; rename it")
     polars_names = _names_in_polars(names)
@@ -161,11 +161,13 @@ def ends_unnamed(file: Path, rules: Reading) -> bool:
 def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
     """Return the number of columns without those at the end that have neither names nor values."""
     use = max((place for place, name in enumerate(names, 1) if name), default=0)
-    with suppress(*POLARS_FAULTS):  # reading the table says what is wrong with it
-        rest = scan.select(pl.nth(range(use, len(names))).str.strip_chars().str.len_bytes().max())
-        if not any(rest.collect(engine="streaming").row(0)):
-            return use
-    return len(names)
+    rest = scan.select(pl.nth(range(use, len(names))).str.strip_chars().str.len_bytes().max())
+    try:
+        return len(names) if any(rest.collect(engine="streaming").row(0)) else use
+    except POLARS_FAULTS as error:
+        if system_error(error, "") is not None:
+            raise
+        return len(names)  # reading the table says what is wrong with it
 
 
 def _names_in_polars(names: Sequence[str]) -> list[str]:
@@ -239,7 +241,8 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
     Also return the columns that stay text because they have codes such as 01 and 1. The text of kept columns that are
-    parsed comes first. Raises OSError for an error of the system, which may not come again when the table is read.
+    parsed comes first. Raises OSError or one of POLARS_FAULTS for an error of the system, which may not come again when
+    the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
@@ -251,7 +254,9 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     try:
         for accepted, names in of_forms.items():
             form_of |= _find_forms(rows, names, accepted, rules.numbers)
-    except POLARS_FAULTS:
+    except POLARS_FAULTS as error:
+        if system_error(error, "") is not None:
+            raise
         return list(scans), []  # reading the table says what is wrong with it
     parsed = [
         form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
@@ -332,7 +337,7 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
     mark = separator or _separator(file)
     marks = ends = 0
     end = b"\n"
-    with file.open("rb") as content:
+    with naming_file(file), file.open("rb") as content:
         while piece := content.read(_PIECE):
             if b'"' in piece:
                 return False
@@ -395,7 +400,7 @@ def _check_is_text(file: Path) -> None:
     try:
         content = what_it_is(file)
     except OSError as error:
-        raise DataError(f"{file}: the file cannot be read: {reason(error)}; check its permissions") from error
+        raise not_readable(file, "text", error) from error
     if content:
         raise DataError(f"{file}: the file {content}")
 
@@ -418,5 +423,7 @@ def header_of(file: Path, separator: str) -> list[str]:
                     "tr '\\r' '\\n' does"
                 )
             return names
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
+    except OSError as error:
+        raise not_readable(file, "CSV", error) from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}; convert it") from error

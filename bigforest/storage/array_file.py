@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.errors import FormatError
+from bigforest.errors import FormatError, naming_file
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
 
@@ -58,7 +58,7 @@ class ArrayFile(NamedTuple):
     @classmethod
     def of(cls, path: Path, types: Mapping[str, str]) -> ArrayFile:
         """Open a file of arrays of these types, by name. Raises FormatError for a damaged file."""
-        with local_path(path).open("rb", buffering=0) as file:
+        with naming_file(path), local_path(path).open("rb", buffering=0) as file:
             return cls.opened(path, file, types)
 
     @classmethod
@@ -107,7 +107,8 @@ class ArrayFile(NamedTuple):
             count * math.prod(shape) * kind.itemsize
             for count, (kind, shape) in zip(rows, self.arrays.values(), strict=True)
         ]
-        content = (_map_bytes if mapped else _read)(file, place, sum(map(_padded_size, sizes)))
+        with naming_file(self.path):
+            content = (_map_bytes if mapped else _read)(file, place, sum(map(_padded_size, sizes)))
         if content.size != sum(map(_padded_size, sizes)) or zlib.crc32(content.data) != check:
             raise damaged(self.path)
         arrays, begin = [], 0
@@ -158,7 +159,7 @@ def write_arrays(path: Path, types: Mapping[str, str], *arrays: NDArray[Any]) ->
 
 def read_arrays(path: Path, types: Mapping[str, str], *, mapped: bool = False) -> list[NDArray[Any]]:
     """Return the arrays of a file of a single block, read or mapped. Raises FormatError for a damaged file."""
-    with local_path(path).open("rb", buffering=0) as file:
+    with naming_file(path), local_path(path).open("rb", buffering=0) as file:
         arrays_file = ArrayFile.opened(path, file, types)
         if arrays_file.blocks != 1:
             raise damaged(path)
@@ -175,18 +176,19 @@ class MatrixFile(NamedTuple):
 
     def make(self) -> None:
         """Create the file, full of zeros."""
-        self.path.touch()
-        os.truncate(self.path, self.rows * self.columns * np.dtype(self.kind).itemsize)
+        with naming_file(self.path):
+            self.path.touch()
+            os.truncate(self.path, self.rows * self.columns * np.dtype(self.kind).itemsize)
 
     def put(self, row: int, values: NDArray[Any]) -> None:
         """Write the first values of a row, at most as many as there are columns."""
-        with self.path.open("r+b", buffering=0) as file:
+        with naming_file(self.path), self.path.open("r+b", buffering=0) as file:
             file.seek(row * self.columns * np.dtype(self.kind).itemsize)
             write_whole(file, values.astype(self.kind, copy=False))
 
     def mapped(self) -> NDArray[Any]:
         """Return the whole matrix, mapped and read-only."""
-        return np.asarray(np.memmap(self.path, self.kind, "r", shape=(self.rows, self.columns)))
+        return map_file(self.path, self.kind, (self.rows, self.columns))
 
 
 def damaged(path: Path) -> FormatError:
@@ -226,6 +228,17 @@ def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
     return content if not rest else np.empty(0, np.uint8)
 
 
+def map_file(path: Path, kind: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+    """Return a file, or the array of a shape at its beginning, mapped and read-only. Nothing is mapped without entries.
+
+    Raises ValueError if the file is too short.
+    """
+    with naming_file(path):
+        if not (path.stat().st_size if shape is None else math.prod(shape)):
+            return np.empty(shape or 0, kind)
+        return np.asarray(np.memmap(path, kind, "r", shape=shape))
+
+
 # Zeros that are written at a time.
 _ZEROS = 1 << 20
 
@@ -236,7 +249,7 @@ def mapped_array(folder: Path, shape: tuple[int, ...] | int, kind: Any) -> NDArr
     left = math.prod(shape) * np.dtype(kind).itemsize
     if not left:
         return np.empty(shape, kind)
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with naming_file(folder), tempfile.TemporaryFile(dir=folder) as file:
         while left:  # written, so that a full disk is an error here rather than the end of the process
             left -= file.write(bytes(min(left, _ZEROS)))
         file.flush()
@@ -256,7 +269,7 @@ class ScratchArray(NamedTuple):
         local = local_path(self.path)
         if local.stat().st_size != self.size * np.dtype(self.kind).itemsize:
             raise damaged(self.path)
-        array = read_only(np.asarray(np.memmap(local, self.kind, "r")) if self.size else np.empty(0, self.kind))
+        array = read_only(map_file(local, self.kind))
         if zlib.crc32(array.data) != self.check:
             raise damaged(self.path)
         return array

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
-from bigforest.errors import BigForestError, DataError, reason
+from bigforest.errors import BigForestError, DataError, reason, system_error
 
 # Errors of Arrow, Polars and Python for damaged bytes. A panic is not an Exception.
 FAULTS = (
@@ -37,14 +38,17 @@ _OFFSET = re.compile(r"[+-][01]\d:(?!00)[0-5]\d")
 
 
 @contextmanager
-def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
-    """Raise make(reason) if the block finds bytes that cannot be read."""
+def naming_faults(make: Callable[[str], BigForestError], file: Path | None = None) -> Iterator[None]:
+    """Raise make(reason) if the block finds bytes that cannot be read.
+
+    file  the file that is read: an error of the system, which says nothing about its bytes, is raised with its name.
+    """
     try:
         yield
     except DataError:  # a ValueError, but its message already names the fault
         raise
     except FAULTS as error:
-        raise make(reason(error)) from error
+        raise (file and system_error(error, file)) or make(reason(error)) from error
 
 
 def _all(name: str) -> bool:

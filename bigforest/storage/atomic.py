@@ -16,7 +16,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, api, reason
+from bigforest.errors import (
+    ConfigError,
+    DiskFullError,
+    OutputExistsError,
+    StorageError,
+    api,
+    naming_file,
+    reason,
+)
 from bigforest.options.values import check_flag
 from bigforest.storage.file_kinds import OTHERS
 from bigforest.storage.locks import LockedDir, create_locked_dir, remove_stale_dirs, remove_tree
@@ -29,7 +37,6 @@ from bigforest.storage.paths import (
     known_folder,
     local_workdir,
     remove_folder,
-    walk,
     write_atomically,
 )
 
@@ -77,7 +84,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
         workspace = create_locked_dir(path.parent, f".{path.name}.")
     try:
         made = workspace.path / "new" / path.name
-        with naming_full_disk(path.parent):
+        with naming_full_disk(path.parent), naming_file(path):
             made.parent.mkdir()
             yield made
             _check_free(out, path, overwrite=overwrite)
@@ -326,15 +333,16 @@ def sync_all(path: Path) -> None:
 def sync_names(path: Path) -> None:
     """Call `sync` for a folder and its subfolders, not for their files."""
     if not is_remote(path):
-        for folder, _, _ in walk(path):
-            sync(folder)
+        for folder, _, _ in os.walk(path):
+            sync(Path(folder))
 
 
 def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:
     """Write a whole array, in C order, to an unbuffered file. A single `write` may write only a part of it."""
     left = array.reshape(-1).view(np.uint8)
-    while left.size:
-        left = left[file.write(left.data) :]
+    with naming_file(file.name):
+        while left.size:
+            left = left[file.write(left.data) :]
 
 
 def no_room(error: BaseException, *folders: Path) -> str | None:

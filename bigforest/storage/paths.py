@@ -31,7 +31,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import ConfigError, shown
+from bigforest.errors import ConfigError, naming_file, shown
 from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
 from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
@@ -221,42 +221,14 @@ def absolute_path(text: str | Path) -> Path:
 
 
 def expanded(pattern: str | Path) -> list[Path]:
-    """Return the files that match a glob, sorted by name. Raises OSError for a folder that cannot be read."""
+    """Return the files that match a glob, sorted by name."""
     path = as_path(pattern)
     if not is_remote(path):
-        return sorted(set(_matching(Path(path.anchor), path.relative_to(path.anchor).parts)))
+        files = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
+        return sorted(Path(file) for file in files if Path(file).is_file())
     root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
     patterns = path.parts
     return [file for file in root.rglob("*") if _matches(file.parts, patterns)]
-
-
-def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """Yield the files below a folder that match a glob; those of folders named by ** perhaps twice.
-
-    The functions of Python leave out folders that cannot be read, without a word.
-    """
-    if not patterns:
-        if place.is_file():
-            yield place
-    elif not glob.has_magic(patterns[0]):
-        yield from _matching(place / patterns[0], patterns[1:])
-    elif place.is_dir():
-        every = patterns[0] == "**"
-        if every:
-            yield from _matching(place, patterns[1:])
-        for inside in place.iterdir():
-            hidden = inside.name.startswith(".") and not patterns[0].startswith(".")
-            if not hidden and fnmatch.fnmatch(inside.name, patterns[0]):
-                yield from _matching(inside, patterns if every and inside.is_dir() else patterns[1:])
-
-
-def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield folders and the names in them as `os.walk` does, but raise OSError for one that cannot be read."""
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    return ((Path(place), folders, files) for place, folders, files in os.walk(folder, onerror=refuse))
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -319,12 +291,11 @@ def write_atomically(path: Path) -> Iterator[Path]:
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_HALF_MADE}")
     try:
-        yield temporary
+        with naming_file(path):
+            yield temporary
         temporary.replace(path)
-    except BaseException as error:
+    except BaseException:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.add_note(f"while writing {path}")
         raise
 
 
@@ -409,9 +380,11 @@ def _copy(path: Path, target: Path) -> None:
         shutil.copyfile(path, target)
 
 
-def text_lines(path: Path, encoding: str) -> io.TextIOWrapper:
+@contextlib.contextmanager
+def text_lines(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
     """Open a file as text, without translating ends of lines."""
-    return io.TextIOWrapper(path.open("rb"), encoding=encoding, newline="")
+    with naming_file(path), io.TextIOWrapper(path.open("rb"), encoding=encoding, newline="") as lines:
+        yield lines
 
 
 @lru_cache(maxsize=1)

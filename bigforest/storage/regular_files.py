@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 from numpy.typing import NDArray
 
-from bigforest.errors import BigForestError, FormatError, StorageError, reason
+from bigforest.errors import BigForestError, FormatError, StorageError, naming_file
 from bigforest.storage.atomic import write_durably, write_whole
 from bigforest.storage.paths import is_remote, local_path
 
@@ -38,7 +38,7 @@ def read_json_text(path: Path) -> str:
     """
     if is_remote(path):
         return path.read_text(encoding="utf-8")
-    with open_regular(path) as file:
+    with open_regular(path) as file, naming_file(path):
         size = os.fstat(file.fileno()).st_size
         if size > MAX_JSON:
             raise FormatError(f"{path} has {size:,} bytes, more than such a file can have; {_REMEDY}")
@@ -58,14 +58,16 @@ def open_regular(path: Path) -> IO[bytes]:
     """Open a file for reading. Raises FormatError unless it is regular and no link."""
     # Without O_NONBLOCK, opening a pipe would wait for its writer. It changes nothing for files.
     flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+    if path.is_symlink():  # for systems without O_NOFOLLOW too
+        raise FormatError(f"{path} cannot be read: it is a link; {_REMEDY}")
     try:
-        handle = os.open(path, os.O_RDONLY | sum(flags))
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            return os.fdopen(handle, "rb", buffering=0)
-        os.close(handle)
-    except OSError as error:
-        problem = "it is a link" if path.is_symlink() else reason(error)
-        raise FormatError(f"{path} cannot be read: {problem}; {_REMEDY}") from error
+        with naming_file(path):
+            handle = os.open(path, os.O_RDONLY | sum(flags))
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} is missing; {_REMEDY}") from error
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb", buffering=0)
+    os.close(handle)
     raise FormatError(f"{path} cannot be read: it is not a regular file; {_REMEDY}")
 
 
@@ -145,8 +147,9 @@ class StateFormat:
 
         Raises FormatError when the file is missing, damaged or of another version.
         """
+        text = self._text(path)
         try:
-            raw: dict[str, Any] = json.loads(self._text(path))
+            raw: dict[str, Any] = json.loads(text)
             if raw["format"] != self.name:
                 raise ValueError("another format")
             if raw["version"] != self.version:
@@ -166,6 +169,8 @@ class StateFormat:
             return read_json_text(path)
         except FormatError as error:
             raise FormatError(f"{error}, or {self.remedy}") from error
+        except (ValueError, FileNotFoundError) as error:  # no text, or no such object
+            raise FormatError(f"{path} is damaged ({error}); {self.remedy}") from error
 
 
 def entries_checksum(entries: Mapping[str, Any]) -> int:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, WeightSpec
-from bigforest.errors import FormatError, damaged_store
+from bigforest.errors import FormatError, damaged_store, naming_file
 from bigforest.source.unchanged import FileStamp
 from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import local_copies
@@ -92,7 +92,8 @@ class StoreFiles:
     ) -> np.memmap[Any, Any]:
         path = self.folder / name
         try:
-            return np.memmap(path, dtype, "c" if private else "r", shape=shape)
+            with naming_file(path):
+                return np.memmap(path, dtype, "c" if private else "r", shape=shape)
         except ValueError as error:  # it has been cut short since its size was checked
             raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
 

@@ -137,7 +137,7 @@ class LevelsFile:
 
 def read_levels(path: Path, spec: DataSpec) -> Levels:
     """Return the checked levels of the file `path` of a store. Raises FormatError."""
-    with naming_faults(lambda fault: damaged_store(f"{path}: not readable Parquet ({fault})")):
+    with naming_faults(lambda fault: damaged_store(f"{path}: not readable Parquet ({fault})"), path):
         table = pq.ParquetFile(readable(path)).read(use_threads=False)
     return checked_levels(table, spec, path, damaged_store)
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy
 from bigforest.columns.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
+from bigforest.errors import naming_file
 from bigforest.execution.executor import Executor
 from bigforest.options.values import Exact
 from bigforest.storage.atomic import remove
@@ -217,9 +218,10 @@ class _Files:
 
     def append(self, name: str, array: NDArray[Any]) -> None:
         """Add cells, contiguous, to a file."""
-        if name not in self._files:
-            self._files[name] = self.path(name).open("wb")
-        self._files[name].write(array.data)
+        with naming_file(self.path(name)):
+            if name not in self._files:
+                self._files[name] = self.path(name).open("wb")
+            self._files[name].write(array.data)
         self._size[name] = self._size.get(name, 0) + array.nbytes
         if name not in _BY_BLOCK:
             self._crc[name] = zlib.crc32(array.data, self._crc.get(name, 0))

@@ -76,6 +76,23 @@ COMMANDS = {
 }
 
 
+def _reading(*words: str, of: str = "a.forest") -> Command:
+    return Command([words[0], of, *words[1:]], before=(of, of))
+
+
+# Commands that read a forest or a store in the current folder.
+READERS = {
+    "predict": _reading("predict", "HOME/test.parquet", "--threads", "1", "--quiet"),
+    "importance": _reading("explain", "HOME/table.parquet", "--importance", "--threads", "1", "--quiet"),
+    "export": _reading("export", "--to", "sql", "--quiet"),
+    "merge": _reading("merge", "HOME/b.forest", "--out", "out", "--quiet"),
+    "report": _reading("report", "--threads", "1", "--quiet"),
+    "oob": _reading("oob"),
+    "train": _reading("train", "--trees", "2", "--threads", "1", "--quiet", "--out", "out", of="t.store"),
+    "resumed": Command(_RESUME, before=_INTERRUPTED),
+}
+
+
 def make_home(home: Path, place: Path) -> None:
     """Write the tables and forests that the commands read, and an interrupted training that belongs to `place`."""
     home.mkdir()
@@ -90,6 +107,7 @@ def make_home(home: Path, place: Path) -> None:
     options, again = {"trees": 2}, home / "b.comparison"
     bigforest.compare(home / "test.parquet", "y", candidates=2, options=options, out=again, threads=1)
 
+    bigforest.encode_store(home / "table.parquet", home / "t.store", target="y", threads=1)
     plan = bigforest.plan_training(home / "table.parquet", "y", trees=2, threads=1)
     (home / "memory").write_text(str(plan.smallest))
 
@@ -103,11 +121,11 @@ def make_home(home: Path, place: Path) -> None:
     (place / "out.unfinished").rename(home / "out.unfinished")
 
 
-def lay(command: str, home: Path, place: Path) -> None:
+def lay(command: Command, home: Path, place: Path) -> None:
     """Make a folder for a command, with a folder for temporary files and what the command begins with."""
     shutil.rmtree(place, ignore_errors=True)
     (place / "temporary").mkdir(parents=True)
-    if (before := COMMANDS[command].before) is not None:
+    if (before := command.before) is not None:
         shutil.copytree(home / before[0], place / before[1])
 
 

@@ -1,8 +1,9 @@
 /* Makes one call of the system fail, or ends the process there; loaded before the C library (LD_PRELOAD).
  *
  * Only calls count that change, open or map something below one folder: writing, flushing, truncating, mapping, opening,
- * renaming, making folders. `fail_at` chooses the folder, the number of the call, and its error, 0 for SIGKILL. Until
- * then random bytes are fixed, so that names and contents are those of other runs of the command that fail.
+ * renaming, making folders; or, where reading fails, that open, map or read a file. `fail_at` chooses the folder, the
+ * number of the call, its error, 0 for SIGKILL, and whether reading fails. Until then random bytes are fixed, so that
+ * names and contents are those of other runs of the command that fail.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,12 +28,14 @@ static atomic_long left = -1;
 static int number_of_error;
 static char hit[PATH_MAX + 64];
 static long first;
+static int reads;
 static char renamed[4096];
 
-void fail_at(const char *below, long call, int error) {
+void fail_at(const char *below, long call, int error, int reading) {
     snprintf(folder, sizeof folder, "%s", below);
     number_of_error = error;
     first = call;
+    reads = reading;
     atomic_store(&left, call);
 }
 
@@ -51,7 +54,8 @@ static int is_below(const char *path) {
 const char *renamings(void) { return renamed; }
 
 static int fails(const char *name, const char *path) {
-    if (atomic_load(&left) < 0 || !is_below(path)) return 0;
+    int is_read = strcmp(name, "read") == 0, is_either = strcmp(name, "open") == 0 || strcmp(name, "map") == 0;
+    if (atomic_load(&left) < 0 || !is_below(path) || !(is_either || is_read == reads)) return 0;
     long until = atomic_fetch_sub(&left, 1);
     size_t length = strlen(renamed);
     if (strcmp(name, "rename") == 0) snprintf(renamed + length, sizeof renamed - length, " %ld", first - until);
@@ -141,6 +145,21 @@ ssize_t copy_file_range(int from, off64_t *start, int to, off64_t *at, size_t si
 ssize_t sendfile(int to, int from, off_t *start, size_t size);
 ssize_t sendfile(int to, int from, off_t *start, size_t size) {
     return fails_file("write", to) ? -1 : NEXT(sendfile)(to, from, start, size);
+}
+ssize_t read(int file, void *bytes, size_t size) {
+    return fails_file("read", file) ? -1 : NEXT(read)(file, bytes, size);
+}
+ssize_t pread(int file, void *bytes, size_t size, off_t at) {
+    return fails_file("read", file) ? -1 : NEXT(pread)(file, bytes, size, at);
+}
+ssize_t pread64(int file, void *bytes, size_t size, off64_t at) {
+    return fails_file("read", file) ? -1 : NEXT(pread64)(file, bytes, size, at);
+}
+ssize_t preadv(int file, const struct iovec *parts, int number, off_t at) {
+    return fails_file("read", file) ? -1 : NEXT(preadv)(file, parts, number, at);
+}
+ssize_t preadv64(int file, const struct iovec *parts, int number, off64_t at) {
+    return fails_file("read", file) ? -1 : NEXT(preadv64)(file, parts, number, at);
 }
 int fsync(int file) { return fails_file("fsync", file) ? -1 : NEXT(fsync)(file); }
 int fdatasync(int file) { return fails_file("fsync", file) ? -1 : NEXT(fdatasync)(file); }

@@ -76,11 +76,16 @@ class Server:
         self._server.stdin.close()
         self._server.wait()
 
-    def __call__(self, command: list[str], folder: Path, call: int = NONE, error: int = 0) -> Answer:
-        """Run a command in `folder`, where call number `call` fails with an error; 0 kills."""
+    def __call__(
+        self, command: list[str], folder: Path, call: int = NONE, error: int = 0, *, reads: bool = False
+    ) -> Answer:
+        """Run a command in `folder`, where call number `call` fails with an error; 0 kills.
+
+        reads  True if it is a call that reads, not one that writes.
+        """
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        order = {"command": command, "folder": str(folder), "call": call, "error": error}
+        order = {"command": command, "folder": str(folder), "call": call, "error": error, "reads": reads}
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         return Answer(**json.loads(self._server.stdout.readline()))
@@ -94,14 +99,14 @@ def compiled(folder: Path) -> Path:
     return library
 
 
-def _run(command: list[str], folder: str, call: int, error: int) -> int:
+def _run(command: list[str], folder: str, call: int, error: int, reads: int) -> int:
     """Run a command as a process of its own would; return its exit code."""
     from bigforest_cli.app import main
 
     os.chdir(folder)
     tempfile.tempdir = str(Path(folder) / "temporary")
     sys.argv = ["bigforest", *command]
-    _library().fail_at(folder.encode(), call, error)
+    _library().fail_at(folder.encode(), call, error, reads)
     try:
         main()
     except SystemExit as end:
@@ -115,7 +120,7 @@ def _run(command: list[str], folder: str, call: int, error: int) -> int:
 
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
-    library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
+    library.fail_at.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int, ctypes.c_int]
     library.failed_call.restype = ctypes.c_char_p
     library.calls_left.restype = ctypes.c_long
     library.renamings.restype = ctypes.c_char_p

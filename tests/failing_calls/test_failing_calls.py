@@ -3,13 +3,14 @@ last renamings are killed."""
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.failing_calls.commands import COMMANDS, make_home
+from tests.failing_calls.commands import COMMANDS, READERS, make_home
 from tests.failing_calls.server import Server, compiled
 from tests.failing_calls.trials import ERRORS, Trials
 
@@ -37,3 +38,12 @@ def test_failing_call(trials: Trials, command: str) -> None:
         trials.fail(command, call, errors[number % len(errors)])
     for call in found.renamings[-3:]:  # where an output takes its place
         trials.fail(command, call, "killed")
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, marks=pytest.mark.slow if one == "report" else ()) for one in READERS]
+)
+def test_failing_reading(trials: Trials, command: str) -> None:
+    calls, errors = trials.readings(command), (errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOENT)
+    for number, call in enumerate(range(0, calls, max(1, calls // 12))):
+        trials.fail_reading(command, call, errors[number % len(errors)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
+import re
 from pathlib import Path
 
-from tests.failing_calls.commands import COMMANDS, content, lay
+from tests.failing_calls.commands import COMMANDS, READERS, content, lay
 from tests.failing_calls.server import KILLED, NONE, Answer, Server
 
 # Errors of a call; 0 is SIGKILL.
@@ -26,7 +28,7 @@ class Trials:
     def undisturbed(self, command: str) -> Answer:
         """Run a command undisturbed, and keep what it makes for comparison."""
         for _ in range(2):  # the first compiles
-            lay(command, self._home, self._place)
+            lay(COMMANDS[command], self._home, self._place)
             self._before[command] = content(self._place)
             answer = self._run(COMMANDS[command].line)
             if answer.code != 0:
@@ -36,7 +38,7 @@ class Trials:
 
     def fail(self, command: str, call: int, error: str) -> None:
         """Let a call of a command fail, let it go on, and check all. After `undisturbed`."""
-        lay(command, self._home, self._place)
+        lay(COMMANDS[command], self._home, self._place)
         answer = self._run(COMMANDS[command].line, call, ERRORS[error])
         about = f"{command}, call {call} {error}: {answer}"
         assert answer.code in (0, 2, KILLED), about
@@ -49,12 +51,30 @@ class Trials:
             lines = answer.error.splitlines()
             assert len(lines) == 1, about
             assert lines[0].startswith("error: "), about
+            assert _names_file(answer), about
         left = content(self._place)
         self._check_output(command, left, about)
         state = command, pickle.dumps(left)
         if state not in self._right:
             self._go_on(command, about)
             self._right.add(state)
+
+    def readings(self, command: str) -> int:
+        """Return the number of calls of a command that read."""
+        lay(READERS[command], self._home, self._place)
+        return self._run(READERS[command].line, reads=True).calls
+
+    def fail_reading(self, command: str, call: int, error: int) -> None:
+        """Let a call that reads fail: an error names the file, and calls nothing damaged that may be sound."""
+        lay(READERS[command], self._home, self._place)
+        answer = self._run(READERS[command].line, call, error, reads=True)
+        about = f"{command}, call {call}: {answer}"
+        assert answer.code in (0, 2), about
+        if answer.code == 2:
+            assert answer.error.count("\n") == 1, about
+            assert not re.search("damaged|restore|not a", answer.error), about
+            assert _names_file(answer), about
+            assert os.strerror(error) in answer.error, about
 
     def _check_output(self, command: str, left: dict[str, bytes], about: str) -> None:
         """What has the name of the output is all of it, or still the output from before."""
@@ -76,7 +96,15 @@ class Trials:
         differ = sorted(name for name in made | expected if made.get(name) != expected.get(name))
         assert not differ, (about, differ)
 
-    def _run(self, line: list[str], call: int = NONE, error: int = 0) -> Answer:
+    def _run(self, line: list[str], call: int = NONE, error: int = 0, *, reads: bool = False) -> Answer:
         memory = (self._home / "memory").read_text()
         words = [word.replace("SMALLEST", memory).replace("HOME", str(self._home)) for word in line]
-        return self._server(words, self._place, call, error)
+        return self._server(words, self._place, call, error, reads=reads)
+
+
+def _names_file(answer: Answer) -> bool:
+    """Return True if an error names the file of the failed call, its folder, or a disk."""
+    path = Path("place", answer.call.partition(" ")[2].lstrip("/"))
+    names = [re.sub(r"^\.(.*)\.[0-9a-f]{16}\.tmp$", r"\1", name) for name in path.parts[1:] or path.parts]
+    told = re.search("on the disk of|largest size|cannot write to", answer.error)
+    return told is not None or any(re.search(rf"[ /]{re.escape(name)}\b", answer.error) for name in names)

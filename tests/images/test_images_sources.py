@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 import gzip
 import io
+import os
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -22,7 +25,6 @@ import bigforest
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, Notice
 from bigforest.images import decode, folder, imageset
-from tests.unreadable import refuse_listing
 
 Grey = NDArray[np.uint8]
 
@@ -188,15 +190,6 @@ def test_folder__goes_below_the_classes(tmp_path: Path) -> None:
     data = made(2)
     write_folder(tmp_path / "images", data, ["a/z", "a"])
     assert read(tmp_path / "images", tmp_path)[0]["target"].to_list() == ["a", "a"]
-
-
-def test_folder__a_class_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for label in "ab":
-        (tmp_path / "images" / label).mkdir(parents=True)
-        (tmp_path / "images" / label / "0.png").write_bytes(encoded(made()[0]))
-    refuse_listing(tmp_path / "images/b", monkeypatch)
-    with pytest.raises(PermissionError, match=r"Permission denied: .*b"):
-        read(tmp_path / "images", tmp_path)
 
 
 def test_folder__without_images_is_refused(tmp_path: Path) -> None:
@@ -445,3 +438,52 @@ def test_array__with_and_without_labels(tmp_path: Path) -> None:
 def test_array__wrong_ones_are_named(tmp_path: Path, source: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(source, tmp_path)
+
+
+# Errors of the system
+
+
+@pytest.mark.parametrize(("name", "packed"), [("a/1.png", False), ("images.idx3", False), ("images.idx3", True)])
+def test_error_of_the_system__names_the_file_and_does_not_call_it_damaged(
+    name: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, images = tmp_path / "in" / name, made()
+    path.parent.mkdir(parents=True)
+    content = encoded(images[0]) if name.endswith("png") else idx(images)
+    content = gzip.compress(content) if packed else content
+    path.write_bytes(content)
+    opened = builtins.open
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() or name.endswith("png"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read(size)
+
+        def readinto(self, _: Any) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def broken(file: Any, *arguments: Any, **options: Any) -> Any:
+        return Broken(content) if str(file) == str(path) else opened(file, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", broken)
+    monkeypatch.setattr(builtins, "open", broken)
+    with pytest.raises(OSError, match=rf"Input/output error.*{path.name}") as caught:
+        read(tmp_path / "in" if name.endswith("png") else path, tmp_path, on_corrupt="skip")
+    assert caught.value.__notes__ == ["check its disk, and try again"]
+
+
+def test_folder__of_images_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/1.png", "a/more/2.png", "b/1.png"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(encoded(made()[0]))
+    scan = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if not isinstance(path, int) and Path(path).name == "more":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError, match="more"):
+        read(tmp_path / "in", tmp_path)

@@ -241,18 +241,33 @@ def test_dask__is_told_to_write_files(tmp_path: Path) -> None:
 
 
 def test_open_source__a_file_without_permission_is_not_called_damaged() -> None:
-    told = "^t.parquet cannot be read: permission denied; change its permissions"
+    told = "^t.parquet cannot be read: Permission denied; change its permissions"
     with pytest.raises(DataError, match=told), reading_parquet(Path("t.parquet")):
         raise PermissionError(errno.EACCES, "Failed to open local file. Detail: Permission denied")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error"),
+        OSError("Input/output error (os error 5)"),
+        pl.exceptions.ComputeError("error while reading: Input/output error (os error 5)"),
+    ],
+)
+@pytest.mark.parametrize(("name", "content"), [("t.csv", "a,\n1,\n2,\n"), ("t.ndjson", '{"a": "2024-01-01"}')])
+@pytest.mark.parametrize("calls", range(2))
 def test_open_source__a_disk_that_fails_once_makes_no_text_of_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, name: str, content: str, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+    left, collect = [calls], pl.LazyFrame.collect
 
-    (tmp_path / "t.csv").write_text("a\n1\n2\n")
-    monkeypatch.setattr("bigforest.source.text._find_forms", fail)
-    with pytest.raises(DataError, match=r"t\.csv: the table cannot be read: Input/output error; check its disk$"):
-        open_source(tmp_path / "t.csv", scratch=tmp_path)
+    def fail(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == -1:
+            raise error
+        return collect(*arguments, **options)
+
+    (tmp_path / name).write_text(content)
+    monkeypatch.setattr(pl.LazyFrame, "collect", fail)
+    with pytest.raises(DataError, match=rf"{name} cannot be read: Input/output error; check its disk, and try again$"):
+        open_source(tmp_path / name, scratch=tmp_path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -16,7 +18,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.storage.array_file import ArrayFile, read_arrays, write_arrays, writing_arrays
+from bigforest.storage.array_file import (
+    ArrayFile,
+    MatrixFile,
+    map_file,
+    mapped_array,
+    read_arrays,
+    write_arrays,
+    writing_arrays,
+)
 
 TYPES = {"number": "<f8", "code": "<u2", "flag": "<u1"}
 DAMAGED = "is damaged; remove it and resume the run"
@@ -128,3 +138,28 @@ def test_writing_arrays__leaves_nothing_when_it_fails(tmp_path: Path) -> None:
             add(np.arange(2), np.arange(3), np.arange(1))
     with pytest.raises(FormatError, match=DAMAGED):  # of two blocks
         read_arrays(tmp_path / "b", TYPES)
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENOSPC, errno.EIO])
+def test_mapping__an_error_of_the_system_names_the_file_or_its_folder(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = tmp_path / "a.bin"
+    file.write_bytes(bytes(8))
+    matrix = MatrixFile(file, 1, 1, "<u8")
+    monkeypatch.setattr(np, "memmap", fail)
+    monkeypatch.setattr(os, "truncate", fail)
+    calls: list[tuple[Path, Callable[[], Any]]] = [
+        (tmp_path, lambda: mapped_array(tmp_path, 1, "<u8")),
+        (file, lambda: map_file(file, "<u8")),
+        (file, matrix.mapped),
+        (file, matrix.make),
+    ]
+    for path, call in calls:
+        with pytest.raises(OSError) as caught:
+            call()
+        assert (caught.value.errno, caught.value.filename) == (number, str(path))
+        assert caught.value.__notes__

@@ -174,7 +174,8 @@ def test_compare__finds_what_it_set_aside_when_it_was_killed(begun: bool, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(errno.EIO, "while writing .*json; .*repeat"), (errno.ENOSPC, "no space left on .*repeat")]
+    ("number", "told"),
+    [(errno.EIO, "error: .*json.*; check its disk.*repeat"), (errno.ENOSPC, "no space left on .*repeat")],
 )
 def test_compare__names_the_file_or_the_disk_of_a_failed_write(
     number: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
