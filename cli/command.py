@@ -308,8 +308,10 @@ def _command_line_names(command: Any) -> dict[str, str]:
     from .config import CONFIG
 
     names = {name: f"--{name.replace('_', '-')}" for name in CONFIG}
-    names |= {"validate_forest": "`bigforest validate`", "predict_file": "`bigforest predict`"}
-    names |= {"explain_forest": "`bigforest explain`", "new_rows": "--new-rows"}
+    functions = {"validate_forest": "validate", "predict_file": "predict", "explain_forest": "explain"}
+    functions |= {"train": "train", "compare": "compare"}
+    names |= {name: f"`bigforest {word}`" for name, word in functions.items()}
+    names["new_rows"] = "--new-rows"
     for parameter in command.params:
         longest = max(parameter.opts, key=len, default="")
         if longest.startswith("--"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import bigforest
-from bigforest.errors import damaged_forest, damaged_store
+from bigforest import errors
+from bigforest.errors import BigForestError, damaged_forest, damaged_store
 
 
 def test_damage__has_one_sentence_each_that_says_what_to_do() -> None:
@@ -24,3 +26,24 @@ def test_damage__has_one_sentence_each_that_says_what_to_do() -> None:
         if words.search(file.read_text(encoding="utf-8")) and file.name != "errors.py"
     ]
     assert not told, "these messages end without what to do: use damaged_forest or damaged_store"
+
+
+def test_errors__keep_the_marks_of_the_errors_that_they_quote() -> None:
+    """`{error}` writes names of options as in Python; `{error.text}` leaves that to the interface."""
+    ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BigForestError)}
+    home, told = Path(bigforest.__file__).parent, []
+    for file in home.rglob("*.py"):
+        for handler in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(handler, ast.ExceptHandler) or handler.type is None:
+                continue
+            names = {name.id for name in ast.walk(handler.type) if isinstance(name, ast.Name)}
+            quoted = [
+                node
+                for node in ast.walk(handler)
+                if isinstance(node, ast.FormattedValue)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == handler.name
+            ]
+            if names & ours and quoted:
+                told.append(f"{file.relative_to(home)}:{quoted[0].lineno}")
+    assert not told

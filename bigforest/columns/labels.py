@@ -20,7 +20,7 @@ from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.types import TICKS, is_feature_type, physical
 from bigforest.columns.values import places_of
 from bigforest.errors import DataError, FormatError, listed
-from bigforest.options.values import label_text, plain
+from bigforest.options.values import label_text, requested_text
 
 _TEXT = ("String", "Categorical", "Enum")
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(?:None|'([^']+)'))?\)")
@@ -133,7 +133,7 @@ def class_places(series: pl.Series, target: TargetSpec) -> NDArray[np.int32]:
 
 def requested_codes(labels: Iterable[Any], target: TargetSpec) -> list[int]:
     """Return the class codes of labels that an option names, as values or text; UNKNOWN for others."""
-    texts = [label_text(plain(label)) for label in labels]
+    texts = [requested_text(label) for label in labels]
     return [int(code) for code in class_places(pl.Series(texts, dtype=pl.String), target)]
 
 

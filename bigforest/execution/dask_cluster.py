@@ -79,7 +79,7 @@ class Cluster:
             return []
         return [
             f"Dask watches the memory of {listed(watched, 3)} and counts mapped files as used, so it may pause or kill "
-            "workers for no reason; start workers with --memory-limit 0, and set memory instead"
+            f"workers for no reason; start workers with Dask's --memory-limit 0, and set {api('memory')} instead"
         ]
 
     def threads(self) -> dict[str, int]:

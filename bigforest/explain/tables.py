@@ -157,9 +157,7 @@ class Explanation:
     def __init__(self, path: str | Path, holding: object = None) -> None:
         self.path = absolute_path(path)
         if not self.path.is_dir():
-            raise ConfigError(
-                f"{path} is not an explanation; check the path, or make one with bigforest.explain_forest"
-            )
+            raise ConfigError(f"{path} is not an explanation; check the path, or make one with {api('explain_forest')}")
         self._holding = holding
 
     @property

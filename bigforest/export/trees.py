@@ -197,13 +197,13 @@ def refuse_corrections(files: ForestFiles, to: str) -> None:
     if files.is_refined:
         raise ConfigError(
             f"{to} has no link on whose scale the boosted stage of this forest adds; export the forest without the "
-            f"stage, forest.unrefined(), train with {api('refine')} off, or export to onnx or sql"
+            f"stage (in Python, forest.unrefined()), train with {api('refine')} off, or export to onnx or sql"
         )
     if files.power.amount != 1.0:
         raise ConfigError(
             f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "
-            f"{files.power.amount:g}; export forest.sharpen(1), train with {api('power')} off, or export to onnx or "
-            "sql"
+            f"{files.power.amount:g}; in Python, export forest.sharpen(1), or train with {api('power')} off, or export "
+            "to onnx or sql"
         )
 
 

@@ -357,7 +357,7 @@ def is_finished(directory: Path, group: range, header: Header) -> bool:
     try:
         check_nodes(check_part(path, group, header), header)
     except FormatError as error:
-        raise FormatError(f"{error}; remove this file and resume the run, which grows its trees again") from error
+        raise FormatError(f"{error.text}; remove this file and resume the run, which grows its trees again") from error
     return True
 
 

@@ -57,7 +57,7 @@ class RunStamp:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FormatError(
                 f"the forest in {self.directory} was removed or replaced after it was opened ({error}); restore its "
-                "folder, or open another with bigforest.read_forest"
+                "folder, or open another forest"
             ) from error
         if not same:
             raise replaced_forest(self.directory)
@@ -68,7 +68,7 @@ def replaced_forest(directory: Path) -> FormatError:
     """Return the error of a folder that contains another forest than the one that was opened."""
     return FormatError(
         f"the forest in {directory} was replaced by another one after it was opened, as its {RUN.name} differs; open "
-        "it again with bigforest.read_forest"
+        "it again"
     )
 
 

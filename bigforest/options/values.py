@@ -116,7 +116,7 @@ def weights_of(value: Any) -> ClassWeight:
         return value
     try:
         value = value.items() if hasattr(value, "items") else value
-        pairs = sorted((label_text(plain(label)), plain(weight)) for label, weight in value)
+        pairs = sorted((requested_text(label), plain(weight)) for label, weight in value)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f'{api("class_weight")} must be "balanced" or a mapping of classes to weights, not {value!r}'
@@ -143,6 +143,14 @@ def label_text(label: object) -> str:
     if isinstance(label, datetime.date | datetime.time):
         return str(label)
     return label if isinstance(label, str) else json.dumps(label)
+
+
+def requested_text(label: object) -> str:
+    """Return the text by which a class that an option names is looked up. A whole float is a whole number, as the
+    class "1" of texts is 1.0 in a column of floats."""
+    label = plain(label)
+    whole = isinstance(label, float) and label.is_integer() and abs(label) < 2**53
+    return label_text(int(label) if whole else label)  # type: ignore[call-overload]
 
 
 def is_number(value: object) -> bool:

@@ -85,7 +85,7 @@ class Calibration:
             files.oob  # noqa: B018, checks the files
         except ConfigError as error:
             raise ConfigError(
-                f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows: {error}"
+                f"{api('coverage')} and {api('reject_above')} are calibrated on out-of-bag rows: {error.text}"
             ) from error
         self._classes = len(files.spec.target.classes)
         self._most = most

@@ -159,7 +159,8 @@ def predict_file(
         check_output(out, PREDICTION_FILE, overwrite=overwrite)
     keep = names_of(keep, "keep")
     by = {} if rule.category is None else {"texts" if rule.category_is_text else "also": [rule.category]}
-    notice = _notice_of_training(forest, data)
+    advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
+    notice = notice_of_training(forest, data, f"so they are predicted better than new ones; {advice}")
     with (
         watching(listener) as listener,
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
@@ -182,12 +183,14 @@ def predict_file(
         return done
 
 
-def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
-    """Return a notice if `data` is the path of the training table; otherwise None."""
+def notice_of_training(forest: Forest, data: Any, effect: str) -> Notice | None:
+    """Return a notice if `data` is the path of the training table; otherwise None.
+
+    effect  end of the message: what follows, and what to do.
+    """
     if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != str(absolute_path(data)):
         return None
-    advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
-    return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {advice}")
+    return Notice(f"the forest was trained on these rows, {effect}")
 
 
 def write_predictions(

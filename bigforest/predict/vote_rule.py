@@ -381,7 +381,7 @@ def _read_column(files: ForestFiles, name: str) -> pl.Series:
             source = open_rows(place, files.spec, scratch=work, also=[name])
         except DataError as error:
             raise DataError(
-                f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error}"
+                f"{api('coverage_by')} takes a column of the table that the forest was trained on: {error.text}"
             ) from error
         if name not in source.schema:
             raise DataError(

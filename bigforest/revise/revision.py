@@ -30,11 +30,12 @@ from bigforest.forest.run_file import write_run
 from bigforest.grow.cut import cut_nodes
 from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import check_word
+from bigforest.predict.files import notice_of_training
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
 from bigforest.predict.predictor import LEAF_CELLS, find_leaves
-from bigforest.predict.rows import UnseenLevels, check_schema, open_rows
+from bigforest.predict.rows import check_schema, open_rows
 from bigforest.progress import watching
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
@@ -45,12 +46,14 @@ class Revision(NamedTuple):
     """Changes of a revision.
 
     stage   its name in run.parquet; rows, use: the name of its rows, and of the operation, in messages.
+    known   effect of rows that the forest was trained on.
     part    changes a part by the rows of each class that reach its nodes (int64 [nodes, classes]).
     """
 
     stage: str
     rows: str
     use: str
+    known: str
     part: Callable[[TreeArrays, NDArray[np.int64]], TreeArrays]
 
 
@@ -86,6 +89,9 @@ def revise(
         staged(out, FOREST, overwrite=overwrite) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
+        notice = notice_of_training(forest, data, f"{revision.known}; give rows that it was not trained on")
+        if notice is not None:
+            listener(notice)
         [forest] = trees_alone([forest], revision.use, listener)
         directory.mkdir()
         source = open_rows(data, forest.spec, scratch=work)
@@ -137,11 +143,11 @@ def _count_rows(
     columns = list(dict.fromkeys([*features.columns(packed.used), target]))
     classes = len(spec.target.classes)
     counts = np.zeros((packed.nodes, classes), np.int64)
-    labelled, tally = 0, UnseenLevels()
+    labelled = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
-            rows = forest.loader.reader().frame(batch, features, packed.used, tally)
+            rows = forest.loader.reader().frame(batch, features, packed.used)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
                 piece = rows.cut(first, min(first + step, rows.rows))
@@ -151,7 +157,6 @@ def _count_rows(
                 np.add.at(counts.reshape(-1), place.ravel(), 1)
             labelled += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
-    tally.tell(listener)
     if not labelled:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
     first = 0
@@ -211,7 +216,7 @@ def calibrate_forest(
     forest = opened_forest(forest)
     # A row weighs what rows of training do on average, in the steps of their weights.
     part = partial(_calibrate_part, unit=max(1, round(1.0 / forest.spec.weight_unit)))
-    revision = Revision(CALIBRATED, "the secondary set", "calibrating", part)
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", "so probabilities stay too certain", part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
@@ -281,7 +286,8 @@ def prune_forest(
     10
     """
     check_word(on_ties, ON_TIES, "on_ties")
-    revision = Revision(PRUNED, "the tuning set", "pruning", partial(_prune_part, prune_ties=on_ties == "prune"))
+    part = partial(_prune_part, prune_ties=on_ties == "prune")
+    revision = Revision(PRUNED, "the tuning set", "pruning", "which its trees know, so little is pruned", part)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 

@@ -37,7 +37,14 @@ from bigforest.sklearn.tables import (
     with_categories,
 )
 from bigforest.sklearn.tree import ForestTree, mean_of_shares, path_matrix
-from bigforest.source.in_memory import SparseTable, frame_in_memory, free_name, is_sparse, numeric_categories
+from bigforest.source.in_memory import (
+    SparseTable,
+    frame_in_memory,
+    free_name,
+    in_another_order,
+    is_sparse,
+    numeric_categories,
+)
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
@@ -223,6 +230,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
         check_dense(y)
+        for role, values in {"y": y, "sample_weight": sample_weight, "groups": groups}.items():
+            if in_another_order(X, values):
+                warnings.warn(
+                    f"{role} has the index of X in another order, and rows are matched by their places, as in "
+                    f"scikit-learn; give {role}.loc[X.index] if the indexes are right",
+                    stacklevel=2,
+                )
         self._fit_outputs(X, outputs_of(y), sample_weight, groups)
         return self
 

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
 from bigforest.columns.types import cells
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, shown
 from bigforest.options.values import is_integer
 from bigforest.source import table_in_memory
 from bigforest.source.in_memory import (
@@ -172,9 +172,26 @@ def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:
-    """Return the regression targets as float64."""
-    numbers: NDArray[np.float64] = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    """Return the regression targets as float64. Raises DataError, naming the first value that is no number."""
+    try:
+        numbers: NDArray[np.float64] = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+    except (TypeError, ValueError) as error:
+        strange = [value for value in np.asarray(y, object).ravel() if value is not None and not _is_number(value)]
+        if not strange:
+            raise
+        raise DataError(
+            f"y has {shown(strange[0])}, which is no number, and regression predicts numbers; convert y, or use a "
+            "classifier for classes"
+        ) from error
     return numbers
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]:

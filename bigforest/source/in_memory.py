@@ -353,20 +353,25 @@ def with_columns_beside(
 
 
 def check_order(table: Any, values: Any, role: str) -> None:
-    """Raise DataError if a table and a column of pandas have the same index in different orders.
-
-    Other indexes say little: rows belong together by their places.
-    """
-    if package_of(table) != "pandas" or package_of(values) != "pandas":
-        return
-    rows, index = getattr(table, "index", None), getattr(values, "index", None)
-    if rows is None or index is None or len(rows) != len(index) or rows.equals(index):
-        return
-    if rows.is_unique and index.is_unique and index.isin(rows).all():
+    """Raise DataError if `in_another_order`."""
+    if in_another_order(table, values):
         raise DataError(
             f"{role} has the index of X in another order, and rows are matched by their places; give "
             f"{role}.loc[X.index], or {role}.to_numpy() if the places are right"
         )
+
+
+def in_another_order(table: Any, values: Any) -> bool:
+    """Return True if a table and a column of pandas have the same index in different orders.
+
+    Other indexes say little: rows belong together by their places.
+    """
+    if package_of(table) != "pandas" or package_of(values) != "pandas":
+        return False
+    rows, index = getattr(table, "index", None), getattr(values, "index", None)
+    if rows is None or index is None or len(rows) != len(index) or rows.equals(index):
+        return False
+    return bool(rows.is_unique and index.is_unique and index.isin(rows).all())
 
 
 def series_of(values: Any, name: str | None, role: str) -> pl.Series:
@@ -374,7 +379,7 @@ def series_of(values: Any, name: str | None, role: str) -> pl.Series:
     try:
         series = _series(values)
     except DataError as error:
-        raise DataError(f"{role}: {error}") from error
+        raise DataError(f"{role}: {error.text}") from error
     except _OBJECT_FAULTS as error:
         raise DataError(f"{role} is not a column of one type ({reason(error)}); convert it") from error
     return series.alias(name) if name else series

@@ -36,7 +36,9 @@ def check_spool(size: int, memory: int | None, where: str) -> None:
     try:
         read_estimate(spool_bytes(size)).check(memory)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}, or write the table as Parquet first, which is not streamed") from None
+        raise ConfigError(
+            f"{where}: {error.text}, or write the table as Parquet first, which is not streamed"
+        ) from None
 
 
 def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:

@@ -168,7 +168,7 @@ class StateFormat:
         try:
             return read_json_text(path)
         except FormatError as error:
-            raise FormatError(f"{error}, or {self.remedy}") from error
+            raise FormatError(f"{error.text}, or {self.remedy}") from error
         except (ValueError, FileNotFoundError) as error:  # no text, or no such object
             raise FormatError(f"{path} is damaged ({error}); {self.remedy}") from error
 

@@ -157,7 +157,7 @@ class Manifest:
         try:
             spec = DataSpec.from_entries(raw["dataspec"])
         except FormatError as error:
-            raise damaged_store(f"{path / MANIFEST}: {error}") from error
+            raise damaged_store(f"{path / MANIFEST}: {error.text}") from error
         if (problem := _contradiction(spec)) is not None:
             raise damaged_store(f"{path / MANIFEST}: {problem}")
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0

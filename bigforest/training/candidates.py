@@ -237,12 +237,14 @@ def given_candidates(
                     f"the candidate {name} cannot have {option}: all candidates share it; set it in options"
                 )
             if option not in OPTIONS:
-                raise ConfigError(f"the candidate {name} has an unknown option {shown(option)}; see bigforest.train")
+                raise ConfigError(
+                    f"the candidate {name} has an unknown option {shown(option)}; see the options of {api('train')}"
+                )
         options = plain_options(dict(options))
         try:
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:
-            raise ConfigError(f"the candidate {name}: {error}") from error
+            raise ConfigError(f"the candidate {name}: {error.text}") from error
         candidates[name] = options
     if len({name.casefold() for name in candidates}) < len(candidates):
         raise ConfigError("two candidates have the same name but for upper and lower case; rename one")

@@ -22,7 +22,16 @@ import polars as pl
 import pyarrow as pa
 
 from bigforest.encode.encode import ColumnArguments, column_arguments
-from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, api, shown
+from bigforest.errors import (
+    BigForestError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    OutputExistsError,
+    api,
+    shown,
+    write_names,
+)
 from bigforest.events import Listener, Notice
 from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources, resources_of
@@ -248,7 +257,7 @@ class Race:
                 try:
                     self._check(base | candidate, store)
                 except (ConfigError, DataError) as error:
-                    raise type(error)(f"the candidate {name}: {error}") from error
+                    raise type(error)(f"the candidate {name}: {error.text}") from error
         if options.get("stop_oob") is not None:
             raise ConfigError(
                 f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
@@ -279,7 +288,7 @@ class Race:
                 try:
                     self._check(state.options | state.candidates[name], store)
                 except (ConfigError, DataError) as error:
-                    out_of_race[name] = f"cannot be grown here: {error}"
+                    out_of_race[name] = f"cannot be grown here: {error.text}"
                     continue
             begin = time.perf_counter()
             scores[name] = self._grow_to(state, name, store, trees)
@@ -290,7 +299,7 @@ class Race:
         for name in retired(results, trees):
             standing = results[name]
             out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
-        state.rounds.append(Round(trees, results, out_of_race))
+        state.rounds.append(Round(trees, results, {name: write_names(why) for name, why in out_of_race.items()}))
         state.write(self.out)
         for name in out_of_race:
             forest = _forest_of(self.out, name)
@@ -533,7 +542,7 @@ def compare(
     training_options = dict(options or {})
     for name in training_options:
         if name not in OPTIONS:
-            raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
+            raise ConfigError(f"there is no option {name!r} of training; see the options of {api('train')}")
     arguments = column_arguments(data, target, exclude, training_options)
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)

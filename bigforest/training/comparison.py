@@ -178,7 +178,7 @@ class Comparison:
         self.path = as_path(path)
         self._holding = holding
         if not (self.path / FILE).is_file():
-            raise ConfigError(f"{path} is not a comparison; check the path, or make one with bigforest.compare")
+            raise ConfigError(f"{path} is not a comparison; check the path, or make one with {api('compare')}")
         state = ComparisonState.read(self.path)
         if state.winner is None:
             raise ConfigError(f"{path}: the comparison is not finished; run it again to continue")

@@ -334,7 +334,7 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
         if store.fingerprint != fingerprint:
             raise FormatError(f"{folder.store} is not the store that the run made; it is damaged")
     except FormatError as error:
-        raise FormatError(f"{error}: remove the folder {folder.store} and resume, which makes it again") from error
+        raise FormatError(f"{error.text}: remove the folder {folder.store} and resume, which makes it again") from error
     return (plan or resolve(run, store, resources)).for_store(store)
 
 

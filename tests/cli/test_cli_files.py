@@ -116,10 +116,20 @@ def test_predict__another_text_is_not_replaced(folder: Path, run: Run) -> None:
 def test_predict__says_that_rows_were_in_the_training(folder: Path, run: Run) -> None:
     run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
     run("predict", "f", "things.parquet", "--out", "p")
-    assert "note: the forest was trained on these rows" in run.err and "out-of-bag report" in run.err
+    told = "note: the forest was trained on these rows"
+    assert told in run.err and "out-of-bag report" in run.err
+    run("prune", "f", "things.parquet", "--out", "pruned")
+    assert f"{told}, which its trees know, so little is pruned; give rows" in run.err
+    run("calibrate", "f", "things.parquet", "--out", "calibrated")
+    assert f"{told}, so probabilities stay too certain; give rows" in run.err
+    run("validate", "f", "things.parquet")
+    assert f"{told}, so their error is that of known rows; give rows" in run.err
+    run("explain", "f", "things.parquet", "--permutation", "--new-rows", "--out", "x")
+    assert f"{told}, so they are not new: drop --new-rows" in run.err
     things().write_parquet("others.parquet")
-    run("predict", "f", "others.parquet", "--out", "q")
-    assert (run.code, run.err) == (0, "")
+    for words in (["predict"], ["prune"], ["calibrate"], ["explain", "--permutation", "--new-rows"]):
+        run(words[0], "f", "others.parquet", *words[1:], "--out", f"other {words[0]}")
+        assert run.code == 0 and told not in run.err, words
 
 
 @pytest.mark.parametrize("mark", [";", "\t", "|", ","])

@@ -143,6 +143,7 @@ MOMENTS = [datetime.datetime(2024, 3, 1), datetime.datetime(2024, 3, 1, 12, 30)]
         (["a", "b"], ["b", " b "]),
         (MOMENTS, [MOMENTS[1], str(MOMENTS[1]), "2024-03-01T12:30", np.datetime64(MOMENTS[1], "ns")]),
         ([moment.date() + datetime.timedelta(moment.hour) for moment in MOMENTS], ["2024-03-13 00:00:00"]),
+        (["1", "2"], [2, 2.0, np.float32(2.0), np.int8(2), Decimal("2.00")]),
         (
             [datetime.timedelta(1), datetime.timedelta(2)],
             [pd.Timedelta(days=2), "2 days, 0:00:00", np.timedelta64(2, "D"), np.timedelta64(2 * 86_400 * 10**9, "ns")],

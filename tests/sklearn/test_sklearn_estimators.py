@@ -617,3 +617,27 @@ def test_criteria__poisson_is_the_deviance() -> None:
     for wrong in (-counts, np.zeros(200)):
         with pytest.raises(BigForestError, match="the Poisson deviance is for numbers of which none is below 0"):
             BigForestRegressor(criterion="poisson").fit(X_NUMBERS, wrong)
+
+
+@pytest.mark.parametrize(
+    ("y", "value"),
+    [(["b", "a"] * 10, "'b'"), (np.array(["1", "2 m"] * 10), "'2 m'"), (pd.Series([1, "1,5"] * 10), "'1,5'")],
+)
+def test_regressor__names_a_target_that_is_no_number(y: Any, value: str) -> None:
+    with pytest.raises(ValueError, match=f"^y has {value}, which is no number, .* or use a classifier for classes$"):
+        BigForestRegressor(n_estimators=2).fit(np.arange(20.0)[:, None], y)
+
+
+@pytest.mark.parametrize("role", ["y", "sample_weight", "groups"])
+def test_fit__warns_of_an_index_in_another_order(role: str) -> None:
+    X = pd.DataFrame({"a": np.arange(20.0)}, index=pd.RangeIndex(100, 120))
+    values = {"y": pd.Series([0, 1] * 10, X.index)}
+    values |= {role: pd.Series([1, 2] * 10, X.index)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BigForestClassifier(n_estimators=2).fit(X, **values)
+        again = {name: column.reset_index(drop=True) for name, column in values.items()}  # other rows, or no index
+        BigForestClassifier(n_estimators=2).fit(X, **again)
+    values[role] = values[role].iloc[::-1]
+    with pytest.warns(UserWarning, match=rf"{role} has the index of X in another order, .* give {role}\.loc\[X\.index"):
+        BigForestClassifier(n_estimators=2).fit(X, **values)
