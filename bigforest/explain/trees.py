@@ -132,7 +132,7 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
 
 def _parents(nodes: TreeArrays) -> NDArray[np.int64]:
     """Return the position of the parent of every node, -1 for a root."""
-    inner, root = np.flatnonzero(nodes.feature != LEAF), np.repeat(nodes.roots, np.diff(nodes.starts))
+    inner, root = np.flatnonzero(nodes.feature != LEAF), nodes.root_of
     parent = np.full(root.size, -1)
     parent[inner + 1] = parent[root[inner] + nodes.right[inner]] = inner
     return parent
@@ -200,7 +200,7 @@ def _rule_leaves(
     """Return the most informative leaves. Ties are in the order of trees and nodes."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
-    root = nodes.roots[tree[leaf]]
+    root = nodes.root_of[leaf]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
     best = np.argsort(-interest, kind="stable")[:rules]
     at, answer = leaf[best], answers[leaf[best]]

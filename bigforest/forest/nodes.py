@@ -232,6 +232,11 @@ class TreeArrays(NamedTuple):
         return np.append(self.roots, self.depth.size)
 
     @property
+    def root_of(self) -> NDArray[np.int64]:
+        """Position of the root of the tree of each node, int64 [nodes], for whole trees."""
+        return np.repeat(self.roots, np.diff(self.starts))
+
+    @property
     def used(self) -> NDArray[np.int64]:
         """Positions in the dataspec of the features that some node splits on, int64, ascending."""
         terms = [] if self.terms is None else [self.terms.feature]

@@ -51,11 +51,9 @@ def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -
 
 def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
     """Cut whole trees."""
-    starts = trees.starts
-    sizes = np.diff(starts)
-    root = np.repeat(starts[:-1], sizes)
+    starts, root = trees.starts, trees.root_of
     number, inner = np.empty(root.size, np.uint32), np.empty(root.size, np.bool_)
-    heap = np.empty(heap_size(int(sizes.max()), rules), np.int64)
+    heap = np.empty(heap_size(int(np.diff(starts).max()), rules), np.int64)
     cut_trees(starts, trees.right, decreases_in_tree(trees, trees.weight[root]), rules, number, inner, heap)
     return cut_nodes(trees, number, inner, number[root + trees.right])
 

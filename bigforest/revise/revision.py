@@ -296,7 +296,7 @@ def _prune_part(part: TreeArrays, counts: NDArray[np.int64], *, prune_ties: bool
     from bigforest.kernels.tree.cut import CutRules, cut_trees
 
     nodes = part.feature.size
-    root = np.repeat(part.roots, np.diff(part.starts))
+    root = part.root_of
     right_child = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
     correct = counts[np.arange(nodes), part.counts.argmax(axis=1)]
     # In a leaf, which has no children, the result is not used.

@@ -119,7 +119,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
     """Return the sum of the truth of the out-of-bag rows that reach each node, float64 [nodes, outputs]."""
     depth = trial.trees.depth
     sums = np.zeros((depth.size, trial.truth.shape[1]))
-    for root, out in zip(np.flatnonzero(depth == 0), trial.left_out, strict=True):
+    for root, out in zip(trial.trees.roots, trial.left_out, strict=True):
         np.add.at(sums, root + out.leaves, trial.truth[out.rows])
     inner, left, right = trial.splits
     for level in range(int(depth.max()) - 1, -1, -1):

@@ -92,10 +92,9 @@ class TrialTrees(NamedTuple):
     @property
     def splits(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Inner nodes in order, and the left and the right child of each, int64 [splits]."""
-        roots = np.flatnonzero(self.trees.depth == 0)
         inner = np.flatnonzero(self.trees.feature != LEAF)
-        base = roots[np.searchsorted(roots, inner, side="right") - 1]
-        return inner, base + self.trees.left[inner], base + self.trees.right[inner]
+        root = self.trees.root_of[inner]
+        return inner, root + self.trees.left[inner], root + self.trees.right[inner]
 
     @property
     def answers(self) -> NDArray[np.float64]:
@@ -169,7 +168,7 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
             errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows), 0.0, truth)
         answers = trial.answers
         errors = errors._replace(split=errors.split + float(trial.trees.weight[trial.splits[0]].sum()))
-        for root, out in zip(np.flatnonzero(trial.trees.depth == 0), trial.left_out, strict=True):
+        for root, out in zip(trial.trees.roots, trial.left_out, strict=True):
             error = (answers[root + out.leaves] - trial.truth[out.rows]) * unit
             errors.total[out.rows] += error
             errors.squares[out.rows] += (error**2).sum(axis=1)
