@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigforest.explain.importance import tree_shares
 from bigforest.export.trees import export_tree, node_impurities, node_values
+from bigforest.forest.decreases import tree_decreases
 from bigforest.sklearn.tables import joined, only
 
 # Attributes of the forest that its trees have, too, in addition to its parameters.
@@ -178,20 +178,14 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
 
     def _importances(self, output: int, normalize: bool = True) -> NDArray[np.float64]:
         tree = self._trees[output]
-        terms = pl.col("terms").list.eval(pl.element().struct.field("feature"))
-        single = pl.concat_list(pl.col("feature").cast(pl.String))
-        used = pl.when(pl.col("feature").is_null()).then(terms).otherwise(single)
-        splits = tree.nodes.filter(pl.col("left").is_not_null()).with_columns(used=used)
-        decrease = pl.col("gain") * pl.col("weight") / pl.col("used").list.len()
-        decreases_by_feature = splits.select("used", decrease=decrease).explode("used")
+        files, weight = tree.forest.files, tree.nodes["weight"][0]  # reading the nodes checks their file
+        [path] = [part.path for part in files.parts if tree.number in part.trees]
+        sums, step = np.zeros(len(files.spec.features)), files.spec.target.step
+        with files.same_run():
+            sums = next((sums for number, sums in tree_decreases([path], files.spec) if number == tree.number), sums)
         decreases = np.zeros((1, self._forest.n_features_in_))
-        place = self._forest._places(tree.forest)
-        np.add.at(
-            decreases[0],
-            [place[name] for name in decreases_by_feature["used"]],
-            decreases_by_feature["decrease"].to_numpy(),
-        )
-        return tree_shares(decreases)[0] if normalize else decreases[0] / tree.nodes["weight"][0]
+        np.add.at(decreases[0], list(self._forest._places(tree.forest).values()), sums)
+        return tree_shares(decreases)[0] if normalize else decreases[0] * step * step / weight
 
     def get_depth(self) -> int:
         """Return the depth of the deepest leaf; the root has depth 0."""
