@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
@@ -159,6 +159,8 @@ _CLASSES: list[dict[str, Any]] = [
     {"sampling": "adaboost"},
     {"vote": "hard"},
 ]
+# Parts of an explanation for which bags are drawn again.
+_OF_BAGS = [name for name, section in SECTIONS.items() if section.needs == "out of bag"]
 _NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
 
 
@@ -201,7 +203,7 @@ def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> 
                 continue
             forest.predict(table)
             if option.keys() & {"sampling", "group"} and not forest.config.boosts:
-                _explain(forest, table)
+                _explain(forest, table, _OF_BAGS)
             for classes in KINDS[kind].classes:
                 compile_for(KINDS[kind].traits(classes), forest.config, passes=True, scratch=None)
 
@@ -268,9 +270,9 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
     )
 
 
-def _explain(forest: Forest, table: pl.DataFrame) -> None:
-    """Compute every part of an explanation, of training rows and of new rows."""
-    for part, new_rows in product(SECTIONS, (False, True)):
+def _explain(forest: Forest, table: pl.DataFrame, parts: Iterable[str] = tuple(SECTIONS)) -> None:
+    """Compute parts of an explanation, by default every part, of training rows and of new rows."""
+    for part, new_rows in product(parts, (False, True)):
         with suppress(ConfigError):  # a part that is not for this kind of forest, or not for new rows
             explain_forest(forest.directory, table, parts=[part], new_rows=new_rows, listener=silent)
 
