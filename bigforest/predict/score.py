@@ -24,7 +24,7 @@ from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import reading_of
 from bigforest.progress import watching
-from bigforest.source import table_in_memory
+from bigforest.source import collected, table_in_memory
 from bigforest.source.in_memory import series_of
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _facts(metrics: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
 def score(spec: DataSpec, answer: Any, y: Any) -> float:
     check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
-        answer = answer.collect()
+        answer = collected(answer)
     predictions = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
     truth = series_of(y, None, "y").alias("")  # as in `cells`
     if len(truth) != len(predictions):

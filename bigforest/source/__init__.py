@@ -1,7 +1,7 @@
 """Tables to train on and to predict for, wherever they are."""
 
 from bigforest.source.files import SeparatedPath, may_be_csv, separated, separator_of
-from bigforest.source.open import check_csv, open_source, opens_quickly, table_in_memory
+from bigforest.source.open import check_csv, collected, open_source, opens_quickly, table_in_memory
 from bigforest.source.source import Reading, Source
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "SeparatedPath",
     "Source",
     "check_csv",
+    "collected",
     "may_be_csv",
     "open_source",
     "opens_quickly",

@@ -108,13 +108,22 @@ def frame_from_arrow(table: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
 
 
 def arrow_stream(data: Any) -> Any:
-    """Return a RecordBatchReader of an object that exports an Arrow stream of rows, else None."""
-    if hasattr(data, "__arrow_c_stream__"):
-        import pyarrow as pa
+    """Return a RecordBatchReader of an object that exports an Arrow stream of rows, else None.
 
-        with contextlib.suppress(pa.ArrowException):
-            return pa.RecordBatchReader.from_stream(data)
-    return None
+    Raises DataError if the object has an error of its own: DuckDB runs the query of a relation here.
+    """
+    if not hasattr(data, "__arrow_c_stream__"):
+        return None
+    import pyarrow as pa
+
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowException:
+        return None
+    except Exception as error:
+        raise DataError(
+            f"the {type(data).__name__} cannot be read: {reason(error)}; check its query and files"
+        ) from error
 
 
 # Types of numpy that have the same values in Polars.

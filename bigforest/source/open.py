@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.columns.types import divisor_of, nearest_floats, physical
-from bigforest.errors import ConfigError, DataError, api
+from bigforest.errors import ConfigError, DataError, api, reason
 from bigforest.execution.forks import check_polars_threads
 from bigforest.source.files import find_files, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
@@ -26,7 +26,7 @@ from bigforest.source.in_memory import (
     package_of,
     with_columns_beside,
 )
-from bigforest.source.source import EVERYTHING, Reading, Source, source_of, source_of_files
+from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
@@ -102,12 +102,30 @@ def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:
     check_polars_threads()
     if isinstance(data, str | Path):
         raise DataError(f"{str(data)!r} is a path; use {api('predict_file')} for files, or give a table in memory")
-    if isinstance(data, pl.LazyFrame):
-        return data.collect()
     if is_sparse(data):
         return frame_from_numpy(data.toarray(), numbered_names(data))
+    if isinstance(data, pl.LazyFrame):
+        return collected(data)
     frame = frame_in_memory(data, reading)
-    return frame_from_arrow(_reader(data), reading) if frame is None else frame
+    if frame is None:
+        from bigforest.storage.arrow import naming_faults
+
+        with unchanged(stamps_behind(data)), naming_faults(_unreadable):
+            frame = frame_from_arrow(_reader(data), reading)
+    return frame
+
+
+def collected(query: pl.LazyFrame) -> pl.DataFrame:
+    """Return the result of a lazy query. Raises DataError when it fails, or a file changes meanwhile."""
+    try:
+        with unchanged(stamps_behind(query)):
+            return query.collect()
+    except (*POLARS_FAULTS, OSError) as error:
+        raise _unreadable(reason(error)) from error
+
+
+def _unreadable(fault: str) -> DataError:
+    return DataError(f"{IN_MEMORY}: the table cannot be read: {fault}")
 
 
 def check_csv(data: Any, missing: Sequence[str]) -> None:

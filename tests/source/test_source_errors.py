@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -271,3 +272,49 @@ def test_open_source__a_disk_that_fails_once_makes_no_text_of_numbers(
     monkeypatch.setattr(pl.LazyFrame, "collect", fail)
     with pytest.raises(DataError, match=rf"{name} cannot be read: Input/output error; check its disk, and try again$"):
         open_source(tmp_path / name, scratch=tmp_path)
+
+
+class Relation:
+    """A table whose query fails when it is read, with an error of its library, as a DuckDB relation does."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        class IOException(Exception):
+            pass
+
+        raise IOException("IO Error: no file t.csv")
+
+
+@pytest.mark.parametrize("kind", ["lazy", "dataset", "relation"])
+def test_entries__a_table_that_vanished_before_it_is_read(kind: str, tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": range(40), "y": ["p", "q"] * 20})
+    table.write_parquet(tmp_path / "t.parquet")
+    forest = train(tmp_path / "t.parquet", "y", trees=2)
+    data: Any = {
+        "lazy": lambda: pl.scan_parquet(tmp_path / "t.parquet"),
+        "dataset": lambda: ds.dataset(tmp_path / "t.parquet"),
+        "relation": Relation,
+    }[kind]()
+    (tmp_path / "t.parquet").unlink()
+    for entry in (
+        lambda: train(data, "y", trees=1),
+        lambda: forest.score(data),
+        lambda: forest.apply(data),
+        lambda: forest.explain(data, parts="contributions", new_rows=True),
+        lambda: bigforest.predict_file(forest, data, tmp_path / "p.parquet"),
+        *([] if kind == "lazy" else [lambda: forest.predict(data)]),  # a lazy table is collected by its owner
+    ):
+        with pytest.raises(DataError, match=r"cannot be read: .*(No such file|no file t\.csv)"):
+            entry()
+
+
+def test_score__a_lazy_table_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    table = pl.DataFrame({"x": range(40), "y": ["p", "q"] * 20})
+    forest = train(table, "y", trees=2)
+    table.write_parquet(tmp_path / "t.parquet")
+
+    def change(frame: pl.DataFrame) -> pl.DataFrame:
+        table.reverse().write_parquet(tmp_path / "t.parquet")
+        return frame
+
+    with pytest.raises(DataError, match="changed while it was read"):
+        forest.score(pl.scan_parquet(tmp_path / "t.parquet").map_batches(change))
