@@ -30,6 +30,7 @@ from bigforest.explain.tree_groups import (
     leaf_positions,
     load_trees,
 )
+from bigforest.forest.format import CALIBRATED
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest
@@ -158,7 +159,7 @@ class ExplainJob:
         tree = load_trees(self.stock, table, range(1))[0]
         # A tree on bins projects bins, not values. Calibrated leaves have the counts of other rows.
         binned = tree.walked.directions is not None and isinstance(config.max_bins, int)
-        if not binned and self.forest.revised != "calibrated":
+        if not binned and CALIBRATED not in self.forest.files.stages:
             _check_leaves(tree, table, bags)
         return OutOfBagRows(table, bags)
 

@@ -8,7 +8,8 @@ boosting.
 
 Parquet's own checksums cover pages, but not page headers and the footer. Each file therefore has the entry
 "bigforest.crc32" in its key-value metadata: the CRC-32, as eight hexadecimal digits, of the whole file with zeros in
-place of these digits. A file without the entry is read without this check.
+place of these digits. A file without the entry is read without this check. run.parquet lists the checksums of the other
+files, so a file of another run with the same spec and config is recognised (run_file.py).
 """
 
 from __future__ import annotations
@@ -197,6 +198,19 @@ def check_bytes(path: Path) -> None:
         sound = file.read(len(_BLANK)) == checksum
     if not sound:
         raise damaged_forest(f"{path}: the checksum differs")
+
+
+def stored_checksum(path: Path) -> str | None:
+    """Return the checksum that a file has in its footer, which its bytes may contradict; None without one.
+
+    Raises OSError.
+    """
+    with naming_file(path), path.open("rb") as file:
+        place = _checksum_place(file) if _ends_as_parquet(file) else None
+        if place is None:
+            return None
+        file.seek(place)
+        return file.read(len(_BLANK)).decode("latin-1")
 
 
 def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:

@@ -281,8 +281,12 @@ class ForestFiles:
     def revised(self) -> str | None:
         """The first revision after training: "pruned", "calibrated", "shrunk", "sharpened" or "unrefined"; None without
         one."""
-        stages = [*self.run["stage"], *self.changed]
-        return next((word for stage, word in _REVISED.items() if stage in stages), None)
+        return next((word for stage, word in _REVISED.items() if stage in self.stages), None)
+
+    @property
+    def stages(self) -> list[str]:
+        """Stages of training, and all revisions since."""
+        return [*self.run["stage"], *self.changed]
 
     @property
     def is_refined(self) -> bool:

@@ -3,7 +3,9 @@
 All files of a forest carry its dataspec and configuration, which forests of other runs may share. run.parquet also has
 the seconds of each stage, so its content identifies the run. A `RunStamp` remembers a digest of this content, and the
 device, inode, size and time of the file. Its check finds out whether the folder of a forest was replaced after it was
-opened: it compares device, inode, size and time, and reads the file only if one of them has changed.
+opened: it compares device, inode, size and time, and reads the file only if one of them has changed. run.parquet is
+written last, and lists the checksums of the other files. The check compares them in the same way, so a folder that was
+overwritten in part is recognised.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ import numpy as np
 import polars as pl
 
 from bigforest.errors import FormatError, damaged_forest, naming_file
-from bigforest.forest.files import METADATA_KEY, Header, read_header, write_tables
+from bigforest.forest.files import METADATA_KEY, Header, file_mark, read_header, stored_checksum, write_tables
 from bigforest.forest.format import RUN
 from bigforest.options.values import is_lambda, is_power, is_rounds
 from bigforest.storage.arrow import FAULTS
+from bigforest.storage.paths import is_remote
 from bigforest.version import __version__
 
 # Bytes at the beginning and at the end of a file that are hashed.
@@ -42,6 +45,8 @@ class RunStamp:
         self.directory = directory
         self._status = _status(RUN.at(directory))
         self.digest = _digest(RUN.at(directory))
+        self._checksums = _listed_checksums(directory)
+        self._compared: dict[str, tuple[int, int, int, int]] = {}  # status of each listed file whose checksum is right
 
     @classmethod
     def of(cls, directory: Path) -> RunStamp | None:
@@ -49,7 +54,25 @@ class RunStamp:
         return cls(directory) if RUN.at(directory).is_file() else None
 
     def check(self) -> None:
-        """Raise FormatError if the folder contains another run, or none. A copy of the same run passes."""
+        """Raise FormatError if the folder contains another run or none, or a file of another run.
+
+        A copy of the same run passes. Missing files are left to their readers.
+        """
+        self._check_run()
+        for name, checksum in self._checksums.items():
+            path = self.directory / name
+            try:
+                if not path.is_file() or self._compared.get(name) == (status := _status(path)):
+                    continue
+                stored = stored_checksum(path)
+            except FileNotFoundError:
+                continue
+            if stored not in (checksum, None):
+                self._check_run()  # the whole folder may have been replaced meanwhile
+                raise damaged_forest(f"{path} belongs to another forest, as {RUN.name} lists another checksum")
+            self._compared[name] = status
+
+    def _check_run(self) -> None:
         path = RUN.at(self.directory)
         try:
             status = _status(path)
@@ -62,6 +85,23 @@ class RunStamp:
         if not same:
             raise replaced_forest(self.directory)
         self._status = status
+
+
+def _listed_checksums(directory: Path) -> dict[str, str]:
+    """Return the checksums of the other files of a forest, by relative path, from its run.parquet.
+
+    None are listed by older versions, and none are compared in an object store, which has no files written in part.
+    """
+    mark = None if is_remote(directory) else file_mark(RUN.at(directory))
+    listed = mark.get("files") if isinstance(mark, dict) else None
+    return {name: str(checksum) for name, checksum in listed.items()} if isinstance(listed, dict) else {}
+
+
+def _checksums(directory: Path) -> dict[str, str]:
+    """Return the checksums of the files in a directory but run.parquet, by relative path."""
+    paths = [] if is_remote(directory) else sorted(directory.rglob("*.parquet"))
+    stored = {path.relative_to(directory).as_posix(): stored_checksum(path) for path in paths if path.is_file()}
+    return {name: checksum for name, checksum in stored.items() if checksum is not None and name != RUN.name}
 
 
 def replaced_forest(directory: Path) -> FormatError:
@@ -288,7 +328,10 @@ def write_run(
     origin: Origin | None,
     choices: Choices,
 ) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices."""
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices.
+
+    To be called last, because it lists the other files.
+    """
     import numba
 
     same = {
@@ -302,7 +345,7 @@ def write_run(
     }
     columns = {"stage": list(seconds), "seconds": list(seconds.values())}
     columns |= {name: [value] * len(seconds) for name, value in same.items()}
-    more = choices.entries() | ({} if origin is None else origin.entries())
+    more = choices.entries() | ({} if origin is None else origin.entries()) | {"files": _checksums(directory)}
     write_tables([RUN.table(columns)], RUN.at(directory), RUN, header, more)
 
 

@@ -22,6 +22,7 @@ from bigforest.events import Listener
 from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels
 from bigforest.forest.forest_files import FOREST
+from bigforest.forest.format import CALIBRATED, PRUNED
 from bigforest.forest.leaf_targets import copy_targets
 from bigforest.forest.leaf_votes import copy_votes
 from bigforest.forest.parts import copy_parts
@@ -108,8 +109,10 @@ def merge(
             copy_targets(headers, directory, merged)
         if config.keep_votes:
             copy_votes(headers, directory, merged)
-        seconds, choices = {"merge": time.perf_counter() - begin}, _merged_choices(forests)
-        write_run(directory, seconds, 1, merged, origin, choices)
+        # Revisions of trees, which merging keeps.
+        revised = [stage for forest in forests for stage in forest.files.stages if stage in (PRUNED, CALIBRATED)]
+        seconds = {**dict.fromkeys(revised, 0.0), "merge": time.perf_counter() - begin}
+        write_run(directory, seconds, 1, merged, origin, _merged_choices(forests))
     return read_forest(out)
 
 

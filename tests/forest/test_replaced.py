@@ -98,6 +98,29 @@ def test_replaced__by_a_forest_of_other_columns_is_not_called_damaged(tmp_path: 
         assert "damaged" not in str(raised.value)
 
 
+@pytest.mark.parametrize("part", ["trees", "oob", "features.parquet", "refine"])
+def test_replaced__in_part_by_files_of_another_run(tmp_path: Path, part: str) -> None:
+    """Both runs have the same dataspec and configuration."""
+    first, second = tables()
+    options = {**OPTIONS, "refine": 1, "mtry": 2, "min_leaf": 1}
+    forest = bf.train(first, "y", out=tmp_path / "f", **options)
+    expected = {name: ask(forest, first) for name, ask in QUESTIONS.items()}
+    bf.train(second, "y", out=tmp_path / "other", **options)
+    assert bf.read_forest(tmp_path / "other").identity == forest.identity
+    new = bf.read_forest(tmp_path / "f")
+    for path in (tmp_path / "other").rglob("*.parquet"):
+        if part in path.relative_to(tmp_path / "other").parts:
+            shutil.copyfile(path, tmp_path / "f" / path.relative_to(tmp_path / "other"))
+    with pytest.raises(FormatError, match="belongs to another forest"):
+        bf.read_forest(tmp_path / "f")
+    for name, ask in QUESTIONS.items():
+        for own in (forest, new):
+            try:
+                assert ask(own, first) == expected[name], name
+            except (FormatError, pl.exceptions.ComputeError) as error:
+                assert "belongs to another forest" in str(error), name
+
+
 def test_replaced__pickled_before(tmp_path: Path) -> None:
     first, second = tables()
     sent = pickle.dumps(bf.train(first, "y", out=tmp_path / "f", **OPTIONS))

@@ -43,7 +43,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def forest(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original / "f", tmp_path / "f"))
+    shutil.copytree(original / "f", tmp_path / "f")
+    damage.unlist(tmp_path / "f")
+    return tmp_path / "f"
 
 
 @pytest.fixture

@@ -252,6 +252,15 @@ def write(table: pa.Table, path: Path) -> None:
     reseal(path)
 
 
+def unlist(forest: Path) -> None:
+    """Remove the checksums of the other files from run.parquet, as in older forests: damaged files are sealed again."""
+    path = forest / "run.parquet"
+    table = pq.read_table(path)
+    mark = json.loads(table.schema.metadata[METADATA_KEY])
+    del mark["files"]
+    write(table.replace_schema_metadata({METADATA_KEY: json.dumps(mark)}), path)
+
+
 def reseal(path: Path) -> None:
     """Put the checksum that the bytes now have, where the file has one."""
     with path.open("rb") as file:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet as pq
 
 import bigforest
+from tests.fuzz import damage
 
 ROWS = 240
 
@@ -69,6 +69,8 @@ def make(folder: Path) -> None:
     bigforest.train(dated, "y", out=forests / "dates", **kept)
     bigforest.train(numeric, "y", out=forests / "boosted", trees=3, max_depth=4, sampling="arc-x4", shrink="off")
     bigforest.train(table, "y", out=forests / "refined", refine=2, **classes)
+    for forest in [*forests.iterdir(), folder / "other.forest"]:
+        damage.unlist(forest)
     bigforest.encode_store(numeric, stores / "numeric", target="y")
     bigforest.encode_store(table, stores / "mixed", target="y", exclude=["z"], weight="w", group="g")
     bigforest.encode_store(
@@ -77,9 +79,7 @@ def make(folder: Path) -> None:
     types = many_types()
     types.write_parquet(tables / "plain.parquet", compression="uncompressed", row_group_size=100)
     types.write_parquet(tables / "zstd.parquet", compression="zstd")
-    pa.parquet.write_table(
-        types.to_arrow(compat_level=pl.CompatLevel.oldest()), tables / "snappy.parquet", use_dictionary=True
-    )
+    pq.write_table(types.to_arrow(compat_level=pl.CompatLevel.oldest()), tables / "snappy.parquet", use_dictionary=True)
     types.write_ipc(tables / "plain.arrow", compression="uncompressed")
     types.write_ipc(tables / "zstd.arrow", compression="zstd")
     types.write_ipc_stream(tables / "stream.arrow", compression="lz4")

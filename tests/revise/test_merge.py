@@ -190,6 +190,21 @@ def test_merge__oblique_forests_on_ranks(tmp_path: Path) -> None:
     np.testing.assert_allclose(merged.predict_proba(new).to_numpy(), sum(shares) / 6, rtol=1e-12)
 
 
+@pytest.mark.parametrize("order", ["prune, calibrate", "calibrate, merge", "calibrate, merge, prune"])
+def test_calibrated_trees__are_explained_on_the_training_table(grown: Path, tmp_path: Path, order: str) -> None:
+    """Their leaves have the counts of other rows, so the rows of the bag are not compared with them."""
+    table, forest = frame(), bigforest.read_forest(grown / "0")
+    for number, name in enumerate(order.split(", ")):
+        out = tmp_path / str(number)
+        if name == "merge":
+            forest = bigforest.merge([forest, grown / "1"], out)
+        else:
+            revise = bigforest.prune_forest if name == "prune" else bigforest.calibrate_forest
+            forest = revise(forest, table.head(50), out)
+    assert forest.revised == ("pruned" if "prune" in order else "calibrated")
+    assert forest.explain(table, parts="permutation")["permutation"].height == len(forest.spec.features)
+
+
 def test_merge__refuses_ranks_of_another_table(tmp_path: Path) -> None:
     one = frame()
     for seed, own in enumerate([one, one.with_columns(pl.col("a") * 2)]):
