@@ -18,7 +18,8 @@ spaces around it. Other libraries and formats store the same value in other type
                                                       2024-03-01  2024-03-01 00:00:00  2024-03-01
 
 `places_of` also finds text among values that are not text, booleans among numbers, and vice versa: "1.0" is 1,
-"True" and 1 are true, and "2024-03-01T12:30" is the datetime.
+"True" and 1 are true, and "2024-03-01T12:30" is the datetime. Where one of the types is Float32, values are also
+compared in that precision: its 0.1 is 0.1 and 0.10000000149011612.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from bigforest.columns.types import (
 _ENUM_LEVELS = 1 << 12
 # Cells of categories that are looked up in one query.
 _TOGETHER_CELLS = 1 << 16
-# Text of a whole number above this is not compared as a number: another number may have the same float64.
-_EXACT_WHOLE = 2.0**53
+# Text of a whole number above this is not compared as a number: another number may have the same float64, or float32.
+_EXACT_WHOLE, _EXACT_WHOLE_32 = 2.0**53, 2.0**24
 
 
 def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
@@ -140,8 +141,13 @@ def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None
     values = (values.cast(pl.String) if is_text_type(values.dtype) else values).alias("")
     values = values.fill_nan(None) if values.dtype.is_float() else values
     distinct = values.drop_nulls().unique()
-    known_form = _form_of(type_name(known_values.dtype) if trained is None else trained)
-    distinct_places = _distinct_places(distinct, known_values, _form_of(type_name(distinct.dtype)) != known_form)
+    names = type_name(distinct.dtype), type_name(known_values.dtype) if trained is None else trained
+    forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
+    if len(set(map(_form_of, names))) > 1:
+        forms.append(_plain_text)
+    if "Float32" in names and len(set(names)) > 1:
+        forms.append(_narrow_text)
+    distinct_places = _distinct_places(distinct, known_values, forms)
     return places_among(physical(values), physical(distinct), distinct_places)
 
 
@@ -150,15 +156,14 @@ def _form_of(dtype: str) -> str:
     return dtype if dtype == "Boolean" else kind_of(dtype).family
 
 
-def _distinct_places(values: pl.Series, known_values: pl.Series, mixed: bool) -> pl.Series:
-    """Return `places_of` distinct values without nulls; mixed: the known values are of another form."""
+def _distinct_places(
+    values: pl.Series, known_values: pl.Series, forms: Sequence[Callable[[pl.Series], pl.Series]]
+) -> pl.Series:
+    """Return `places_of` distinct values without nulls; forms: the texts by which they are compared, in this order."""
     dtypes = (values.dtype, known_values.dtype)
     temporal = any(dtype.is_temporal() for dtype in dtypes)
     if temporal and not any(map(is_text_type, dtypes)):
         return _temporal_places(values, known_values)
-    forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
-    if mixed:
-        forms.append(_plain_text)
     matched = pl.Series([None] * len(values), dtype=pl.UInt32)
     for form in forms:
         if matched.null_count():
@@ -237,6 +242,13 @@ def _plain_text(series: pl.Series) -> pl.Series:
     number = text.str.to_lowercase().replace({"true": "1", "false": "0"}).cast(pl.Float64, strict=False)
     sure = number.is_finite() & (number.abs() <= _EXACT_WHOLE)
     return _exact_text(number).set(~sure.fill_null(False), None)
+
+
+def _narrow_text(series: pl.Series) -> pl.Series:
+    """Return the text of the float32 nearest to the number that each cell means; null for others."""
+    number = _plain_text(series).cast(pl.Float64)
+    sure = (number.abs() <= _EXACT_WHOLE_32).fill_null(False)
+    return _exact_text(number.cast(pl.Float32)).set(~sure, None)
 
 
 def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:

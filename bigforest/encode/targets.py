@@ -40,8 +40,9 @@ MAX_UNUSUAL_CLASSES = 100
 MOST_NUMBERED = 30
 # ... of up to this size, as digits and grades, or in order from 0 or 1, ...
 _LARGEST_CODE = 10
-# ... and each is in at least this many rows.
-OFTEN = 5
+# ... and each is in at least this many rows. In tables with few rows for each value, it is in a quarter of their mean
+# number, but at least _LEAST_OFTEN: classes are about equally frequent there, and the largest counts are not.
+_OFTEN, _LEAST_OFTEN, _SHARE_OF_MEAN = 5, 3, 0.25
 
 _SLICE_ROWS = 1 << 17
 
@@ -117,8 +118,8 @@ def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     """Return the task of a target of whole numbers.
 
     Classes: at most two distinct values; or at most MOST_NUMBERED, from -1 to 10 or without a gap from 0 or 1 on, each
-    in at least OFTEN rows. Counts and measurements fail the last condition: their largest values are rare in a table of
-    any size. So more rows of the same kind do not change the task.
+    in at least _OFTEN rows, or fewer in small tables. Counts and measurements fail the last condition: their largest
+    values are rare in a table of any size. So more rows of the same kind do not change the task.
     """
     counts, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
     for frame in source.batches([target.column], _SLICE_ROWS):
@@ -139,9 +140,10 @@ def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     in_order = least in (0, 1) and most - least + 1 == counts.height
     if not in_order and not (least >= -1 and most <= _LARGEST_CODE):
         return TargetTask("regression", None, f"{span}, which are not numbered from 0 or 1")
-    if fewest < OFTEN:
-        return TargetTask("regression", None, f"{span}, some of them in fewer than {OFTEN} rows")
-    return TargetTask("classification", distinct, f"{span}, each in at least {OFTEN} rows")
+    often = min(_OFTEN, max(_LEAST_OFTEN, math.ceil(_SHARE_OF_MEAN * kept / counts.height)))
+    if fewest < often:
+        return TargetTask("regression", None, f"{span}, some of them in fewer than {often} rows")
+    return TargetTask("classification", distinct, f"{span}, each in at least {often} rows")
 
 
 def why_regression(source: Source, target: Leaf) -> str | None:

@@ -21,7 +21,7 @@ from bigforest.execution.process_cache import ProcessCache
 from bigforest.metrics.numbers import LARGEST
 from bigforest.predict.forest import Forest
 from bigforest.predict.passes import RowsNamed
-from bigforest.predict.rows import check_schema
+from bigforest.predict.rows import UnseenLevels, check_schema
 from bigforest.source import Source
 from bigforest.storage.array_file import map_file
 from bigforest.storage.atomic import write_whole
@@ -150,12 +150,12 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
     columns = list(
         dict.fromkeys([*features.columns(used), *([spec.target.name] if table.labelled else []), *filter(None, [name])])
     )
-    reader, missing, begin = forest.loader.reader(), np.zeros(used.size, np.int64), 0
+    reader, missing, begin, tally = forest.loader.reader(), np.zeros(used.size, np.int64), 0, UnseenLevels()
     with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
         files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
             with RowsNamed(begin, batch.height):
-                rows = reader.frame(batch, features, used)
+                rows = reader.frame(batch, features, used, tally)
                 values = np.zeros((1, batch.height, used.size + 1), np.float32 if table.narrow else np.float64)
                 if not rows.fill(values, by_rows=True) and spec.fills is not None:
                     rows.fill_missing(values, spec.fills[used], by_rows=True)
@@ -169,6 +169,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
                     write_whole(files["kept"], (begin + np.flatnonzero(truth.known)).astype(np.uint32))
             begin += batch.height
             progress.advance(batch.height)
+    tally.tell(listener)
     names = [spec.features[place].name for place, count in zip(table.used, missing, strict=True) if count]
     return table._replace(missing=tuple(names))
 

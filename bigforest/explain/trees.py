@@ -13,7 +13,7 @@ from bigforest.errors import listed
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.tree_groups import SectionPlan, plan_groups
 from bigforest.forest.files import Header
-from bigforest.forest.nodes import TreeArrays, answers_of, cut_entries, join_trees
+from bigforest.forest.nodes import SplitFeatures, TreeArrays, answers_of, cut_entries, join_trees, split_features
 from bigforest.forest.parts import read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.predict.groups import Trees
@@ -117,17 +117,15 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     parent, level = _parents(nodes), nodes.depth.astype(np.int64)
-    split_features = _split_features(nodes)
+    used = split_features(nodes)
     splits = np.zeros((features, 4), np.int64)
-    splits[:, 0] = np.bincount(split_features.feature, minlength=features)
-    np.add.at(splits[:, 1], split_features.feature, nodes.weight[split_features.node].astype(np.int64))
-    np.add.at(splits[:, 2], split_features.feature, level[split_features.node])
+    splits[:, 0] = np.bincount(used.feature, minlength=features)
+    np.add.at(splits[:, 1], used.feature, nodes.weight[used.node].astype(np.int64))
+    np.add.at(splits[:, 2], used.feature, level[used.node])
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
-    splits[:, 3] = np.bincount(
-        np.unique(tree[split_features.node] * features + split_features.feature) % features, minlength=features
-    )
+    splits[:, 3] = np.bincount(np.unique(tree[used.node] * features + used.feature) % features, minlength=features)
     leaves = _rule_leaves(nodes, parent, tree, rules, trees.header)
-    return TreeShapes(_lines(nodes, level), splits, _pairs(split_features, parent, features, most), leaves)
+    return TreeShapes(_lines(nodes, level), splits, _pairs(used, parent, features, most), leaves)
 
 
 def _parents(nodes: TreeArrays) -> NDArray[np.int64]:
@@ -138,31 +136,7 @@ def _parents(nodes: TreeArrays) -> NDArray[np.int64]:
     return parent
 
 
-class _SplitFeatures(NamedTuple):
-    """The features that nodes split on.
-
-    node     int64, a node for each of its features
-    feature  int64, node n has the features feature[start[n] : start[n + 1]]
-    """
-
-    node: NDArray[np.int64]
-    feature: NDArray[np.int64]
-    start: NDArray[np.int64]
-
-
-def _split_features(nodes: TreeArrays) -> _SplitFeatures:
-    number = (nodes.feature != LEAF).astype(np.int64)
-    if nodes.terms is not None:
-        number = np.where(nodes.feature == OBLIQUE, np.diff(nodes.terms.start), number)
-    start = np.concatenate([[0], np.cumsum(number)])
-    node = np.repeat(np.arange(number.size), number)
-    feature = nodes.feature[node].astype(np.int64)
-    if nodes.terms is not None:
-        feature[feature == OBLIQUE] = nodes.terms.feature
-    return _SplitFeatures(node, feature, start)
-
-
-def _pairs(splits: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
+def _pairs(splits: SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
     child = np.flatnonzero(parent[splits.node] >= 0)
     above = parent[splits.node[child]]
     number = splits.start[above + 1] - splits.start[above]

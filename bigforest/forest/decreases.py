@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec
 from bigforest.execution.executor import Executor
-from bigforest.forest.nodes import TreeArrays, features_of
+from bigforest.forest.nodes import TreeArrays, features_of, split_features
 from bigforest.forest.parts import batches, part_paths
-from bigforest.kernels.common.layout import LEAF, OBLIQUE
 
 # Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -68,16 +67,9 @@ def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
 
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
-    node = np.flatnonzero(trees.feature != LEAF)
-    feature, shares = trees.feature[node], np.ones(node.size, np.int64)
-    if trees.terms is not None:
-        oblique = feature == OBLIQUE
-        shares[oblique] = np.diff(trees.terms.start)[node[oblique]]
-        feature = np.repeat(feature, shares)
-        feature[feature == OBLIQUE] = trees.terms.feature
-    decrease = _decrease(trees.gain[node], trees.weight[node], shares, spec)
-    ends = np.append(0, np.cumsum(shares))[node.searchsorted(trees.starts)].tolist()
-    cuts = [slice(begin, end) for begin, end in pairwise(ends) if begin < end]
+    node, feature, start = split_features(trees)
+    decrease = _decrease(trees.gain[node], trees.weight[node], np.diff(start)[node], spec)
+    cuts = [slice(begin, end) for begin, end in pairwise(start[trees.starts].tolist()) if begin < end]
     return [
         _drop_zeros(np.bincount(feature[tree], decrease[tree], len(spec.features)).astype(np.float64)) for tree in cuts
     ]
@@ -90,9 +82,8 @@ def _drop_zeros(decrease: NDArray[np.float64]) -> TreeDecreases:
 def _decrease(
     gain: NDArray[np.float64], weight: NDArray[np.uint64], shares: NDArray[np.int64], spec: DataSpec
 ) -> NDArray[np.float64]:
-    """Return the decrease of each feature of each node: the decrease of the node divided by its number of features."""
-    gains = gain / spec.target.step / spec.target.step
-    return np.repeat(gains * weight / shares, shares)
+    """Return the decrease of a feature of a node: the decrease of the node divided by its number of features."""
+    return gain / spec.target.step / spec.target.step * weight / shares
 
 
 def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -116,7 +107,7 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
             tree, gain, weight, names, terms = (splits[name] for name in columns)
             feature, shares = features_of(names, terms, spec)
             tree = np.repeat(as_numpy(tree), shares)
-            decrease = _decrease(as_numpy(gain), as_numpy(weight), shares, spec)
+            decrease = np.repeat(_decrease(as_numpy(gain), as_numpy(weight), shares, spec), shares)
             cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
             for begin, end in pairwise([0, *cuts, feature.size]):
                 if tree[begin] != last:

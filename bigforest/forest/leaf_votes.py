@@ -198,11 +198,9 @@ class LeafWriter:
         self._found: list[LeftOut] = []
         self._ballots: list[Ballots] = []
 
-    def add(self, left_out: list[LeftOut], trees: TreeArrays) -> None:
-        self.put(left_out, ballots_of_trees(trees, self._wide))
-
-    def put(self, left_out_rows: list[LeftOut], ballots: Ballots) -> None:
-        """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
+    def add(self, left_out_rows: list[LeftOut], trees: TreeArrays) -> None:
+        """Add the next trees. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
+        ballots = ballots_of_trees(trees, self._wide)
         self._found += left_out_rows
         self._ballots.append(ballots)
         self._held += sum(left_out.rows.nbytes + left_out.leaves.nbytes for left_out in left_out_rows)

@@ -274,6 +274,30 @@ _LISTS = ("levels", "terms")
 _NONE = np.empty(0, np.uint32)
 
 
+class SplitFeatures(NamedTuple):
+    """The features that nodes split on.
+
+    node     int64, a node for each of its features
+    feature  int64, node n has the features feature[start[n] : start[n + 1]]
+    """
+
+    node: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+
+def split_features(nodes: TreeArrays) -> SplitFeatures:
+    number = (nodes.feature != LEAF).astype(np.int64)
+    if nodes.terms is not None:
+        number = np.where(nodes.feature == OBLIQUE, np.diff(nodes.terms.start), number)
+    start = np.concatenate([[0], np.cumsum(number)])
+    node = np.repeat(np.arange(number.size), number)
+    feature = nodes.feature[node].astype(np.int64)
+    if nodes.terms is not None:
+        feature[feature == OBLIQUE] = nodes.terms.feature
+    return SplitFeatures(node, feature, start)
+
+
 def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
     """Return the prediction of each node, float64 [nodes, outputs]: its class probabilities, or its mean."""
     if value is not None:

@@ -37,7 +37,7 @@ from bigforest.forest.files import (
     read_header,
 )
 from bigforest.forest.format import KINDS, NODE_KINDS, NODES, trees_format
-from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, part_path, write_part
+from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, join_trees, part_path, write_part
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
@@ -389,6 +389,12 @@ def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> No
     header, spans = check_parts(source)
     for span in spans:
         write_part(directory, offset + span.trees.start, read_span(span, header), merged)
+
+
+def read_trees(span: Span, header: Header) -> Iterator[TreeArrays]:
+    """Yield the nodes of each tree of a span, checked. Raises FormatError as `read_span`."""
+    for _, pieces in groupby(_tree_pieces([span], header), lambda tree_piece: tree_piece[0]):
+        yield join_trees([piece for _, piece in pieces])
 
 
 def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[tuple[int, TreeArrays]]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.errors import DataError
 from bigforest.images.decode import SUFFIXES, check_pillow, decode_image
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, runs
+from bigforest.storage.paths import walk
 
 # Name, label, and a function that returns the image or raises DamagedImage.
 Entry = tuple[str, object, Callable[[], NDArray[np.uint8]]]
@@ -81,14 +82,10 @@ def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixe
 
 def _files(folder: Path) -> list[Path]:
     """List all image files below a folder, sorted by path. Raises OSError for a folder that cannot be read."""
-
-    def refuse(error: OSError) -> None:
-        raise error
-
     paths: list[Path] = []
-    for path, folders, files in os.walk(folder, onerror=refuse):
+    for place, folders, files in walk(folder):
         folders[:] = [name for name in folders if name[0] != "."]
-        paths.extend(file for name in files if _is_image(file := Path(path, name)))
+        paths.extend(file for name in files if _is_image(file := place / name))
     return sorted(paths)
 
 

@@ -161,19 +161,17 @@ def _weigh_tree(
 class _Described(NamedTuple):
     """Columns that follow from the statistics of the nodes of a part.
 
-    starts  int64 [trees + 1], where the nodes of each tree begin, and the last ones end
+    starts   int64 [trees + 1], where the nodes of each tree begin, and the last ones end
     feature  int32 [nodes], LEAF in a leaf
-    right   uint32 [nodes], number of the right child in the tree
-    leaf    bool [nodes]
-    weight  uint64 [nodes]
-    value   float64 [nodes], mean in the units of the targets; for regression
-    gain    float64 [nodes], nan in a leaf
+    right    uint32 [nodes], number of the right child in the tree
+    weight   uint64 [nodes]
+    value    float64 [nodes], mean in the units of the targets; for regression
+    gain     float64 [nodes], nan in a leaf
     """
 
     starts: NDArray[np.int64]
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
-    leaf: NDArray[np.bool_]
     weight: NDArray[np.uint64]
     value: NDArray[np.float64]
     gain: NDArray[np.float64]
@@ -194,23 +192,22 @@ def _describe(
     made    makes arrays of zeros, of a shape and a type
     """
     nodes, spec = len(sums), store.spec
-    leaf, right, feature = made(nodes, np.bool_), made(nodes, np.uint32), made(nodes, np.int32)
+    right, feature = made(nodes, np.uint32), made(nodes, np.int32)
     done = 0
-    for batch in batches(path, len(spec.target.classes), ["left", "right"]):
+    for batch in batches(path, len(spec.target.classes), ["right"]):
         span = slice(done, done + batch.num_rows)
-        leaf[span] = as_numpy(batch["left"].is_null())
         right[span] = as_numpy(batch["right"], 0)
-        feature[span] = np.where(leaf[span], LEAF, 0)
+        feature[span] = np.where(as_numpy(batch["right"].is_null()), LEAF, 0)
         done = span.stop
     add_up(starts, feature, right, sums)
     weight, value, gain = made(nodes, np.uint64), made(nodes, np.float64), made(nodes, np.float64)
     impurity = criterion_of(config).impurity
     if spec.target.is_regression:
         spare = np.zeros((1, PARTS), np.int64)
-        describe_numbers(starts, leaf, right, sums, spare, impurity, spec.target.scale, weight, value, gain)
+        describe_numbers(starts, feature, right, sums, spare, impurity, spec.target.scale, weight, value, gain)
     else:
-        describe_classes(starts, leaf, right, sums, impurity, weight, value, gain)
-    return _Described(starts, feature, right, leaf, weight, value, gain)
+        describe_classes(starts, feature, right, sums, impurity, weight, value, gain)
+    return _Described(starts, feature, right, weight, value, gain)
 
 
 def _pieces(

@@ -93,7 +93,7 @@ def data_of(table: pl.DataFrame) -> Any:
     """Return the rows of a small table for a chart; numbers that are not finite are null."""
     floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
     clean = table.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in floats)
-    return altair().Data(values=clean.to_dicts())
+    return altair().Data(values=tuple(clean.to_dicts()))  # Altair would copy a list with every chart that is composed
 
 
 def chart_of(table: pl.DataFrame) -> Any:
@@ -161,14 +161,19 @@ def converter() -> Any:
     return library("vl_convert", "plot")
 
 
+def _specification(chart: Any) -> dict[str, Any]:
+    """Return the chart in Vega-Lite. Tests compare all pictures with its schema, which takes as long as drawing."""
+    return dict(chart.to_dict(validate=False))
+
+
 def svg_of(chart: Any) -> str:
     """Convert a chart to SVG; text from data is escaped by the converter."""
-    return converter().vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
+    return converter().vegalite_to_svg(_specification(chart), allowed_base_urls=[])
 
 
 def html_of_chart(chart: Any) -> str:
     """Return a page that shows a chart without network; nothing in the data ends the script it is in."""
-    spec = json.dumps(chart.to_dict(), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    spec = json.dumps(_specification(chart), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
     bundle = converter().javascript_bundle().replace("</script", "<\\/script")
     return _PAGE.format(bundle=bundle, spec=spec)
 
@@ -177,7 +182,7 @@ def write_chart(chart: Any, path: Path, *, overwrite: bool) -> None:
     """Write a chart into a file of one of FORMATS, by the ending of its name. Raises OutputExistsError."""
     kind = path.suffix.removeprefix(".")
     if kind == "png":
-        content: bytes = converter().vegalite_to_png(chart.to_dict(), scale=_SCALE, allowed_base_urls=[])
+        content: bytes = converter().vegalite_to_png(_specification(chart), scale=_SCALE, allowed_base_urls=[])
     else:
         content = (svg_of(chart) if kind == "svg" else html_of_chart(chart)).encode()
     with staged(path, PICTURE, overwrite=overwrite) as made:

@@ -113,12 +113,16 @@ def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
 
 def _all_rows(loader: TreeLoader, reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
     """Read all rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
+    tally = UnseenLevels()
     if is_matrix(data) or is_sparse(data):
-        rows = _rows_of(data)
-        reader.check_shape(rows.shape)
-        return reader.matrix(rows[:], used)
-    frame, features = loader.with_features(_table_of(loader, data))
-    return reader.frame(frame, features, used)
+        matrix = _rows_of(data)
+        reader.check_shape(matrix.shape)
+        rows = reader.matrix(matrix[:], used, tally)
+    else:
+        frame, features = loader.with_features(_table_of(loader, data))
+        rows = reader.frame(frame, features, used, tally)
+    tally.tell()
+    return rows
 
 
 def _predict_matrix(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_type
 from bigforest.columns.types import columns_named
-from bigforest.errors import ConfigError, DataError, api
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
 from bigforest.predict.columns import (
@@ -85,7 +85,7 @@ def expression(
         read = reader.frame(frame, features, predictor.packed.used, tally)
         if tally is not None:
             with warning_lock:  # once, as a query has many pieces
-                if not warned and tally.tell():
+                if not warned and tally.tell(among=f"a batch of {counted(frame.height, 'row')}"):
                     warned.append(True)
         predictions = predictor.predict(read, row_numbers, proba=proba)
         return (

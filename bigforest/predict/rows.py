@@ -83,11 +83,14 @@ class UnseenLevels:
         self._unseen[name] = self._unseen.get(name, 0) + unseen
         self._levels[name] = list(dict.fromkeys([*self._levels.get(name, []), *levels]))[:LEVELS]
 
-    def tell(self, listener: Listener | None = None) -> bool:
-        """Send or log a notice if more than a tenth of the rows of a column have unseen levels. Return True then."""
+    def tell(self, listener: Listener | None = None, among: str = "the rows") -> bool:
+        """Send or log a notice if more than a tenth of the rows of a column have unseen levels. Return True then.
+
+        among  the rows in the words of the notice.
+        """
         shares = {name: self._unseen[name] / rows for name, rows in self._rows.items() if rows >= FEWEST_ROWS}
         many = [
-            f"{name!r} in {share:.0%} of the rows ({', '.join(self._levels[name])})"
+            f"{name!r} in {share:.0%} of {among} ({', '.join(self._levels[name])})"
             for name, share in shares.items()
             if share > _SHARE
         ]

@@ -35,7 +35,7 @@ from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_a
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
 from bigforest.predict.predictor import LEAF_CELLS, find_leaves
-from bigforest.predict.rows import check_schema, open_rows
+from bigforest.predict.rows import UnseenLevels, check_schema, open_rows
 from bigforest.progress import watching
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
@@ -143,11 +143,11 @@ def _count_rows(
     columns = list(dict.fromkeys([*features.columns(packed.used), target]))
     classes = len(spec.target.classes)
     counts = np.zeros((packed.nodes, classes), np.int64)
-    labelled = 0
+    labelled, tally = 0, UnseenLevels()
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
-            rows = forest.loader.reader().frame(batch, features, packed.used)
+            rows = forest.loader.reader().frame(batch, features, packed.used, tally)
             step = max(1, LEAF_CELLS // packed.roots.size)
             for first in range(0, rows.rows, step):
                 piece = rows.cut(first, min(first + step, rows.rows))
@@ -157,6 +157,7 @@ def _count_rows(
                 np.add.at(counts.reshape(-1), place.ravel(), 1)
             labelled += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
+    tally.tell(listener)
     if not labelled:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
     first = 0

@@ -37,6 +37,7 @@ from bigforest.storage.paths import (
     known_folder,
     local_workdir,
     remove_folder,
+    walk,
     write_atomically,
 )
 
@@ -333,8 +334,8 @@ def sync_all(path: Path) -> None:
 def sync_names(path: Path) -> None:
     """Call `sync` for a folder and its subfolders, not for their files."""
     if not is_remote(path):
-        for folder, _, _ in os.walk(path):
-            sync(Path(folder))
+        for folder, _, _ in walk(path):
+            sync(folder)
 
 
 def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:

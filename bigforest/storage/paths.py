@@ -221,14 +221,42 @@ def absolute_path(text: str | Path) -> Path:
 
 
 def expanded(pattern: str | Path) -> list[Path]:
-    """Return the files that match a glob, sorted by name."""
+    """Return the files that match a glob, sorted by name. Raises OSError for a folder that cannot be read."""
     path = as_path(pattern)
     if not is_remote(path):
-        files = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
-        return sorted(Path(file) for file in files if Path(file).is_file())
+        return sorted(set(_matching(Path(path.anchor), path.relative_to(path.anchor).parts)))
     root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
     patterns = path.parts
     return [file for file in root.rglob("*") if _matches(file.parts, patterns)]
+
+
+def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """Yield the files below a folder that match a glob; those of folders named by ** perhaps twice.
+
+    The functions of Python leave out folders that cannot be read, without a word.
+    """
+    if not patterns:
+        if place.is_file():
+            yield place
+    elif not glob.has_magic(patterns[0]):
+        yield from _matching(place / patterns[0], patterns[1:])
+    elif place.is_dir():
+        every = patterns[0] == "**"
+        if every:
+            yield from _matching(place, patterns[1:])
+        for inside in place.iterdir():
+            hidden = inside.name.startswith(".") and not patterns[0].startswith(".")
+            if not hidden and fnmatch.fnmatch(inside.name, patterns[0]):
+                yield from _matching(inside, patterns if every and inside.is_dir() else patterns[1:])
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield folders and the names in them as `os.walk` does, but raise OSError for one that cannot be read."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    return ((Path(place), folders, files) for place, folders, files in os.walk(folder, onerror=refuse))
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:

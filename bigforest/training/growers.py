@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 
 from bigforest.events import stage
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.ballots import Ballots, ballots_of_trees, lambdas_to_try
+from bigforest.forest.ballots import lambdas_to_try
 from bigforest.forest.files import Header, write_levels, write_tree_votes
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves, step_rows
-from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.parts import is_finished, read_span, recut
+from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.parts import check_part, is_finished, read_trees, recut
 from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import Stop
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, missing_parts, part_groups, shared_of
@@ -46,8 +46,7 @@ from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
 from bigforest.oob.weigh import weigh_estimate, weigh_parts
 from bigforest.options.train_config import TrainConfig
-from bigforest.predict.groups import survey
-from bigforest.predict.packed_trees import PackedTrees, pack
+from bigforest.predict.packed_trees import pack
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.format import block_count, block_span
@@ -92,33 +91,27 @@ class BoostingGrower(Grower):
 
     def _grow_part(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> Iterator[TreeArrays]:
         """Grow the trees of a part, one after the other."""
-        store, config, _, resources, _ = self._job
+        store, config, _, _, _ = self._job
         for tree in part:
             self._shared.sampler.draw_boosted(tree, self._weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
-            packed = pack([[grown.trees]], store.spec)
-            ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
-            self._evaluate(tree, for_store(packed, store, resources.workers), ballots, leaves)
+            self._evaluate(tree, grown.trees, leaves)
             advance(1)
             yield grown.trees
 
     def _follow(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> None:
         """Evaluate the trees of an existing part as if they had just been grown."""
-        store, _, directory, resources, _ = self._job
-        trees = survey(directory, resources.workers, [part])
-        for place, tree in enumerate(part):
+        span = check_part(part_path(self._job.directory, part.start), part, self._shared.header)
+        for tree, nodes in zip(part, read_trees(span, self._shared.header), strict=True):
             self._shared.sampler.draw_boosted(tree, self._weights.weights)
-            entry = range(place, place + 1)
-            packed = trees.load(entry, resources.workers)
-            [span] = trees.spans(entry)
-            ballots = ballots_of_trees(join_trees([*read_span(span, trees.header)]), store.spec.wide_weights)
-            self._evaluate(tree, for_store(packed, store, resources.workers), ballots, leaves)
+            self._evaluate(tree, nodes, leaves)
             advance(1)
 
-    def _evaluate(self, tree: int, packed: PackedTrees, ballots: Ballots, leaves: LeafWriter) -> None:
+    def _evaluate(self, tree: int, nodes: TreeArrays, leaves: LeafWriter) -> None:
         """Route all rows through a tree whose bag has been drawn, and set the weights for the next tree."""
-        store, sampler = self._job.store, self._shared.sampler
-        answers = _leaf_classes(ballots, len(store.spec.target.classes))
+        store, sampler, workers = self._job.store, self._shared.sampler, self._job.resources.workers
+        packed = for_store(pack([[nodes]], store.spec), store, workers)
+        answers = nodes.counts.argmax(axis=1)  # the most frequent class, the lowest among ties
         ends, wrong = np.empty(store.rows, np.uint32), np.empty(store.rows, np.bool_)
 
         def route(block: int) -> None:
@@ -128,21 +121,10 @@ class BoostingGrower(Grower):
 
         blocks = range(block_count(store.rows))
         store.fetch(packed.used.tolist(), blocks)
-        map_on_threads(route, [(block,) for block in blocks], self._job.resources.workers)
+        map_on_threads(route, [(block,) for block in blocks], workers)
         left_out = np.flatnonzero(sampler.bag(tree) == 0).astype(np.uint32)
-        leaves.put([LeftOut(left_out, ends[left_out])], ballots)
+        leaves.add([LeftOut(left_out, ends[left_out])], nodes)
         self._votes.append(self._weights.add(wrong))
-
-
-def _leaf_classes(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
-    """Return the class that each leaf of a tree predicts: the most frequent class, the lowest among ties.
-
-    Returns uint16 [nodes]; entries of inner nodes are arbitrary.
-    """
-    answers = ballots.ballot.astype(np.int64)
-    mixed = np.flatnonzero((answers >= classes) & (answers < classes + len(ballots.mixed)))
-    answers[mixed] = ballots.mixed.argmax(axis=1)[answers[mixed] - classes] if mixed.size else 0
-    return answers.astype(np.uint16)
 
 
 class WeighingGrower(Grower):

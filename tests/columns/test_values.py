@@ -54,12 +54,14 @@ TOWN = [
     pl.Series(["NY\t"], dtype=pl.Categorical),
     pl.Series(["NY"], dtype=pl.Enum(["NY"])),
 ]
+TENTH = [pl.Series([0.1], dtype=pl.Float32), pl.Series([0.1]), pl.Series(["0.1"]), pl.Series([Decimal("0.10")])]
+WIDENED = [TENTH[0], TENTH[0].cast(pl.Float64), TENTH[0].cast(pl.Float64).cast(pl.String)]  # 0.10000000149011612
 
 
 @pytest.mark.parametrize(
     "forms",
-    [SEVEN, YES, ONE, DAY, NOON, NOON_IN_UTC, TIME, TWO_DAYS, HALF, TOWN],
-    ids=["seven", "yes", "one", "day", "noon", "noon in UTC", "time", "two days", "half", "town"],
+    [SEVEN, YES, ONE, DAY, NOON, NOON_IN_UTC, TIME, TWO_DAYS, HALF, TOWN, TENTH, WIDENED],
+    ids=["seven", "yes", "one", "day", "noon", "noon in UTC", "time", "two days", "half", "town", "tenth", "widened"],
 )
 def test_places_of__equal_values_of_all_types(forms: list[pl.Series]) -> None:
     for values in forms:
@@ -85,6 +87,8 @@ def test_places_of__different_values() -> None:
     assert places_of(pl.Series([True]), pl.Series([2, 0])).to_list() == [None]
     assert places_of(pl.Series([2, 1]), pl.Series([False, True])).to_list() == [None, 1]
     assert places_of(pl.Series([True]), pl.Series(["1", "true"])).to_list() == [1]
+    assert places_of(pl.Series([0.1 + 1e-12, 2**24 + 1]), pl.Series([0.1, 2.0**24])).to_list() == [None, None]
+    assert places_of(pl.Series([2**24 + 1]), pl.Series([2.0**24], dtype=pl.Float32)).to_list() == [None]
     assert places_of(pl.Series([2.0**53, 7.5]), pl.Series([2**53 + 1, 7])).to_list() == [None, None]
     assert places_of(pl.Series([7.5, float("nan"), 7.0]), pl.Series([7])).to_list() == [None, None, 0]
     assert places_of(pl.Series([datetime.date(2024, 3, 1)]), pl.Series([19783])).to_list() == [None]
@@ -139,6 +143,7 @@ MOMENTS = [datetime.datetime(2024, 3, 1), datetime.datetime(2024, 3, 1, 12, 30)]
     [
         ([False, True], [True, "TRUE", 1, "1.0", np.True_]),
         ([1, 2], [2, 2.0, "2.0", " 2 ", np.float32(2.0), Decimal("2.00")]),
+        ([np.float32(0.1), np.float32(0.3)], [0.3, "0.3", np.float32(0.3), float(np.float32(0.3))]),
         ([Decimal("0.50"), Decimal("2.00")], [2, "2", Decimal(2)]),
         (["a", "b"], ["b", " b "]),
         (MOMENTS, [MOMENTS[1], str(MOMENTS[1]), "2024-03-01T12:30", np.datetime64(MOMENTS[1], "ns")]),

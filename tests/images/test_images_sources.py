@@ -25,6 +25,7 @@ import bigforest
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, Notice
 from bigforest.images import decode, folder, imageset
+from tests.unreadable import refuse_listing
 
 Grey = NDArray[np.uint8]
 
@@ -190,6 +191,15 @@ def test_folder__goes_below_the_classes(tmp_path: Path) -> None:
     data = made(2)
     write_folder(tmp_path / "images", data, ["a/z", "a"])
     assert read(tmp_path / "images", tmp_path)[0]["target"].to_list() == ["a", "a"]
+
+
+def test_folder__a_class_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for label in "ab":
+        (tmp_path / "images" / label).mkdir(parents=True)
+        (tmp_path / "images" / label / "0.png").write_bytes(encoded(made()[0]))
+    refuse_listing(tmp_path / "images/b", monkeypatch)
+    with pytest.raises(PermissionError, match=r"Permission denied: .*b"):
+        read(tmp_path / "images", tmp_path)
 
 
 def test_folder__without_images_is_refused(tmp_path: Path) -> None:

@@ -344,9 +344,12 @@ def test_labels__differ_where_values_do() -> None:
     assert len(set(labels_of(long))) == 4 and all(text.isprintable() for text in labels_of(long))
 
 
+BEGINS = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE"}
+
+
 @pytest.mark.parametrize(
     ("grown", "kind"),
-    cases([(3, "svg"), (2, "png"), (3, "html"), (2, "svg"), (3, "png"), (2, "html")], quick=3),
+    cases([(3, "svg"), (2, "png"), (3, "html"), (2, "svg"), (3, "png"), (2, "html")], quick=1),
     indirect=["grown"],
 )
 def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str) -> None:
@@ -356,12 +359,39 @@ def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str)
     files = sorted([*files, *asked], key=lambda file: PICTURES.index(file.stem))
     assert [file.stem for file in files] == [name for name in PICTURES if name != "rounds" or forest.rounds.tried]
     assert sorted(files) == sorted((tmp_path / "out").iterdir())  # and nothing half made
-    begins = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE"}[kind]
     for file in files:
         content = file.read_bytes()
-        assert content.startswith(begins) and b"<script>alert" not in content, file
+        assert content.startswith(BEGINS[kind]) and b"<script>alert" not in content, file
     with pytest.raises(bf.OutputExistsError):
         bf.plot_forest(forest, out=tmp_path / "out", what="time", format=kind)
+
+
+@pytest.mark.parametrize("grown", [2], indirect=True)
+@pytest.mark.parametrize("kind", ["png", "html"])
+def test_files__of_other_kinds(grown: Any, tmp_path: Path, kind: str) -> None:
+    forest, frame = grown
+    names = ["confusion", "swarm", "tree"]
+    files = bf.plot_forest(forest, frame, out=tmp_path, what=names, format=kind, threads=1)
+    assert [file.name for file in files] == [f"{name}.{kind}" for name in names]
+    for file in files:
+        content = file.read_bytes()
+        assert content.startswith(BEGINS[kind]) and b"<script>alert" not in content, file
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_charts__follow_the_schema_of_vega_lite(regression: bool) -> None:
+    """Files are written without this check, which takes as long as drawing."""
+    frame = table(classes=2)
+    frame = frame.with_columns(y=pl.col("a<b>") * 2.5) if regression else frame
+    forest = bf.train(frame, target="y", trees=12, threads=1, refine=2)
+    plot = forest.plot
+    charts = [plot.error(), plot.rounds(), plot.importance(), plot.depth(), plot.leaves(), plot.tree(), plot.time()]
+    charts += [draw(frame) for draw in (plot.unbiased, plot.permutation, plot.dependence, plot.waterfall, plot.swarm)]
+    charts += [draw(frame) for draw in (plot.surface, plot.interactions, plot.map)]
+    if not regression:
+        charts += [plot.confusion(), plot.reliability(), plot.roc(), plot.precision_recall(), plot.rejection()]
+    for chart in charts:
+        chart.to_dict(validate=True)
 
 
 def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tests.forests import forest_of, random_tree, spec_of
 from tests.measured import predict_estimate
 from tests.predict.test_predict import CLASSES, FEATURES, THRESHOLDS, table, trees
 from tests.predictions import write_predictions
+from tests.thorough import cases
 
 ROWS = 10_000  # more than are read at a time within the smallest budget
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -43,9 +44,15 @@ def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held:
     return need.smallest
 
 
+WAYS = [(("soft", "lowest"), 2), (("hard", "random"), 1)]
+# Bytes beside the smallest budget; whether trees are loaded in several groups, and again for further rows.
+BUDGETS = [(0, 1, 1), (100_000, 1, 1), (10**9, 0, 0)]
+# Each budget and each way of voting, then all pairs of them.
+PAIRS = [(*BUDGETS[number], *WAYS[(number + turn) % 2]) for turn in range(2) for number in range(3)]
+
+
 @compiled
-@pytest.mark.parametrize(("way", "threads"), [(("soft", "lowest"), 2), (("hard", "random"), 1)])
-@pytest.mark.parametrize(("more", "several", "again"), [(0, 1, 1), (100_000, 1, 1), (10**9, 0, 0)])
+@pytest.mark.parametrize(("more", "several", "again", "way", "threads"), cases(PAIRS, quick=3))
 @pytest.mark.parametrize("weights", [pytest.param((), marks=pytest.mark.slow), (1.0, -0.3)])
 def test_predict__any_memory_gives_the_same(
     weights: tuple[float, ...],

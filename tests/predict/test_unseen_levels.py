@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ ENTRIES: dict[str, Callable[[Forest, pl.DataFrame], Any]] = {
     "score": lambda forest, table: forest.score(table),
     "array": lambda forest, table: forest.predict(table.drop("y").to_numpy()),
     "budget": lambda forest, table: forest.predict(table, memory="1GB"),
+    "apply": lambda forest, table: forest.apply(table),
+    "apply, array": lambda forest, table: forest.apply(table.drop("y").to_numpy()),
+    "explain": lambda forest, table: forest.explain(table, parts="contributions", new_rows=True),
 }
 
 
@@ -56,7 +60,23 @@ def test_lazy__logs_the_first_piece_with_many_unseen_levels(forest: Forest, capl
         caplog.clear()
         forest.predict(pl.concat([rows(40)] * 50).lazy()).collect(engine=engine)
         (told,) = [record.getMessage() for record in caplog.records if record.name == "bigforest"]
-        assert "'town' in" in told and "'day'" not in told
+        share, of = re.search(r"'town' in (\d+)% of a batch of ([\d,]+) rows", told).groups()  # type: ignore[union-attr]
+        assert "'day'" not in told and int(share) >= 10 and int(of.replace(",", "")) >= 10
+
+
+def test_revision__tells_the_listener(forest: Forest, tmp_path: Path) -> None:
+    plain = {"shrink": "off", "power": "off", "refine": "off"}
+    table = rows(0).with_columns(y=pl.Series(["u", "v"] * 25))
+    revised = {
+        bigforest.calibrate_forest: bigforest.train(table, "y", trees=2, **plain),
+        bigforest.prune_forest: bigforest.train(table, "y", family="tree"),
+    }
+    for number, (revise, made) in enumerate(revised.items()):
+        for new in (6, 5):
+            heard: list[Event] = []
+            revise(made, rows(new), tmp_path / f"{number}-{new}", listener=heard.append)
+            told = [event.message for event in heard if isinstance(event, Notice)]
+            assert ["'town' in 12% of the rows" in text for text in told] == [True] * (new == 6)
 
 
 def test_files__tell_the_listener(forest: Forest, tmp_path: Path) -> None:

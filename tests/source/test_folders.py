@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -13,6 +14,8 @@ from polars.testing import assert_frame_equal
 import bigforest as bf
 from bigforest.errors import DataError
 from bigforest.source.open import open_source
+from bigforest.storage.paths import expanded
+from tests.unreadable import refuse_listing
 
 FRAME = pl.DataFrame(
     {
@@ -96,6 +99,34 @@ def test_glob__hive_partitions_are_columns(pattern: str, tmp_path: Path) -> None
     if pattern.startswith("**"):
         with pytest.raises(DataError, match="not in folders for year as "):
             open_source(tmp_path / "t" / pattern, scratch=tmp_path)
+
+
+@pytest.mark.parametrize("pattern", ["*/x.parquet", "**/x.parquet", "t/**", "t/y*/*.parquet", "t/year=2025/x*"])
+def test_glob__folders_that_cannot_be_listed_are_an_error(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for year in (2024, 2025):
+        (tmp_path / f"t/year={year}").mkdir(parents=True)
+        FRAME.select("a").write_parquet(tmp_path / f"t/year={year}/x.parquet")
+    whole = tmp_path / ("t" if pattern.startswith("*") else "") / pattern
+    assert open_source(whole, scratch=tmp_path).rows == (4 if "2025" in pattern else 8)
+    refuse_listing(tmp_path / "t" / ("" if pattern == "*/x.parquet" else "year=2025"), monkeypatch)
+    with pytest.raises(DataError, match="Permission denied; check the path and its permissions"):
+        open_source(whole, scratch=tmp_path)
+
+
+def test_glob__same_files_as_those_of_python(tmp_path: Path) -> None:
+    files = ["1.csv", ".2.csv", "a/3.csv", "a/b/[4].csv", "a/.c/5.csv", ".d/6.csv", "e.csv/7.csv"]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    (tmp_path / "a/link").symlink_to(tmp_path / ".d")
+    (tmp_path / "a/broken.csv").symlink_to(tmp_path / "nowhere")
+    stars = ["*", "*.csv", ".*", "**", "**/*", "**/*.csv", "*/*", "a/**/*.csv", "**/b/**", "**/**", "a/*/*.csv"]
+    others = ["?.csv", "[0-9].csv", "a/b/[[]4].csv", "a/../*.csv", ".d/*", "**/.c/*", "*/link/*", "1.*/*"]
+    for pattern in [*stars, *others]:
+        found = {Path(file) for file in glob.glob(str(tmp_path / pattern), recursive=True)}  # noqa: PTH207
+        assert expanded(tmp_path / pattern) == sorted(file for file in found if file.is_file()), pattern
 
 
 def test_folder__leaves_no_rows_out_in_silence(tmp_path: Path) -> None:

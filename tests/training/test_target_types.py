@@ -265,6 +265,6 @@ def test_json__of_the_command_line_says_dates(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("options", [{"impurity": "gini"}, {"family": "subspace-cap"}, {"class_weight": "balanced"}])
 def test_task__of_whole_numbers_is_the_only_one_of_the_options(options: dict[str, Any]) -> None:
-    rare = pl.DataFrame({"x": range(12), "y": [0, 1, 2, 3] * 3})
+    rare = pl.DataFrame({"x": range(8), "y": [0, 1, 2, 3] * 2})
     assert bigforest.train(rare, "y", trees=1).spec.target.is_regression
     assert bigforest.train(rare, "y", trees=1, **options).spec.target.task == "classification"

@@ -25,6 +25,8 @@ from numba.core import codegen, compiler, compiler_machinery, event, registry, s
 from numba.core.analysis import dead_branch_prune
 from numba.core.compiler_lock import global_compiler_lock
 
+from bigforest.kernels.compiler.lower import Lowering
+
 TESTED = ((0, 68),)
 
 
@@ -85,6 +87,7 @@ def _callers_first(library: Any) -> list[Any]:
 @compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
     _name = "bigforest_part_lowering"
+    lowering_class = Lowering
 
     def run_pass(self, state: Any) -> bool:
         """Make the code of the part. Calls refer to a stand-in function, which must not be run."""
@@ -111,6 +114,7 @@ class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
 @compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _LoweringKernel(typed_passes.NativeLowering):  # type: ignore[misc]
     _name = "bigforest_kernel_lowering"
+    lowering_class = Lowering
 
     def run_pass(self, state: Any) -> bool:
         """Make the kernel's code, which is kept on the disk."""
@@ -185,10 +189,10 @@ class _Passes(compiler_machinery.PassManager):  # type: ignore[misc]
     """
 
     _STEPS = (
-        *(untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing),
+        *(untyped_passes.TranslateByteCode, untyped_passes.FixupArgs),
         *(untyped_passes.RewriteSemanticConstants, _Prune, untyped_passes.GenericRewrites),
         *(untyped_passes.ReconstructSSA, _Prune),
-        *(_Inference, typed_passes.PreLowerStripPhis, typed_passes.IRLegalization),
+        *(_Inference, typed_passes.PreLowerStripPhis),
     )
 
     def __init__(self, lowering: type[typed_passes.NativeLowering]) -> None:

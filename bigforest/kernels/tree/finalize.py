@@ -148,16 +148,16 @@ def finalize_nodes(
 
 
 @kernel
-def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain):
+def describe_classes(starts, feature, right, totals, impurity, weight, value, gain):
     """Compute weight, impurity and decrease of the nodes of trees from wide class weights.
 
-    starts  int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1]
-    leaf    bool [nodes]
-    right   uint32 [nodes], number of the right child within the tree
-    totals  int64 [nodes, classes], weights by class
-    weight  uint64 [nodes], out
-    value   float64 [nodes], out: impurity
-    gain    float64 [nodes], out: decrease of impurity, nan in a leaf
+    starts   int64 [trees + 1], tree t has the nodes starts[t]:starts[t + 1]
+    feature  int32 [nodes], LEAF in a leaf
+    right    uint32 [nodes], number of the right child within the tree
+    totals   int64 [nodes, classes], weights by class
+    weight   uint64 [nodes], out
+    value    float64 [nodes], out: impurity
+    gain     float64 [nodes], out: decrease of impurity, nan in a leaf
     """
     for tree in range(starts.size - 1):
         for back in range(starts[tree + 1] - starts[tree]):
@@ -168,7 +168,7 @@ def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain)
             weight[node] = total
             value[node] = impurity_of(impurity, totals[node], np.float64(total))
             gain[node] = np.nan
-            if not leaf[node]:
+            if feature[node] != LEAF:
                 child_r = starts[tree] + np.int64(right[node])
                 gain[node] = decrease_of(node, node + 1, child_r, weight, value, None, impurity, None)
 
@@ -183,7 +183,7 @@ def mean_above(sums, node, centre, spare):
 
 
 @kernel
-def describe_numbers(starts, leaf, right, sums, spare, impurity, scale, weight, value, gain):
+def describe_numbers(starts, feature, right, sums, spare, impurity, scale, weight, value, gain):
     """Compute weight, mean and decrease of impurity of the nodes of trees from wide weights and weighted sums.
 
     sums  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
@@ -198,7 +198,7 @@ def describe_numbers(starts, leaf, right, sums, spare, impurity, scale, weight, 
             mean = as_float(sums, node) / np.float64(sums[node, 0])
             value[node] = scale[0] + mean * scale[1]
             gain[node] = np.nan
-            if leaf[node]:
+            if feature[node] == LEAF:
                 continue
             child_l, child_r = node + 1, starts[tree] + np.int64(right[node])
             w, w_l, w_r = np.float64(sums[node, 0]), np.float64(sums[child_l, 0]), np.float64(sums[child_r, 0])
