@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.types import kind_of
 from bigforest.errors import api, listed
+from bigforest.source.text import MISSING_WORDS
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
@@ -225,7 +226,12 @@ def _may_be_decimal_comma(levels: pl.Series) -> bool:
 
 
 def _are_numbers(levels: pl.Series, plain: pl.Series) -> bool:
-    """Return True for levels that are numbers with commas or signs; `plain` are the levels without these."""
+    """Return True for levels that are numbers with commas or signs, but for words such as NA.
+
+    plain  the levels without commas and signs
+    """
+    valued = ~levels.str.strip_chars().is_in(MISSING_WORDS)
+    levels, plain = levels.filter(valued), plain.filter(valued)
     if _words_among_numbers(plain) is not None:
         return True
     if len(levels) < 2 or plain.equals(levels) or levels.str.contains(_NAMING).any():

@@ -38,8 +38,8 @@ from bigforest.storage.paths import text_lines
 _SEPARATORS = (",", ";", "\t", "|")
 
 # Texts that are missing values among numbers, dates and booleans.
-_MARKS = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "\\N", "None", "?")
-_MISSING = pl.lit(pl.Series(_MARKS)).implode()
+MISSING_WORDS = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "\\N", "None", "?")
+_MISSING = pl.lit(pl.Series(MISSING_WORDS)).implode()
 
 
 class Form(NamedTuple):

@@ -76,6 +76,10 @@ ALIKE = "these columns have levels that differ in case, spaces or forms of lette
         (["1,000", "2,500"] * 100, {}, SIGNS),
         (["5%", "10%", "0.5%", None] * 50, {}, SIGNS),
         (["$1,000", "$20"] * 100, {}, SIGNS),
+        (["1,000", "2,500", "NA", " n/a"] * 50, {}, SIGNS),
+        (["5%", "10%", "?", "0.5%"] * 50, {}, SIGNS),
+        (["0,5", "1,5", "NA", "NULL"] * 50, {}, COMMA),
+        (["6,5 %", "1,5 %", "NA", "NULL"] * 50, {}, BOTH),
         (["0,5", "1,5"] * 100, {}, COMMA),
         (["New York", "new york", "LA", "x"] * 50, {}, ALIKE),
         (["caf\u00e9", "cafe\u0301"] * 100, {}, ALIKE),
@@ -101,6 +105,8 @@ def test_notice(tmp_path: Path, values: Any, options: dict[str, Any], message: s
         ([None, 7] * 100, {}),
         (["m", "M", "f", "F"] * 50, {}),
         *((levels * 100, {}) for levels in (["2nd", "3rd"], ["<5", ">9"], ["1", "2"], ["1%", "%1"], ["4WD", "2WD"])),
+        (["1", "2", "NA", "n/a"] * 50, {}),
+        (["5%", "NA"] * 100, {}),
         ([f"{number}{'ABCD'[number % 4]}" for number in ORDER // 2], {}),  # numbers of houses
         ([f"{number}-{number + 5}" for number in ORDER // 2], {}),
         ([f"{number % 12}:{number % 7}" for number in ORDER], {}),  # results of games
