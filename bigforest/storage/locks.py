@@ -212,18 +212,20 @@ def remove_tree(path: Path) -> None:
     A lock is removed last, so that a folder whose removal is interrupted counts as stale. Links are not followed.
     """
     for _ in range(_REMOVALS):
-        if (path / _LOCK).exists() and not path.is_symlink():
-            for entry in path.iterdir():
-                if entry.name != _LOCK:
-                    _remove_entry(entry)
+        with contextlib.suppress(OSError):
+            if (path / _LOCK).exists() and not path.is_symlink():
+                for entry in path.iterdir():
+                    if entry.name != _LOCK:
+                        _remove_entry(entry)
         shutil.rmtree(path, ignore_errors=True)
-        if not path.exists():
-            return
+        with contextlib.suppress(OSError):
+            if not path.exists():
+                return
 
 
 def _remove_entry(entry: Path) -> None:
-    if entry.is_dir() and not entry.is_symlink():
-        shutil.rmtree(entry, ignore_errors=True)
-    else:
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
             entry.unlink()

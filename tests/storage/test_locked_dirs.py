@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,6 +111,23 @@ for _ in range(300):
 """
     several = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT) for _ in range(3)]
     assert [process.wait() for process in several] == [0, 0, 0]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "lock", "file"])
+def test_remove__goes_on_after_a_look_that_fails(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, failed, look = create_locked_dir(tmp_path, ".x."), [], os.stat
+    (held.path / "file").touch()
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if path == held.path / name and not failed:
+            failed.append(path)
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    held.remove()
+    assert failed
     assert not list(tmp_path.iterdir())
 
 
