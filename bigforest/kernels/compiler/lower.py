@@ -79,10 +79,12 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
             return None
         builder, fields = self.builder, self.context.data_model_manager[kind]
         record, at = self.loadvar(array.name), self.loadvar(index.name)
-        shape = builder.extract_value(record, fields.get_field_position("shape"))
-        cell = self.context.get_constant(types.intp, 0)
-        for axis, axis_kind in enumerate(kinds):
-            step = builder.extract_value(at, axis) if is_tuple else at
-            step = self.context.cast(builder, step, axis_kind, types.intp)
-            cell = step if axis == 0 else builder.add(builder.mul(cell, builder.extract_value(shape, axis)), step)
+        steps = [builder.extract_value(at, axis) for axis in range(kind.ndim)] if is_tuple else [at]
+        cell = None
+        for axis, step in enumerate(steps):
+            step = self.context.cast(builder, step, kinds[axis], types.intp)
+            if cell is not None:
+                length = builder.extract_value(record, [fields.get_field_position("shape"), axis])
+                step = builder.add(builder.mul(cell, length), step)
+            cell = step
         return builder.gep(builder.extract_value(record, fields.get_field_position("data")), [cell])
