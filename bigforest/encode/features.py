@@ -9,7 +9,8 @@ A numeric column that fits in memory:
     values      2.5  null  -1.0  2.5        dictionary  [NaN, -1.0, 2.5]     code 0 = missing, if any is
     codes         2     0     1    2
 
-A column that does not fit is encoded in *runs*, its slices as they are read. The column is read once.
+A column that does not fit is encoded in *runs* of consecutive rows. The column is read once, and each file is written
+once, in order.
 
 1. Presort each run by itself, and write its ranks and distinct keys to scratch files. 2. Merge the keys of all runs,
 range by range. This finds the dictionary, and the rank in the column of each key of a run. 3. Replace the ranks within
@@ -20,8 +21,9 @@ The bytes of the store do not depend on how the column is cut.
     values   3.5 1.0 3.5 | 2.0 3.5        two runs
     keys     1.0 3.5     | 2.0 3.5        file `keys`: distinct in each run
     ranks    1 0 1       | 0 1            file `ranks`: of every row, within its run
-    merged   0 2         | 1 2            file `keys` afterwards: rank in the column of each key of a run
-    codes    2 0 2       | 1 2            merged[ranks]
+    ranges   1.0 | 2.0   - 3.5 | 3.5      two ranges, below 3.0 and above, each with a part of every run
+    merged   0   | 1     - 2   | 2        file `merged`: rank in the column of each key of a range
+    codes    2 0 2       | 1 2            (parts of the run in merged)[ranks]
 
 The column of a category is read twice: to find the levels, and to replace them by codes. A slice and a few copies of
 the distinct levels are in memory.
@@ -60,13 +62,18 @@ from bigforest.encode.values import (
     without,
 )
 from bigforest.errors import DataError, api
-from bigforest.kernels.presort.ranking import rank_cells
+from bigforest.kernels.presort.ranking import cut_runs, look_up_ranks, rank_cells
 from bigforest.storage.array_file import map_file
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_workdir
 from bigforest.store.writer import PartWriter
 
+# Rows of a run, which fit the second-level cache; a rank in a run, or 0 for a missing value, has 16 bits.
+_RUN_ROWS = 1 << 16
+_RUN_RANK = np.dtype("<u2")
+# A rank in the column, and a number of rows.
 _RANK = np.dtype("<u4")
+_PLACE = np.dtype("<u8")
 # Keys of a range of merging, which fit the third-level cache. Most ranges of a column: each has a part of every run.
 _RANGE_KEYS = 1 << 20
 _MOST_RANGES = 1 << 8
@@ -112,9 +119,9 @@ def encode_in_pieces(job: EncodeJob, name: str, part: PartWriter) -> list[str]:
             return [fault]
         missing = any(run.missing for run in runs)
         dictionary = _dictionary(job, maker, part, missing=missing)
-        _merge_keys(files, runs, maker, dictionary, job.plan.rows_at_once(maker.size))
+        ranges = _merge_keys(files, runs, maker, dictionary, job.plan.rows_at_once(maker.size))
         dictionary.finish()
-        codes = _codes_of_runs(files, runs, maker, dictionary)
+        codes = _codes_of_runs(files, runs, ranges, dictionary)
         part.end_feature(name, str(maker.dtype), codes, job.columns[name], missing=missing)
     return []
 
@@ -141,7 +148,8 @@ class _Run(NamedTuple):
 def _rank_runs(job: EncodeJob, maker: KeyMaker, files: Path) -> list[_Run]:
     """Read the column, and write the ranks and distinct keys of each run."""
     runs: list[_Run] = []
-    for series in job.column(maker.name):
+    cut = (each.slice(first, _RUN_ROWS) for each in job.column(maker.name) for first in range(0, len(each), _RUN_ROWS))
+    for series in cut:
         absent = absent_cells(series)
         present = without(series, absent)
         keys = np.empty(len(present), maker.key_type)
@@ -164,74 +172,83 @@ def _rank_run(files: Path, scale: Scale, keys: Keys, absent: Absent | None, *, c
     _append(files / "keys", (offsets << np.uint64(scale.shift)) + np.uint64(scale.low), keys.dtype)
     if counted:
         _append(files / "counts", np.bincount(keys.astype(np.int64)), _RANK)
-    _append(files / "ranks", keys if absent is None else with_gaps(keys, absent), _RANK)
+    _append(files / "ranks", keys if absent is None else with_gaps(keys, absent), _RUN_RANK)
     return len(offsets)
 
 
 def _merge_keys(
     files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter, rows_at_once: int
-) -> None:
-    """Add the keys of all runs to the dictionary, and replace each by its rank in the column."""
+) -> int:
+    """Add the keys of all runs to the dictionary, and write their ranks in the column to the file `merged`.
+
+    Return the number of ranges. The file `parts` says where the part of each run begins in each range of `merged`, and
+    where the range ends, uint64 [ranges, runs + 1].
+    """
     scale, bins = dictionary.scale, dictionary.bins
     binned = bool(len(bins.last))
     size = runs[-1].end
     every_key = _map_file(files / "keys", maker.key_type, size)
     every_count = _map_file(files / "counts", _RANK, size if binned else 0)
     max_keys = min(rows_at_once // (_COUNTED if binned else 1), max(_RANGE_KEYS, size // _MOST_RANGES))
-    rows = 0
-    with (files / "keys").open("r+b", buffering=0) as merged:
-        for spans in _key_ranges(every_key, runs, max_keys):
-            keys = np.concatenate([every_key[begin:end] for begin, end in spans])
-            low = int(keys.min())
-            local = Scale(low, scale.shift, ((int(keys.max()) - low) >> scale.shift).bit_length(), 0, False, 0)
-            offsets = presort(keys, local, new_bins(len(keys), "exact"))  # keys are ranks from now on
-            before = dictionary.ranks
-            if binned:
-                in_runs = np.concatenate([every_count[begin:end] for begin, end in spans])
-                counts = np.bincount(keys.astype(np.int64), in_runs).astype(np.uint64)  # floats are exact up to 2**53
-                added = int(counts.sum())
-                rank_cells(counts, bins, np.array([rows, before], np.uint64), np.empty(len(offsets), np.uint64))
-                rows += added
-            offsets += np.uint64((low - scale.low) >> scale.shift)
-            dictionary.add(offsets)
-            keys += keys.dtype.type(before)
-            at = 0
-            for begin, end in spans:
-                merged.seek(begin * keys.itemsize)
-                write_whole(merged, keys[at : at + end - begin])
-                at += end - begin
+    ranges = rows = written = 0
+    for begin, end in _key_ranges(every_key, runs, max_keys):
+        spans = list(zip(begin.tolist(), end.tolist(), strict=True))
+        keys = np.concatenate([every_key[first:stop] for first, stop in spans])
+        low = int(keys.min())
+        local = Scale(low, scale.shift, ((int(keys.max()) - low) >> scale.shift).bit_length(), 0, False, 0)
+        offsets = presort(keys, local, new_bins(len(keys), "exact"))  # keys are ranks from now on
+        before = dictionary.ranks
+        if binned:
+            in_runs = np.concatenate([every_count[first:stop] for first, stop in spans])
+            counts = np.bincount(keys.astype(np.int64), in_runs).astype(np.uint64)  # floats are exact up to 2**53
+            added = int(counts.sum())
+            rank_cells(counts, bins, np.array([rows, before], np.uint64), np.empty(len(offsets), np.uint64))
+            rows += added
+        offsets += np.uint64((low - scale.low) >> scale.shift)
+        dictionary.add(offsets)
+        keys += keys.dtype.type(before)
+        _append(files / "merged", keys, _RANK)
+        _append(files / "parts", np.cumsum(np.append(np.uint64(written), end - begin)), _PLACE)
+        written += len(keys)
+        ranges += 1
+    return ranges
 
 
-def _key_ranges(keys: Keys, runs: Sequence[_Run], max_keys: int) -> Iterator[list[tuple[int, int]]]:
+def _key_ranges(
+    keys: Keys, runs: Sequence[_Run], max_keys: int
+) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
     """Cut the keys into ranges, ascending; yield for each range the begin and end of its keys in every run.
 
     A range has at most `max_keys` keys, or one of each run where it cannot be cut further.
     """
-    run_keys = [keys[run.begin : run.end] for run in runs]
-    first = np.array([run.begin for run in runs])
-    waiting = [(np.zeros(len(runs), np.int64), np.array([run.end - run.begin for run in runs]))]
+    waiting = [(np.array([run.begin for run in runs], np.uint64), np.array([run.end for run in runs], np.uint64))]
     while waiting:
         begin, end = waiting.pop()
         sizes = end - begin
         widest = int(sizes.argmax())
         if sizes.sum() > max_keys and sizes[widest] > 1:
-            middle_key = run_keys[widest][(begin[widest] + end[widest]) // 2]
-            # Search only keys that are not yet replaced.
-            parts = [each[i:j] for each, i, j in zip(run_keys, begin.tolist(), end.tolist(), strict=True)]
-            middle = begin + np.array([np.searchsorted(part, middle_key) for part in parts], np.int64)
+            middle = np.empty_like(begin)
+            cut_runs(keys, begin, end, np.uint64(keys[(begin[widest] + end[widest]) // np.uint64(2)]), middle)
             waiting += [(middle, end), (begin, middle)]
         elif sizes.any():
-            yield list(zip((first + begin).tolist(), (first + end).tolist(), strict=True))
+            yield begin, end
 
 
-def _codes_of_runs(files: Path, runs: Sequence[_Run], maker: KeyMaker, dictionary: DictionaryWriter) -> Iterator[Keys]:
-    ranks = _map_file(files / "ranks", _RANK, sum(run.rows for run in runs))
-    merged = _map_file(files / "keys", maker.key_type, runs[-1].end)
+def _codes_of_runs(
+    files: Path, runs: Sequence[_Run], ranges: int, dictionary: DictionaryWriter
+) -> Iterator[NDArray[np.uint32]]:
+    ranks = _map_file(files / "ranks", _RUN_RANK, sum(run.rows for run in runs))
+    merged = _map_file(files / "merged", _RANK, runs[-1].end)
+    parts = _map_file(files / "parts", _PLACE, ranges * (len(runs) + 1)).reshape(ranges, len(runs) + 1)
     first = 0
-    for run in runs:
-        [codes] = dictionary.codes(iter([(merged[run.begin : run.end].copy(), None)]))
-        of_rank = np.concatenate([np.zeros(1, codes.dtype), codes]) if run.missing else codes
-        yield of_rank[ranks[first : first + run.rows]]
+    for number, run in enumerate(runs):
+        spans = parts[:, number : number + 2].tolist()
+        keys = np.concatenate([merged[:0], *(merged[begin:end] for begin, end in spans)])
+        [of_key] = dictionary.codes(iter([(keys, None)]))
+        of_rank = np.append(np.zeros(int(run.missing), _RANK), of_key.astype(_RANK, copy=False))
+        codes = ranks[first : first + run.rows].astype(_RANK)
+        look_up_ranks(codes, np.uint64(0), np.uint64(0), of_rank)
+        yield codes
         first += run.rows
 
 

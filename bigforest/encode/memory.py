@@ -33,8 +33,9 @@ PIECE_BYTES = 16_000_000
 # another is added.
 _MIN_ROWS = 1 << 18
 _GOOD_BYTES = 100_000_000
-# Scratch bytes per row in addition to its key: its rank; with bins also counts of keys.
-_RUN_BYTES = 4
+# Scratch bytes per row in addition to its key: its rank in a run and in the column, and places of the parts of runs;
+# with bins also counts of keys.
+_RUN_BYTES = 7
 _COUNT_BYTES = 4
 _SLICE_COPIES = 3
 

@@ -34,6 +34,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import MAX_CODES
 from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import DataError
@@ -42,6 +43,7 @@ from bigforest.kernels.presort.ranking import (
     Bins,
     OffsetCells,
     count_offset_cells,
+    cut_runs,
     group_cells,
     look_up_ranks,
     rank_cells,
@@ -420,7 +422,8 @@ def _presort_many(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
         rank_cells(counts, bins, np.zeros(2, np.uint64), offsets)
         look_up_ranks(keys, low, shift, counts)
         return offsets
-    cell_bits = min(scale.bits, CELL_BITS, max(8, len(keys).bit_length()))
+    # Of few rows, about a cell for 16: passing over the cells then costs less than spreading the rows.
+    cell_bits = min(scale.bits, CELL_BITS, max(8, len(keys).bit_length() - 5))
     cell_shift = np.uint64(scale.bits - cell_bits)
     counts = np.zeros(1 << cell_bits, np.uint32)
     count_offset_cells(keys, low, shift + cell_shift, counts)
@@ -464,6 +467,9 @@ def compile_presort(sizes: Collection[int] = (4, 8)) -> None:
 def compile_pieces() -> None:
     """Compile the further kernels of columns in pieces, or load them from the cache."""
     rank_cells(np.ones(1, np.uint64), new_bins(1, 2), np.zeros(2, np.uint64), np.empty(1, np.uint64))
+    for size in (4, 8):
+        begin, end, middle = (np.zeros(1, np.uint64) for _ in range(3))
+        cut_runs(read_only(np.zeros(1, f"u{size}")), begin, end, np.uint64(0), middle)
 
 
 def _table_bits(rows: int) -> int:

@@ -93,6 +93,25 @@ def rank_cells(counts, bins, before, distinct):
 
 
 @kernel
+def cut_runs(keys, begin, end, bound, middle):
+    """Cut ascending runs: set middle[r] to the place of the first of keys[begin[r]:end[r]] that is at least `bound`.
+
+    keys                uint32 or uint64
+    begin, end, middle  uint64 [runs]; middle[r] becomes end[r] if all keys of the run are below the bound
+    """
+    for r in range(np.uint64(begin.size)):
+        at, left = begin[r], end[r] - begin[r]
+        while left > ZERO:
+            half = left >> ONE
+            if np.uint64(keys[at + half]) < bound:
+                at += half + ONE
+                left -= half + ONE
+            else:
+                left = half
+        middle[r] = at
+
+
+@kernel
 def look_up_ranks(keys, low, shift, ranks):
     """Replace every key by the entry of its offset in `ranks`."""
     for i in range(np.uint64(keys.size)):
