@@ -231,7 +231,7 @@ def _source_of(
         notices.append("the columns at the end that have neither a name nor a value are left out")
     if kind in FORMS:
         try:
-            scans, codes = with_types(scans, FORMS[kind], reading)
+            scans, codes, twice = with_types(scans, FORMS[kind], reading)
         except (*POLARS_FAULTS, OSError) as error:
             if (refused := of_system(error, path)) is not None:
                 raise refused from error
@@ -241,6 +241,12 @@ def _source_of(
                 f"these columns are text, because some of their numbers begin with zeros and others do not, as 01 and "
                 f"1: {listed([*map(repr, codes)])}; if they are no codes, write them in one way, and the columns are "
                 "numeric"
+            )
+        if twice := [name for name in twice if reading.needs(name) and name not in reading.numbers]:
+            notices.append(
+                f"these columns are numbers, of which some are written in two ways, as 1.1 and 1.10: "
+                f"{listed([*map(repr, twice)])}; if they are codes, such as sections or versions, write them with a "
+                "letter, as v1.10, and the columns are text"
             )
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 

@@ -82,6 +82,9 @@ def _number(dtype: type[pl.DataType]) -> Parse:
     return lambda text: text.cast(dtype, strict=False)
 
 
+_FLOAT = _number(pl.Float64)
+
+
 def _code(text: pl.Expr) -> pl.Expr:
     """Return the texts that are numbers or marks of missing values, as they are."""
     stripped = text.str.strip_chars()
@@ -106,7 +109,7 @@ _DATES = _with_marks(
     ZONED_MOMENT,
     clock_time,
 )
-_NUMBERS = _with_marks(*map(_number, (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)))
+_NUMBERS = _with_marks(*map(_number, (pl.Int64, pl.UInt64, pl.Int128)), _FLOAT)
 _CODES = Form(_code)
 _OTHERS = (*_with_marks(_boolean), *_DATES)
 FORMS = {"CSV": (*(form._replace(codes=False) for form in _NUMBERS), _CODES, *_OTHERS), "NDJSON": _DATES}
@@ -237,12 +240,12 @@ def _check_json(file: Path) -> None:
         raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
 
 
-def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> tuple[list[Scan], list[str]]:
+def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> tuple[list[Scan], list[str], list[str]]:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    Also return the columns that stay text because they have codes such as 01 and 1. The text of kept columns that are
-    parsed comes first. Raises OSError or one of POLARS_FAULTS for an error of the system, which may not come again when
-    the table is read.
+    Also return the columns that stay text because they have codes such as 01 and 1, and those of `_written_twice`. The
+    text of kept columns that are parsed comes first. Raises OSError or one of POLARS_FAULTS for an error of the system,
+    which may not come again when the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
@@ -252,12 +255,13 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
         of_forms.setdefault((*_NUMBERS, *_OTHERS) if name in rules.numbers else forms, []).append(name)
     form_of: dict[str, Form] = {}
     try:
+        head = rows.head(_FIRST_ROWS).collect(engine="streaming")
         for accepted, names in of_forms.items():
-            form_of |= _find_forms(rows, names, accepted, rules.numbers)
+            form_of |= _find_forms(rows, head, names, accepted, rules.numbers)
     except POLARS_FAULTS as error:
         if system_error(error, "") is not None:
             raise
-        return list(scans), []  # reading the table says what is wrong with it
+        return list(scans), [], []  # reading the table says what is wrong with it
     parsed = [
         form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
@@ -269,14 +273,31 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
         for scan, _ in scans
     ]
     codes = [name for name, form in form_of.items() if form == _CODES]
-    return [(scan, dict(scan.collect_schema())) for scan in typed], codes
+    twice = _written_twice(head, [name for name, form in form_of.items() if form.parse is _FLOAT])
+    return [(scan, dict(scan.collect_schema())) for scan in typed], codes, twice
+
+
+def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the columns of text in which a number is written with and without zeros at its end, as 1.1 and 1.10.
+
+    1.0 beside 1 does not count, because numbers of Python are written so.
+    """
+    columns = columns_named(names)
+    zeros = columns.filter(columns.str.ends_with("0")).str.extract(r"(\.\d*[1-9]0+)$").count()
+    may = rows.select(zeros).row(0, named=True) if names else {}
+    twice = []
+    for name in (name for name, count in may.items() if count):
+        texts = rows[name].str.strip_chars().unique()
+        ends = texts.filter(texts.str.contains(r"\.\d*[1-9]0+$")).str.strip_chars_end("0")
+        if ends.is_in(texts.implode()).any():
+            twice.append(name)
+    return twice
 
 
 def _find_forms(
-    rows: pl.LazyFrame, names: Sequence[str], forms: Sequence[Form], numbers: Collection[str]
+    rows: pl.LazyFrame, head: pl.DataFrame, names: Sequence[str], forms: Sequence[Form], numbers: Collection[str]
 ) -> dict[str, Form]:
-    """Return the form of each column of text; columns that stay text are left out."""
-    head = rows.head(_FIRST_ROWS).collect(engine="streaming")
+    """Return the form of each column of text; columns that stay text are left out. head: the first rows."""
     parts = [head.lazy()] if head.height < _FIRST_ROWS else [head.lazy(), rows]
     first = _first_values(parts, names, _NO_VALUES.values)
     marks = _first_values(parts, [name for name in names if name not in first], columns_named)

@@ -123,6 +123,25 @@ def test_csv__texts_of_one_number_are_different(name: str, tmp_path: Path) -> No
         assert len(source.notices) == (dtype == pl.String)
 
 
+@pytest.mark.parametrize(
+    ("texts", "noticed"),
+    [
+        (["1.1", "1.2", "1.10"], True),
+        (["NA", "1.50", " 1.5"], True),
+        (["1.5", "1.25", "10"], False),
+        (["1.50", "2.25", "3.10"], False),
+        (["1.50", "2.5"], False),
+        (["1", "1.0", "10", "2.5"], False),  # as pandas writes whole numbers in two files
+    ],
+)
+def test_csv__numbers_written_in_two_ways_are_noticed(texts: list[str], noticed: bool, tmp_path: Path) -> None:
+    """Sections 1.1 and 1.10 would be one group; prices 1.5 and 1.50 are."""
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{text},1\n" for text in texts * 3))
+    source = open_source(tmp_path / "t.csv", scratch=tmp_path)
+    assert source.schema["a"] == pl.Float64()
+    assert ["as 1.1 and 1.10: 'a';" in message for message in source.notices] == [True] * noticed
+
+
 def test_csv__numbers_of_training_are_numbers_with_zeros_too(tmp_path: Path) -> None:
     """Categories and classes of whole numbers as well."""
     table = pl.DataFrame({"a": [1, 2, 3] * 20, "b": [3, 1, 2, 2] * 15, "y": [1, 2, 1] * 20})
