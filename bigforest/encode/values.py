@@ -55,8 +55,9 @@ from bigforest.store.writer import PartWriter
 # Up to these values, float64 represents different integers, and different decimals, by different numbers.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
-# Values that are converted, and codes that are looked up, at a time.
-CHUNK_ROWS = 1 << 18
+# Values that are converted, and codes that are looked up, at a time. Temporary arrays stay in the cache, and their
+# memory with the process.
+CHUNK_ROWS = 1 << 16
 # Values whose keys are made at a time, in the cache.
 _SLICE_ROWS = 1 << 14
 
