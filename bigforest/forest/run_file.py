@@ -311,13 +311,14 @@ class Choices:
         made = {"shrinkage": self.shrinkage.entry(), "power": self.power.entry(), "refine": self.rounds.entry()}
         return {name: entry for name, entry in made.items() if entry is not None}
 
-    def for_other_shares(self, power_option: float | str, shrinkage: Shrinkage | None = None) -> Choices:
+    def for_other_shares(self, shrinkage: Shrinkage | None = None) -> Choices:
         """Return the choices for a forest with other leaf values, which make earlier out-of-bag losses invalid.
 
-        Lambda, or `shrinkage` in its place, is kept without the losses; the power only if the option `power` gave it.
+        Lambda, or `shrinkage` in its place, is kept without the losses; the power only if it was given: by the option,
+        `Forest.sharpen` or a merge.
         """
         kept = Shrinkage(self.shrinkage.amount) if shrinkage is None else shrinkage
-        return Choices(kept, Power() if isinstance(power_option, str) else Power(self.power.amount))
+        return Choices(kept, Power() if self.power.tried else self.power)
 
 
 def write_run(

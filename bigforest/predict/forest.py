@@ -872,7 +872,7 @@ class Forest:
         """
         check_amount(amount)
         [plain] = trees_alone([self], "shrinking")
-        choices = plain.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
+        choices = plain.choices.for_other_shares(Shrinkage(float(amount)))
         return Forest(plain.files.with_choices(choices, SHRUNK))
 
     def sharpen(self, power: float) -> Forest:

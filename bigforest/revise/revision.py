@@ -105,7 +105,7 @@ def revise(
             _write(forest, parts, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
-        kept = forest.choices.for_other_shares(forest.config.power)
+        kept = forest.choices.for_other_shares()
         write_run(directory, seconds, resources.workers, forest.files.header, forest.origin, kept)
     return read_forest(out)
 
