@@ -40,6 +40,7 @@ from bigforest.store.store import Store
 from bigforest.training.candidates import row_scores
 from tests.encoded import encode
 from tests.forests import random_tree, write_forest
+from tests.fuzz import damage
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.oob import report
 from tests.thorough import examples
@@ -296,6 +297,7 @@ def test_forest__oob_report(grown: Path) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_forest__oob_files_are_checked(name: str, grown: Path, tmp_path: Path) -> None:
     shutil.copytree(grown, tmp_path / "f")
+    damage.unlist(tmp_path / "f")
     path = tmp_path / "f" / "oob" / f"{name}.parquet"
     path.unlink()
     with pytest.raises(FormatError, match=f"{name}.parquet is missing"):
@@ -353,6 +355,7 @@ def test_report__in_several_files_of_rows_says_the_same(
         assert found.read_bytes() == expected.read_bytes()
     metric = "mse" if target == "x1" else "error"
     np.testing.assert_array_equal(row_scores(several, metric).score, row_scores(whole, metric).score)
+    damage.unlist(several.directory)
     oob_rows_path(several.directory, 3).rename(tmp_path / "last")
     with pytest.raises(FormatError, match="has 768 rows, and the table has 900"):
         _ = read_forest(tmp_path / "several").oob

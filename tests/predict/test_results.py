@@ -12,8 +12,8 @@ import bigforest as bf
 @pytest.mark.parametrize(
     ("opened", "words"),
     [
-        (bf.Comparison, "not a comparison; check the path, or make one with bigforest.compare"),
-        (bf.Explanation, "not an explanation; check the path, or make one with bigforest.explain_forest"),
+        (bf.Comparison, "not a comparison; check the path, or make one with compare"),
+        (bf.Explanation, "not an explanation; check the path, or make one with explain_forest"),
     ],
 )
 def test_open__what_is_not_there(opened: type, words: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.predict.forest import Forest
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from tests.commands import Run, folder, run
+from tests.fuzz import damage
 from tests.grown import frame_of
 from tests.naive import boosting as naive
 from tests.naive.split import Table
@@ -347,6 +348,7 @@ def tree_votes(*votes: float) -> list[TreeVote]:
 )
 def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp_path: Path) -> None:
     train("adaboost", "axis", trees=2, out=tmp_path / "f")
+    damage.unlist(tmp_path / "f")
     forest = bigforest.read_forest(tmp_path / "f")
     write_tree_votes(tmp_path / "f", tree_votes(2.0, 1.0), forest.files.header)
     bigforest.read_forest(tmp_path / "f").predict(frame())

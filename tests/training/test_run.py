@@ -431,7 +431,7 @@ def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> No
         with pytest.raises(bigforest.FormatError, match="damaged"):
             RunState.read(path)
     made = [
-        (lambda: None, "No such file or directory"),
+        (lambda: None, "is missing"),
         (path.mkdir, "it is not a regular file"),
         (lambda: os.mkfifo(path), "it is not a regular file"),
         (lambda: path.symlink_to(tmp_path / "again.json"), "it is a link"),
