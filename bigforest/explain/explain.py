@@ -36,7 +36,7 @@ from bigforest.explain.tree_groups import SectionPlan
 from bigforest.explain.trees import plan_trees, write_trees
 from bigforest.options.values import some_of
 from bigforest.planning.memory import RunPlan, StagePlan, add_estimates
-from bigforest.predict.files import notice_of_training
+from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
 from bigforest.progress import watching
@@ -288,9 +288,8 @@ def explain_forest(
         TemporaryFolder(resources.scratch) as work,
         naming_full_disk(home),
     ):
-        known = notice_of_training(forest, data, f"so they are not new: drop {api('new_rows')}") if new_rows else None
-        if known is not None:
-            listener(known)
+        if new_rows:
+            tell_of_training(forest, data, f"so they are not new: drop {api('new_rows')}", listener)
         source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
         # No process replaces a temporary forest, and workers may not see its folder.
         stamp = None if forest.is_temporary else forest.files.stamp

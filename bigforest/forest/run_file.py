@@ -90,11 +90,16 @@ class RunStamp:
 def _listed_checksums(directory: Path) -> dict[str, str]:
     """Return the checksums of the other files of a forest, by relative path, from its run.parquet.
 
-    None are listed by older versions, and none are compared in an object store, which has no files written in part.
+    Older versions list none. In an object store none are compared, as it has no folders that are written in part.
     """
     mark = None if is_remote(directory) else file_mark(RUN.at(directory))
     listed = mark.get("files") if isinstance(mark, dict) else None
-    return {name: str(checksum) for name, checksum in listed.items()} if isinstance(listed, dict) else {}
+    if not isinstance(listed, dict):
+        return {}
+    for name in listed:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise damaged_forest(f"{RUN.at(directory)} lists {name!r}, which is not in its folder")
+    return {name: str(checksum) for name, checksum in listed.items()}
 
 
 def _checksums(directory: Path) -> dict[str, str]:
@@ -331,7 +336,7 @@ def write_run(
 ) -> None:
     """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices.
 
-    To be called last, because it lists the other files.
+    Write it last: it lists the other files.
     """
     import numba
 

@@ -146,8 +146,7 @@ def label_text(label: object) -> str:
 
 
 def requested_text(label: object) -> str:
-    """Return the text by which a class that an option names is looked up. A whole float is a whole number, as the
-    class "1" of texts is 1.0 in a column of floats."""
+    """Return the text of a class that an option names. 1.0 becomes "1", which also finds the class of the text "1"."""
     label = plain(label)
     whole = isinstance(label, float) and label.is_integer() and abs(label) < 2**53
     return label_text(int(label) if whole else label)  # type: ignore[call-overload]

@@ -159,8 +159,6 @@ def predict_file(
         check_output(out, PREDICTION_FILE, overwrite=overwrite)
     keep = names_of(keep, "keep")
     by = {} if rule.category is None else {"texts" if rule.category_is_text else "also": [rule.category]}
-    advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
-    notice = notice_of_training(forest, data, f"so they are predicted better than new ones; {advice}")
     with (
         watching(listener) as listener,
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
@@ -178,19 +176,18 @@ def predict_file(
             listener=listener,
             overwrite=overwrite,
         )
-        if notice is not None:
-            listener(notice)
+        advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
+        tell_of_training(forest, data, f"so they are predicted better than new ones; {advice}", listener)
         return done
 
 
-def notice_of_training(forest: Forest, data: Any, effect: str) -> Notice | None:
-    """Return a notice if `data` is the path of the training table; otherwise None.
+def tell_of_training(forest: Forest, data: Any, effect: str, listener: Listener) -> None:
+    """Send a notice if `data` is the path of the training table.
 
-    effect  end of the message: what follows, and what to do.
+    effect  end of the message: the consequence, and what to do
     """
-    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != str(absolute_path(data)):
-        return None
-    return Notice(f"the forest was trained on these rows, {effect}")
+    if forest.origin and isinstance(data, str | Path) and forest.origin.data == str(absolute_path(data)):
+        listener(Notice(f"the forest was trained on these rows, {effect}"))
 
 
 def write_predictions(

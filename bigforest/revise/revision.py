@@ -30,7 +30,7 @@ from bigforest.forest.run_file import write_run
 from bigforest.grow.cut import cut_nodes
 from bigforest.kernels.common.layout import LEAF
 from bigforest.options.values import check_word
-from bigforest.predict.files import notice_of_training
+from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.predict.packed_trees import pack
 from bigforest.predict.passes import default_batch
@@ -89,9 +89,7 @@ def revise(
         staged(out, FOREST, overwrite=overwrite) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
-        notice = notice_of_training(forest, data, f"{revision.known}; give rows that it was not trained on")
-        if notice is not None:
-            listener(notice)
+        tell_of_training(forest, data, f"{revision.known}; give rows that it was not trained on", listener)
         [forest] = trees_alone([forest], revision.use, listener)
         directory.mkdir()
         source = open_rows(data, forest.spec, scratch=work)

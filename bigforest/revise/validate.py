@@ -24,7 +24,7 @@ from bigforest.forest.run_file import Choices
 from bigforest.forest.tables import to_frame
 from bigforest.planning.memory import Shape
 from bigforest.predict.columns import prediction_shape
-from bigforest.predict.files import notice_of_training
+from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import RowsNamed
 from bigforest.predict.predictor import Predictor, RowRouter, chunk_rows
@@ -91,9 +91,8 @@ def validate_forest(
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)
     with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
-        advice = "give rows that it was not trained on"
-        if (notice := notice_of_training(forest, data, f"so their error is that of known rows; {advice}")) is not None:
-            listener(notice)
+        effect = "so their error is that of known rows; give rows that it was not trained on"
+        tell_of_training(forest, data, effect, listener)
         source = open_rows(data, forest.spec, scratch=work)
         if out is None:
             return to_frame(measure(forest, source, vote, ties, resources, listener))

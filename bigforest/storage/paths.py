@@ -231,9 +231,9 @@ def expanded(pattern: str | Path) -> list[Path]:
 
 
 def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """Yield the files below a folder that match a glob; those of folders named by ** perhaps twice.
+    """Yield the files below a folder that match a glob. A file that ** reaches in two ways is yielded twice.
 
-    The functions of Python leave out folders that cannot be read, without a word.
+    Python's own functions leave out folders that cannot be read, without a word.
     """
     if not patterns:
         if place.is_file():

@@ -178,6 +178,13 @@ def test_forest__a_run_that_is_a_pipe(forest: Path) -> None:
         bigforest.train(rows(), out=forest, trees=1, overwrite=True)
 
 
+@pytest.mark.parametrize("name", ["../table.parquet", "oob/../../table.parquet", "/etc/hostname"])
+def test_forest__a_run_that_lists_files_elsewhere(name: str, forest: Path) -> None:
+    damage.list_files(forest, {name: "00000000"})
+    with pytest.raises(FormatError, match="which is not in its folder"):
+        bigforest.read_forest(forest)
+
+
 def test_nodes__pages_that_claim_any_size(forest: Path) -> None:
     """Polars ends the process where it cannot have so much memory."""
     part = next(forest.glob("trees/*"))

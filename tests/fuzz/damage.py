@@ -254,10 +254,15 @@ def write(table: pa.Table, path: Path) -> None:
 
 def unlist(forest: Path) -> None:
     """Remove the checksums of the other files from run.parquet, as in older forests: damaged files are sealed again."""
+    list_files(forest, None)
+
+
+def list_files(forest: Path, files: Any) -> None:
+    """Replace the checksums of the other files in run.parquet."""
     path = forest / "run.parquet"
     table = pq.read_table(path)
     mark = json.loads(table.schema.metadata[METADATA_KEY])
-    del mark["files"]
+    mark["files"] = files
     write(table.replace_schema_metadata({METADATA_KEY: json.dumps(mark)}), path)
 
 
