@@ -164,8 +164,10 @@ def predict_file(
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
+        advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
+        tell_of_training(forest, data, f"so they are predicted better than new ones; {advice}", listener)
         source = open_rows(data, forest.spec, scratch=work, memory=resources.memory, kept=keep, empty=True, **by)
-        done = write_predictions(
+        return write_predictions(
             forest,
             source,
             out,
@@ -176,9 +178,6 @@ def predict_file(
             listener=listener,
             overwrite=overwrite,
         )
-        advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
-        tell_of_training(forest, data, f"so they are predicted better than new ones; {advice}", listener)
-        return done
 
 
 def tell_of_training(forest: Forest, data: Any, effect: str, listener: Listener) -> None:
