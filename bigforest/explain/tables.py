@@ -19,7 +19,7 @@ from bigforest.forest.tables import write_pieces
 from bigforest.html import facts_table, rows_table
 from bigforest.options.values import check_flag
 from bigforest.storage.atomic import OutputKind, check_output, write_durably
-from bigforest.storage.paths import absolute_path, can_write, is_remote, known_folder, remove_half_made_as
+from bigforest.storage.paths import absolute_path, can_write, files_in, is_remote, known_folder, remove_half_made_as
 
 KIND = "explanation"
 VERSION = 1
@@ -68,14 +68,14 @@ class ExplanationFolder:
     def _check_ours(self) -> None:
         """Raise OutputExistsError for a forest, a store, or a folder with Parquet files that are not explanations."""
         kind = known_folder(self.path)
-        foreign = next((file for file in self.path.glob("*.parquet") if file_kind(file) != KIND), None)
+        foreign = next((file for file in files_in(self.path, "*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
             return
         problem = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
         raise OutputExistsError(f"{self.path} {problem}, which is no table of an explanation; choose another output")
 
     def _tables_of_other_forests(self) -> list[Path]:
-        files = [*self.path.glob("*.parquet"), *self.path.glob("*/part-*.parquet")]
+        files = [*files_in(self.path, "*.parquet"), *files_in(self.path, "*/part-*.parquet")]
         marks = {file: file_mark(file) for file in files if file_kind(file) == KIND}
         return sorted(file for file, mark in marks.items() if mark.get("forest") != self._forest)
 
@@ -112,7 +112,7 @@ class ExplanationFolder:
         Raises OutputExistsError if such a file exists and `overwrite` is False.
         """
         files = [self.file(kept_name) for kept_name in kept]
-        for file in sorted(set((self.path / name).glob("part-*.parquet")).difference(files)):
+        for file in sorted(set(files_in(self.path / name, "part-*.parquet")).difference(files)):
             if not self._overwrite:
                 raise self._taken_error(file)
             file.unlink()
@@ -163,8 +163,8 @@ class Explanation:
     @property
     def tables(self) -> list[str]:
         """Names of the available tables."""
-        files = [file.stem for file in self.path.glob("*.parquet")]
-        folders = [folder.name for folder in self.path.iterdir() if any(folder.glob("part-*.parquet"))]
+        files = [file.stem for file in files_in(self.path, "*.parquet")]
+        folders = [folder.name for folder in self.path.iterdir() if files_in(folder, "part-*.parquet")]
         return sorted([*files, *folders])
 
     def scan(self, name: str) -> pl.LazyFrame:

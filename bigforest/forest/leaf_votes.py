@@ -37,7 +37,7 @@ from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.array_file import ArrayFile, appending, damaged, read_arrays, write_arrays, writing_arrays
-from bigforest.storage.paths import copy
+from bigforest.storage.paths import copy, files_in
 from bigforest.store.store import Store
 
 FOLDER = "votes"
@@ -239,7 +239,7 @@ def found_leaves(directory: Path, rows: int, classes: int, trees: range | None =
 
     trees  numbers that the first trees must be among; None for any.
     """
-    names = (_NAME.fullmatch(path.name) for path in (directory / FOLDER).glob("part-*.leaves"))
+    names = (_NAME.fullmatch(path.name) for path in files_in(directory / FOLDER, "part-*.leaves"))
     firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
     paths = [leaves_path(directory, first) for first in firsts]
     files = (_open(path, rows, classes) for path in paths if _ballots(path).exists())

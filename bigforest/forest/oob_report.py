@@ -22,6 +22,7 @@ from bigforest.forest.run_file import RunStamp
 from bigforest.forest.tables import scan, to_frame
 from bigforest.html import facts_table, rows_table
 from bigforest.storage.parquet_footer import row_groups
+from bigforest.storage.paths import files_in
 
 ROWS_OF_FILE = 1 << 18
 _MEASURES = {"error": "error", "mse": "mean squared error", POISSON: "mean Poisson deviance"}
@@ -148,7 +149,7 @@ def oob_rows_files(directory: Path) -> list[Path]:
 
     Raises FormatError if a file is missing between others, or if rows do not ascend from file to file by their footers.
     """
-    names = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
+    names = {path.name for path in files_in(directory / "oob", "rows-*.parquet")}
     files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]
     if {path.name for path in files[1:]} != names:
         raise damaged_forest(f"{directory / 'oob'} lacks one of its files rows-*.parquet")

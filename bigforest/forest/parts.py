@@ -41,7 +41,7 @@ from bigforest.forest.nodes import TreeArrays, check_levels, check_terms, join_t
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.options.values import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
-from bigforest.storage.paths import UNFINISHED, is_remote, known_folder
+from bigforest.storage.paths import UNFINISHED, files_in, is_remote, known_folder
 
 # What kernels/predict/pack.py check_nodes finds, by its number.
 PROBLEMS = (
@@ -198,7 +198,7 @@ def part_paths(directory: Path) -> list[Path]:
 def numbered_parts(folder: Path) -> list[Path]:
     """Return the files part-*.parquet of a folder in the order of their numbers. Raises FormatError for other names."""
     path_of = {}
-    for path in folder.glob("part-*.parquet"):
+    for path in files_in(folder, "part-*.parquet"):
         match = _PART.fullmatch(path.name)
         if match is None or int(match[1]) in path_of:
             raise damaged_forest(f"{path} is not named as a part with a number of its own")

@@ -27,7 +27,7 @@ from bigforest.forest.files import METADATA_KEY, Header, file_mark, read_header,
 from bigforest.forest.format import RUN
 from bigforest.options.values import is_lambda, is_power, is_rounds
 from bigforest.storage.arrow import FAULTS
-from bigforest.storage.paths import is_remote
+from bigforest.storage.paths import files_in, is_remote
 from bigforest.version import __version__
 
 # Bytes at the beginning and at the end of a file that are hashed.
@@ -104,8 +104,8 @@ def _listed_checksums(directory: Path) -> dict[str, str]:
 
 def _checksums(directory: Path) -> dict[str, str]:
     """Return the checksums of the files in a directory but run.parquet, by relative path."""
-    paths = [] if is_remote(directory) else sorted(directory.rglob("*.parquet"))
-    stored = {path.relative_to(directory).as_posix(): stored_checksum(path) for path in paths if path.is_file()}
+    paths = [] if is_remote(directory) else sorted(files_in(directory, "**/*.parquet"))
+    stored = {path.relative_to(directory).as_posix(): stored_checksum(path) for path in paths}
     return {name: checksum for name, checksum in stored.items() if checksum is not None and name != RUN.name}
 
 

@@ -262,7 +262,7 @@ def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
 def _is_text_prediction(path: Path) -> bool:
     """Return True if the first line of a text file names the column of predictions. Also for an empty file, which is
     NDJSON without rows."""
-    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
+    with contextlib.suppress(IsADirectoryError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
         first = next(lines, "")
         names = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
         return PREDICTION in names or not first

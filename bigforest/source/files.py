@@ -51,7 +51,7 @@ from bigforest.source.text import (
 )
 from bigforest.source.unchanged import FileStamp, unchanged
 from bigforest.storage.file_kinds import CODECS, KINDS, PACKED, kind_of_file
-from bigforest.storage.paths import as_path, expanded, is_remote, known_folder, local_path, readable
+from bigforest.storage.paths import as_path, expanded, files_in, is_remote, known_folder, local_path, readable
 
 # Beginning of a CSV file, such as x^2,y, that Polars takes for that of a compressed one.
 _ZLIB = b"x^"
@@ -423,7 +423,7 @@ def _check_plain(folder: Path, path: str | Path) -> None:
     folders = [folder] if is_remote(folder) else [folder, *folder.resolve().parents]
     for place in folders:
         for kind, (mark, pattern, scan) in _LOGGED.items():
-            if (place / mark).is_dir() and any((place / mark).glob(pattern)):
+            if (place / mark).is_dir() and files_in(place / mark, pattern):
                 raise DataError(
                     f"{path}: {place} is {kind}, whose metadata say which rows of its files are valid; read it with "
                     f"{scan} in Python and give that frame, or write it to Parquet files in another folder"

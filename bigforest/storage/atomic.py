@@ -326,9 +326,12 @@ def write_durably(path: Path) -> Iterator[Path]:
 
 def sync_all(path: Path) -> None:
     """Call `sync` for a file, or for a folder and everything in it."""
-    for inside in sorted(path.rglob("*")) if path.is_dir() else []:
-        sync(inside)
-    sync(path)
+    if not path.is_dir():
+        sync(path)
+    for folder, _, names in walk(path) if path.is_dir() else ():
+        for name in names:
+            sync(folder / name)
+        sync(folder)
 
 
 def sync_names(path: Path) -> None:

@@ -20,6 +20,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -230,24 +231,44 @@ def expanded(pattern: str | Path) -> list[Path]:
     return [file for file in root.rglob("*") if _matches(file.parts, patterns)]
 
 
+def files_in(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a folder that match a pattern such as `part-*` or, in folders within it, `**/part-*`.
+
+    There are none without the folder. Raises OSError for a folder that cannot be read.
+    """
+    patterns = pattern.split("/")
+    if is_remote(folder):
+        return [file for file in folder.rglob("*") if _matches(file.relative_to(folder).parts, patterns)]
+    with naming_file(folder):
+        return list(_matching(folder, patterns))
+
+
 def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
     """Yield the files below a folder that match a glob. A file that ** reaches in two ways is yielded twice.
 
     Python's own functions leave out folders that cannot be read, without a word.
     """
     if not patterns:
-        if place.is_file():
+        if stat.S_ISREG(_mode(place)):
             yield place
     elif not glob.has_magic(patterns[0]):
         yield from _matching(place / patterns[0], patterns[1:])
-    elif place.is_dir():
+    elif stat.S_ISDIR(_mode(place)):
         every = patterns[0] == "**"
         if every:
             yield from _matching(place, patterns[1:])
         for inside in place.iterdir():
             hidden = inside.name.startswith(".") and not patterns[0].startswith(".")
             if not hidden and fnmatch.fnmatch(inside.name, patterns[0]):
-                yield from _matching(inside, patterns if every and inside.is_dir() else patterns[1:])
+                yield from _matching(inside, patterns if every and stat.S_ISDIR(_mode(inside)) else patterns[1:])
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of a file or folder; 0 if there is none. Raises OSError for one that cannot be reached."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
@@ -373,7 +394,8 @@ def copy(path: Path, target: Path) -> None:
 
 def copy_folder(folder: Path, target: Path) -> None:
     """Copy all files of a folder to another one, its main file last."""
-    files = list(folder.rglob("*")) if is_remote(folder) else [file for file in folder.rglob("*") if file.is_file()]
+    inside = folder.rglob("*") if is_remote(folder) else (at / name for at, _, names in walk(folder) for name in names)
+    files = list(inside)
     for last in (False, True):
         chosen = [file for file in files if (file.name in _LAST) == last]
         _each(_copy, chosen, [target / file.relative_to(folder) for file in chosen])

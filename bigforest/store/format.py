@@ -35,6 +35,7 @@ versions.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ from bigforest.columns.dataspec import LARGEST_NUMBER, DataSpec, json_object, ma
 from bigforest.errors import FormatError, damaged_store
 from bigforest.options.values import MAX_BINS, Exact, Task, is_integer
 from bigforest.storage.atomic import OutputKind
-from bigforest.storage.paths import known_folder
+from bigforest.storage.paths import is_remote, known_folder
 from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
@@ -175,10 +176,18 @@ def is_meant_as_store(path: Path) -> bool:
 
 
 def is_store(path: Path) -> bool:
-    """Return True if `path` is a directory with the manifest of a store of any version, complete or damaged."""
+    """Return True if `path` is a directory with the manifest of a store of any version, complete or damaged.
+
+    Raises OSError for a folder whose manifest cannot be read.
+    """
     try:
         raw = json.loads(read_json_text(path / MANIFEST))
-    except (OSError, ValueError, RecursionError, MemoryError, FormatError):
+    except (ValueError, RecursionError, MemoryError, FormatError):
+        return False
+    except OSError:
+        # `Path.is_dir` raises an error if the folder around it cannot be read.
+        if not is_remote(path) and os.path.isdir(path):  # noqa: PTH112
+            raise
         return False
     return isinstance(raw, dict) and raw.get("format") == FORMAT
 

@@ -57,7 +57,7 @@ from bigforest.revise.validate import check_validation, write_validation
 from bigforest.source import Source, opens_quickly, separated, separator_of
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, no_room, replace_output
-from bigforest.storage.paths import as_path, local_workdir
+from bigforest.storage.paths import as_path, files_in, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
 from bigforest.training.choose import choose_options
@@ -269,7 +269,7 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
             raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(resume_advice(folder.out))
-        elif folder.fresh and not any(folder.forest.rglob("part-*")):
+        elif folder.fresh and not files_in(folder.forest, "**/part-*"):
             folder.discard()
         raise
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bigforest.errors import ConfigError, OutputExistsError
-from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged, sync, sync_names
-from bigforest.storage.paths import write_atomically
+from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged, sync, sync_all, sync_names
+from bigforest.storage.paths import copy_folder, files_in, write_atomically
+from tests.unreadable import refuse_listing
 
 
 def _write(out: Path, text: str, *, overwrite: bool = False) -> None:
@@ -155,3 +157,21 @@ def test_write_atomically__makes_no_folder_of_a_run_that_has_ended(tmp_path: Pat
     with write_atomically(tmp_path / "trees" / "part") as file:
         file.touch()
     assert [path.name for path in (tmp_path / "trees").iterdir()] == ["part"]
+
+
+def test_folder_that_cannot_be_listed__is_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's `glob` and `rglob` leave it out without a word."""
+    inner = tmp_path / "forest" / "trees"
+    inner.mkdir(parents=True)
+    (inner / "part-0.parquet").touch()
+    refuse_listing(inner, monkeypatch)
+    calls: list[Callable[[], object]] = [
+        lambda: files_in(inner, "part-*.parquet"),
+        lambda: files_in(tmp_path / "forest", "**/*.parquet"),
+        lambda: copy_folder(tmp_path / "forest", tmp_path / "copy"),
+        lambda: sync_all(tmp_path / "forest"),
+    ]
+    for call in calls:
+        with pytest.raises(PermissionError, match="trees"):
+            call()
+    assert files_in(tmp_path / "no folder", "*") == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -264,6 +266,19 @@ def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"manifest\.json|not a store"):
         Store.open(tmp_path)
     assert not is_store(tmp_path)
+
+
+def test_is_store__manifest_on_a_broken_disk(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def broken(path: Any, *arguments: Any) -> int:
+        if str(path).endswith("manifest.json"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(os, "open", broken)
+    with pytest.raises(OSError, match=r"Input/output error: .*manifest\.json"):
+        train(copy, trees=1)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
