@@ -83,7 +83,7 @@ EXPLAIN = {
         "--feature",
     ),
     "grid": option(int, "N", "Maximum number of values at which a feature is varied.", default=20),
-    "individual": option(int, "N", "Rows whose individual curves are kept.", default=0),
+    "individual": option(int, "N", "Rows whose curves of single features are kept.", default=0),
     "sample": option(
         int,
         "N",

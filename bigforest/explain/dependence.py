@@ -117,9 +117,10 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     chosen, table = _requested_features(job, local), job.table
     options = job.options
     settings = repr((rules, chosen, options.grid, options.sample, options.seed, options.individual))
-    names = [name] if any(len(features) == 1 for features in chosen) else []
+    single = any(len(features) == 1 for features in chosen)
+    names = [name] if single else []
     names += [f"{name}-pairs"] if any(len(features) == 2 for features in chosen) else []
-    names += ["individual"] if options.individual and not local else []
+    names += ["individual"] if options.individual and single and not local else []
     if job.folder.has_all(names, settings):
         return
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
@@ -149,7 +150,13 @@ def _requested_features(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
     if job.options.features is None:
         order = np.argsort(-job.forest.feature_importances, kind="stable")[:_FEATURES]
         names = [spec.features[place].name for place in order.tolist()]
-        return [(name,) for name in names if name in numeric or not local]
+        important = [(name,) for name in names if name in numeric or not local]
+        if not important:
+            raise ConfigError(
+                f"effects need features with an order, and all of {listed(names, _NAMED)} are categories; use "
+                f"dependence, or name other {api('features')}"
+            )
+        return important
     chosen = [several(features) for features in job.options.features]
     for features in chosen:
         if len(features) > 2:

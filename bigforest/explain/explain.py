@@ -242,7 +242,7 @@ def explain_forest(
         Maximum number of values of a feature at which dependence is evaluated. For a category, all levels in the rows
         are used.
     individual : int, default=0
-        Rows of the sample whose individual curves are kept.
+        Rows of the sample whose individual curves of single features are kept.
     sample : int or None, default=None
         Number of rows to sample for the mean of dependence, and for local, interactions, proximities and filling. None
         for 1,000, 1,000, 100, 10,000 and all rows with a missing value.

@@ -88,8 +88,11 @@ class ExplainOptions:
                     "drop it"
                 )
             self.codes(spec.target)
-        for names in self.features or ():
-            self.places(several(names), spec, api("features"))
+        curves = [self.places(several(names), spec, api("features")) for names in self.features or ()]
+        if self.features is not None and (not curves or any(curves.count(curve) > 1 for curve in curves)):
+            raise ConfigError(
+                f"{api('features')} must list features and pairs, each once: it is empty, or has one twice"
+            )
         for name, columns in self.groups.items():
             if not isinstance(name, str) or name in spec.feature_names:
                 raise ConfigError(

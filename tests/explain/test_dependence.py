@@ -154,6 +154,26 @@ def test_effects__refuse_categories() -> None:
         case.forest.explain(case.frame, parts="dependence", features=[("a", "b", "word")])
 
 
+def test_effects__of_categories_alone_have_no_default() -> None:
+    frame = pl.DataFrame({"word": ["a", "b"] * 20, "y": ["no", "yes"] * 20})
+    forest = bf.train(frame, "y", trees=2)
+    with pytest.raises(ConfigError, match="all of word are categories; use dependence"):
+        forest.explain(frame, parts="effects")
+
+
+def test_dependence__of_pairs_alone_has_no_individual_curves() -> None:
+    case = grown_case(100)
+    found = case.forest.explain(case.frame, parts="dependence", features=[("a", "word")], individual=3, grid=3)
+    assert found.tables == ["dependence-pairs"]
+
+
+@pytest.mark.parametrize("features", [[], ["a", "word", "a"], [("a", "word"), ("a", "word")]])
+def test_dependence__refuses_no_feature_and_one_twice(features: list[Any]) -> None:
+    case = grown_case(100)
+    with pytest.raises(ConfigError, match="each once: it is empty, or has one twice"):
+        case.forest.explain(case.frame, parts="dependence", features=features, individual=3)
+
+
 def test_dependence__of_a_feature_with_one_frequent_value_has_the_whole_grid() -> None:
     draw = np.random.default_rng(0)
     x = np.where(draw.random(500) < 0.95, 0.0, draw.random(500) + 1)
