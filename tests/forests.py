@@ -99,7 +99,7 @@ def write_forest(
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
         write_part(directory, start, trees[start:stop], header)
-    write_features(directory, header, importance(directory, spec))
+    write_features(directory, header, importance(directory, header))
     write_run(directory, {"grow": 0.5}, 2, header, None, Choices())
     return made
 

@@ -129,7 +129,7 @@ def write_mixed(
     for start, stop in pairwise([0, *cuts, len(trees)]):
         write_part(directory, start, trees[start:stop], header)
     write_levels(directory, header)
-    write_features(directory, header, importance(directory, spec))
+    write_features(directory, header, importance(directory, header))
     write_run(directory, {"grow": 0.5}, 2, header, None, Choices())
     return read_forest(directory)
 

@@ -116,7 +116,7 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     """Task: return the shapes of the trees of a group; most: pairs of features that are counted together."""
     nodes = join_trees([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
-    parent, level = _parents(nodes), nodes.depth.astype(np.int64)
+    parent, level = nodes.parents, nodes.depth.astype(np.int64)
     used = split_features(nodes)
     splits = np.zeros((features, 4), np.int64)
     splits[:, 0] = np.bincount(used.feature, minlength=features)
@@ -126,14 +126,6 @@ def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeSha
     splits[:, 3] = np.bincount(np.unique(tree[used.node] * features + used.feature) % features, minlength=features)
     leaves = _rule_leaves(nodes, parent, tree, rules, trees.header)
     return TreeShapes(_lines(nodes, level), splits, _pairs(used, parent, features, most), leaves)
-
-
-def _parents(nodes: TreeArrays) -> NDArray[np.int64]:
-    """Return the position of the parent of every node, -1 for a root."""
-    inner, root = np.flatnonzero(nodes.feature != LEAF), nodes.root_of
-    parent = np.full(root.size, -1)
-    parent[inner + 1] = parent[root[inner] + nodes.right[inner]] = inner
-    return parent
 
 
 def _pairs(splits: SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:

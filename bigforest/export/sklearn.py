@@ -50,7 +50,7 @@ def _estimator(tree: ExportedTree, features: int, files: ForestFiles) -> Any:
     model.tree_ = arrays.Tree(features, np.array([1 if files.is_regression else outputs], np.intp), 1)
     model.tree_.__setstate__(
         {
-            "max_depth": int(_depths(tree).max()),
+            "max_depth": int(tree.depth.max()),
             "node_count": tree.nodes,
             "nodes": _nodes(tree, arrays.NODE_DTYPE),
             "values": np.ascontiguousarray(tree.votes[:, None, :]),
@@ -70,11 +70,3 @@ def _nodes(tree: ExportedTree, dtype: Any) -> NDArray[Any]:
     nodes["impurity"] = tree.impurity
     nodes["n_node_samples"] = nodes["weighted_n_node_samples"] = tree.weight
     return nodes
-
-
-def _depths(tree: ExportedTree) -> NDArray[np.int64]:
-    """Return the depth of every node. A child has a higher number than its parent."""
-    depths = np.zeros(tree.nodes, np.int64)
-    for node in np.flatnonzero(tree.left >= 0):
-        depths[[tree.left[node], tree.right[node]]] = depths[node] + 1
-    return depths

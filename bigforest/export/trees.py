@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import bitmap
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
+from bigforest.forest.files import Header
 from bigforest.forest.forest_files import ForestFiles
+from bigforest.forest.format import NODES
+from bigforest.forest.nodes import TreeArrays, answers_of, levels_column
 from bigforest.forest.refinement import SEQUENCES
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
 
 _VOTES = ("soft", "hard")
 # Of shares of classes, [nodes, classes].
@@ -36,6 +41,7 @@ class ExportedTree(NamedTuple):
                   stage float64 [nodes, scores], a part of the sum that is added to the link of the prediction
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
+    depth         uint32
     """
 
     left: NDArray[np.int64]
@@ -47,6 +53,7 @@ class ExportedTree(NamedTuple):
     votes: NDArray[np.float64]
     weight: NDArray[np.float64]
     impurity: NDArray[np.float64]
+    depth: NDArray[np.uint32]
 
     @property
     def nodes(self) -> int:
@@ -79,12 +86,15 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
     ties = not files.is_regression and files.config.tie_rule != "lowest"  # which families of projections alone have
     if ties or any(feature.has_level_values for feature in files.spec.features):
         raise projected
-    place = {feature.name: number for number, feature in enumerate(files.spec.features)}
+    place = np.arange(len(files.spec.features))
     with stage("export", files.trees, "trees", listener) as progress:
         for nodes in files.each_tree():
-            if (nodes["kind"] == "oblique").any():
+            if (nodes.feature == OBLIQUE).any():
                 raise projected
-            yield _tree(nodes, place, files)
+            votes = node_values(nodes, files)
+            if not files.is_regression and files.config.vote == "hard":
+                votes = (np.arange(votes.shape[1]) == votes.argmax(axis=1)[:, None]).astype(np.float64)
+            yield export_tree(nodes, files.header, place, votes, node_impurities(nodes, files))
             progress.advance(1)
 
 
@@ -93,84 +103,77 @@ def stage_trees(files: ForestFiles) -> list[ExportedTree]:
 
     The sum of their votes is the mean over the sequences. Their impurity is 0.
     """
-    files.read_refinement()  # which checks the nodes
-    place = {feature.name: number for number, feature in enumerate(files.spec.features)}
-    trees = files.refinement.partition_by("sequence", "round", maintain_order=True)
+    stage, place = files.read_refinement(), np.arange(len(files.spec.features))
+    trees = [stage.rows(begin, end) for begin, end in pairwise(stage.starts.tolist())]
+    votes = [np.asarray(tree.value) / SEQUENCES for tree in trees]
     return [
-        export_tree(nodes, place, np.array(nodes["values"].to_list()) / SEQUENCES, np.zeros(nodes.height))
-        for nodes in trees
+        export_tree(nodes, files.header, place, adds, np.zeros(len(adds)))
+        for nodes, adds in zip(trees, votes, strict=True)
     ]
 
 
-def _tree(nodes: pl.DataFrame, place: dict[str, int], files: ForestFiles) -> ExportedTree:
-    votes = node_values(nodes, files)
-    if not files.is_regression and files.config.vote == "hard":
-        largest = votes.argmax(axis=1)
-        votes = np.zeros(votes.shape)
-        votes[np.arange(len(votes)), largest] = 1.0
-    return export_tree(nodes, place, votes, node_impurities(nodes, files))
-
-
 def export_tree(
-    nodes: pl.DataFrame, place: dict[str, int], votes: NDArray[np.float64], impurity: NDArray[np.float64]
+    nodes: TreeArrays,
+    header: Header,
+    place: NDArray[np.int64],
+    votes: NDArray[np.float64],
+    impurity: NDArray[np.float64],
 ) -> ExportedTree:
-    """Return the nodes of a tree as arrays. nodes: of one tree, in preorder; place: of each feature, by name."""
+    """Return the nodes of a tree for exporters.
+
+    header           of the forest, with levels
+    place            int64 [features], the numbers that features get
+    votes, impurity  see ExportedTree
+    """
+    size, (inner, left, right) = nodes.feature.size, nodes.splits
+    on_left, on_right = np.full(size, -1), np.full(size, -1)
+    on_left[inner], on_right[inner] = left, right
+    listed = np.zeros(size, np.bool_)
+    levels: list[list[str | None] | None] = [None] * size
+    if nodes.levels is not None:
+        listed = np.diff(nodes.levels.start) > 0
+        kind = NODES.field("levels").type
+        levels = levels_column(nodes.levels, bitmap(listed), nodes.feature, header, kind).to_pylist()
     return ExportedTree(
-        *_children(nodes),
-        np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),
-        nodes["threshold"].fill_null(np.nan).to_numpy(),
-        nodes["default_left"].fill_null(False).to_numpy(),
-        nodes["levels"].to_list(),
+        on_left,
+        on_right,
+        np.where(nodes.feature < 0, -1, place[nodes.feature]),
+        np.where((nodes.feature == LEAF) | listed, np.nan, nodes.threshold),
+        nodes.default_left,
+        levels,
         votes,
-        nodes["weight"].to_numpy().astype(np.float64),
+        nodes.weight.astype(np.float64),
         impurity,
+        nodes.depth,
     )
 
 
-def _children(nodes: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
-    return left, right
-
-
-def node_values(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
-    """Return the predictions of the nodes of a tree of `Forest.nodes`, [nodes, classes] or [nodes, 1], shrunk as the
-    forest is."""
-    if files.is_regression:
-        values = nodes["value"].to_numpy()[:, None].astype(np.float64)
-    else:
-        counts = np.array(nodes["counts"].to_list(), np.float64)
-        values = counts / counts.sum(axis=1, keepdims=True)
+def node_values(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
+    """Return the predictions of the nodes of a tree, [nodes, classes] or [nodes, 1], shrunk as the forest is."""
+    values = answers_of(nodes.counts, nodes.value)
     if not files.shrinkage.amount:
         return values
-    left, right = _children(nodes)
-    rows = nodes["weight"].to_numpy() * files.spec.weight_unit
+    rows = nodes.weight * files.spec.weight_unit
     kept = rows / (rows + files.shrinkage.amount)  # the share of its children's difference that a node keeps
     shrunk = values.copy()
-    for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
-        children = [left[node], right[node]]
+    for node, *children in zip(*nodes.splits, strict=True):  # in preorder: a node before its children
         shrunk[children] = shrunk[node] + (values[children] - values[node]) * kept[node]
     return shrunk
 
 
-def node_impurities(nodes: pl.DataFrame, files: ForestFiles) -> NDArray[np.float64]:
+def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes]; each split decreases it by its
     `gain`.
 
     Leaves of numbers, and of a criterion that is not built in, have 0: their own impurity is not stored.
-
-    nodes  of one tree, in preorder, as in `Forest.nodes`.
     """
-    left, right = _children(nodes)
-    gain, weight = nodes["gain"].to_numpy(), nodes["weight"].to_numpy().astype(np.float64)
-    impurities = np.zeros(len(left))
+    weight, impurities = nodes.weight.astype(np.float64), np.zeros(nodes.feature.size)
     of_shares = _IMPURITIES.get(str(files.config.impurity))
     if of_shares is not None:
-        leaf = left < 0
-        counts = np.array(nodes["counts"].filter(pl.Series(leaf)).to_list(), np.float64)
-        impurities[leaf] = of_shares(counts / counts.sum(axis=1, keepdims=True))
-    for node in np.flatnonzero(left >= 0)[::-1]:  # in preorder: a node before its children
-        children = [left[node], right[node]]
-        impurities[node] = gain[node] + weight[children] @ impurities[children] / weight[node]
+        leaf = nodes.feature == LEAF
+        impurities[leaf] = of_shares(answers_of(nodes.counts[leaf], None))
+    for node, *children in zip(*(places[::-1] for places in nodes.splits), strict=True):  # children before their parent
+        impurities[node] = nodes.gain[node] + weight[children] @ impurities[children] / weight[node]
     return impurities
 
 

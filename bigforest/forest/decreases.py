@@ -1,4 +1,4 @@
-"""Decrease of impurity by feature, of trees that were just grown or of files of trees."""
+"""Decrease of impurity by feature, of trees that were just grown or are read from files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.dataspec import DataSpec
 from bigforest.execution.executor import Executor
-from bigforest.forest.nodes import TreeArrays, features_of, split_features
-from bigforest.forest.parts import batches, part_paths
+from bigforest.forest.files import Header
+from bigforest.forest.nodes import TreeArrays, split_features
+from bigforest.forest.parts import Span, check_part, part_paths, part_ranges, read_span
 
 # Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
 TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -30,7 +30,7 @@ class DecreaseSums:
         self._following = 0
 
     def add(self, part: range, trees: list[TreeDecreases]) -> None:
-        """Add the trees with a split of one file, in order; files are numbered from 0 without a gap."""
+        """Add the trees of one file, in order; files are numbered from 0 without a gap."""
         self._waiting[part.start] = part.stop, trees
         while self._following in self._waiting:
             self._following, ready = self._waiting.pop(self._following)
@@ -44,77 +44,55 @@ class DecreaseSums:
         return self._total / whole if whole > 0 else np.zeros(self._total.size)
 
 
-def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> NDArray[np.float64]:
+def importance(directory: Path, header: Header, executor: Executor = _HERE) -> NDArray[np.float64]:
     """Return the share of each feature in the total decrease of impurity, float64 [features].
 
+    header  of the files of trees, with levels.
+
     Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the pieces they are
-    read in can change a bit of it.
+    read in can change a bit of it. Raises FormatError.
     """
-    parts = [(path,) for path in part_paths(directory)]
-    sums = DecreaseSums(len(spec.features))
+    paths = part_paths(directory)
+    spans = [check_part(*part, header) for part in zip(paths, part_ranges(paths, header.config.trees), strict=True)]
+    sums = DecreaseSums(len(header.spec.features))
 
     def add(part: int, trees: list[TreeDecreases]) -> None:
         sums.add(range(part, part + 1), trees)
 
-    executor.run(part_decreases, parts, add, (spec,), even=True)
+    executor.run(span_decreases, [(span,) for span in spans], add, (header,), even=True)
     return sums.shares
 
 
-def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
-    """Task: return the decreases of the trees with a split of one file. Only used features are kept: a table may have
-    many more features than a tree has nodes."""
-    return [_drop_zeros(decrease) for _, decrease in tree_decreases([path], spec)]
+def span_decreases(header: Header, span: Span) -> list[TreeDecreases]:
+    """Task: return the decreases of the trees of a span."""
+    return used_decreases(read_span(span, header), header.spec)
 
 
-def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
-    node, feature, start = split_features(trees)
-    decrease = _decrease(trees.gain[node], trees.weight[node], np.diff(start)[node], spec)
-    cuts = [slice(begin, end) for begin, end in pairwise(start[trees.starts].tolist()) if begin < end]
-    return [
-        _drop_zeros(np.bincount(feature[tree], decrease[tree], len(spec.features)).astype(np.float64)) for tree in cuts
-    ]
+def used_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> list[TreeDecreases]:
+    """Return the decreases of trees. Only used features are kept: a table may have many more features than a tree has
+    nodes."""
+    decreases = (decrease for _, decrease in tree_decreases(pieces, spec))
+    return [(used := np.flatnonzero(decrease), decrease[used]) for decrease in decreases]
 
 
-def _drop_zeros(decrease: NDArray[np.float64]) -> TreeDecreases:
-    return (used := np.flatnonzero(decrease)), decrease[used]
+def tree_decreases(pieces: Iterable[TreeArrays], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Yield the number of each tree, in order, and the sum of gain * weight over the nodes of each feature.
 
-
-def _decrease(
-    gain: NDArray[np.float64], weight: NDArray[np.uint64], shares: NDArray[np.int64], spec: DataSpec
-) -> NDArray[np.float64]:
-    """Return the decrease of a feature of a node: the decrease of the node divided by its number of features."""
-    return gain / spec.target.step / spec.target.step * weight / shares
-
-
-def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Yield each tree with a split of these files, in order, with the sum of gain * weight over the nodes of each
-    feature.
+    pieces  consecutive nodes, of whole trees or of parts of trees
 
     The decrease of an oblique node is divided equally among its features. Those of numbers are counted in steps, whose
     squares neither vanish nor overflow.
-
-    Trusts the parts, which this run has just written, or checked: reading few columns takes a fifth of the time of
-    checking all.
     """
-    total = np.zeros(len(spec.features))
-    last = -1
-    columns = ["tree", "gain", "weight", "feature", "terms"]
-    for path in parts:
-        for splits in batches(path, len(spec.target.classes), columns):
-            splits = splits.filter(splits["gain"].is_valid())
-            if splits.num_rows == 0:
-                continue
-            tree, gain, weight, names, terms = (splits[name] for name in columns)
-            feature, shares = features_of(names, terms, spec)
-            tree = np.repeat(as_numpy(tree), shares)
-            decrease = np.repeat(_decrease(as_numpy(gain), as_numpy(weight), shares, spec), shares)
-            cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
-            for begin, end in pairwise([0, *cuts, feature.size]):
-                if tree[begin] != last:
-                    if last >= 0:
-                        yield last, total
-                    total = np.zeros(len(spec.features))
-                    last = int(tree[begin])
-                np.add.at(total, feature[begin:end], decrease[begin:end])
+    step, total, last = spec.target.step, np.zeros(len(spec.features)), -1
+    for piece in pieces:
+        node, feature, start = split_features(piece)
+        decrease = piece.gain[node] / step / step * piece.weight[node] / np.diff(start)[node]
+        cuts = start[list(dict.fromkeys([0, *piece.starts.tolist()]))].tolist()
+        for tree, (begin, end) in enumerate(pairwise(cuts), piece.tree):
+            if tree != last:
+                if last >= 0:
+                    yield last, total
+                total, last = np.zeros(len(spec.features)), tree
+            np.add.at(total, feature[begin:end], decrease[begin:end])
     if last >= 0:
         yield last, total

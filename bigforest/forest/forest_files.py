@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,14 +65,14 @@ from bigforest.forest.format import (
 )
 from bigforest.forest.leaf_targets import targets_files
 from bigforest.forest.leaf_votes import read_votes, votes_files
-from bigforest.forest.nodes import TreeArrays, join_trees
+from bigforest.forest.nodes import TreeArrays, join_trees, nodes_table
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
     Span,
     batches,
-    check_nodes,
     check_parts,
     read_span,
+    read_trees,
 )
 from bigforest.forest.ranks import Ranks, read_ranks
 from bigforest.forest.refinement import read_refinement
@@ -163,7 +164,6 @@ class ForestFiles:
         self.stamp = stamp
         self.parts = list(parts)
         self.part_files = [part.path for part in parts]
-        self._sound: set[Path] = set()  # files of trees whose nodes have been checked
 
     @classmethod
     def open(cls, path: str | Path, holding: object = None) -> ForestFiles:
@@ -220,38 +220,33 @@ class ForestFiles:
 
     @property
     def nodes(self) -> pl.LazyFrame:
-        return self._scan_nodes(self.part_files)
-
-    def each_tree(self) -> Iterator[pl.DataFrame]:
-        """Read and check the nodes of every tree, in order. One file of trees is in memory at a time.
-
-        Raises FormatError.
-        """
-        for part in self.parts:
-            yield from self._sound_nodes(part).collect().partition_by("tree", maintain_order=True)
-
-    def tree_nodes(self, number: int) -> pl.LazyFrame:
-        """Scan the nodes of one tree. Read and check only the file that has the tree. Raises FormatError."""
-        [part] = [part for part in self.parts if number in part.trees]
-        return self._sound_nodes(part).filter(pl.col("tree") == number)
-
-    def _sound_nodes(self, part: Span) -> pl.LazyFrame:
-        """Scan the nodes of a file of trees. Check all its nodes before the first scan. Raises FormatError."""
-        if part.path not in self._sound:
-            with self.same_run():
-                check_nodes(part, self.header)
-            self._sound.add(part.path)
-        return self._scan_nodes([part.path])
-
-    def _scan_nodes(self, paths: list[Path]) -> pl.LazyFrame:
         classes = len(self.spec.target.classes)
         return scan(
-            paths,
+            self.part_files,
             trees_format(self.spec).columns,
             lambda path, names: batches(path, classes, names),
             self.holding,
             self.stamp,
         )
+
+    def each_tree(self) -> Iterator[TreeArrays]:
+        """Read and check the nodes of every tree, in order. One tree is in memory at a time. Raises FormatError."""
+        with self.same_run():
+            for part in self.parts:
+                yield from read_trees(part, self.header)
+
+    def tree_arrays(self, number: int) -> TreeArrays:
+        """Read and check the nodes of one tree, from the file that has it. Raises FormatError."""
+        part = next(part for part in self.parts if number in part.trees)
+        with self.same_run():
+            return next(islice(read_trees(part, self.header), number - part.trees.start, None))
+
+    def tree_nodes(self, number: int) -> pl.DataFrame:
+        """Return the nodes of one tree as rows of `nodes`. Raises FormatError."""
+        nodes = self.tree_arrays(number)
+        size = nodes.feature.size
+        tree, node = np.full(size, number, np.uint32), np.arange(size, dtype=np.uint32)
+        return to_frame(nodes_table(nodes, tree, node, self.header))
 
     def _read(self, file_format: FileFormat) -> pl.DataFrame:
         """Read one of the small files, which has a row. Raises FormatError."""

@@ -158,22 +158,6 @@ def _starts(column: Any, require: Callable[[object, str], None], problem: str) -
     return np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
 
 
-def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the features of inner nodes, node after node, and the number of features of each.
-
-    names, terms  the columns `feature` and `terms` of inner nodes, trusted.
-    """
-    feature_names = arrow_array(spec.feature_names, pa.string())
-    place = as_numpy(compute().index_in(names.dictionary.cast(pa.string()), feature_names))
-    axis = as_numpy(names.is_valid())
-    count = np.where(axis, 1, as_numpy(compute().list_value_length(terms), 0))
-    feature = np.empty(count.sum(), np.int64)
-    of_axis = np.repeat(axis, count)
-    feature[of_axis] = place[as_numpy(names.indices.drop_null())]
-    feature[~of_axis] = as_numpy(compute().index_in(terms.flatten().field("feature"), feature_names))
-    return feature, count
-
-
 def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
     inside = np.ones(max(entries.size - 1, 0), np.bool_)
     inside[start[(start > 0) & (start < entries.size)] - 1] = False  # neighbours of two nodes
@@ -235,6 +219,20 @@ class TreeArrays(NamedTuple):
     def root_of(self) -> NDArray[np.int64]:
         """Position of the root of the tree of each node, int64 [nodes], for whole trees."""
         return np.repeat(self.roots, np.diff(self.starts))
+
+    @property
+    def splits(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of inner nodes, and of the left and the right child of each, int64 [splits], for whole trees."""
+        inner = np.flatnonzero(self.feature != LEAF)
+        return inner, inner + 1, self.root_of[inner] + self.right[inner]
+
+    @property
+    def parents(self) -> NDArray[np.int64]:
+        """Position of the parent of each node, int64 [nodes], for whole trees; -1 for roots."""
+        inner, left, right = self.splits
+        parent = np.full(self.feature.size, -1)
+        parent[left] = parent[right] = inner
+        return parent
 
     @property
     def used(self) -> NDArray[np.int64]:

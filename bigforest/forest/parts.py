@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -375,10 +376,10 @@ def recut(
         return
     read, spans = check_parts(source, parts)
     header, stops = replace(header, levels=read.levels), [group.stop for group in groups]
-    for number, trees in groupby(_tree_pieces(spans, read), lambda tree_piece: bisect_right(stops, tree_piece[0])):
+    for number, pieces in groupby(_tree_pieces(spans, read), lambda piece: bisect_right(stops, piece.tree)):
         if number == len(groups):
             break
-        write_part(directory, groups[number].start, (piece for _, piece in trees), header)
+        write_part(directory, groups[number].start, pieces, header)
 
 
 def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> None:
@@ -393,15 +394,15 @@ def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> No
 
 def read_trees(span: Span, header: Header) -> Iterator[TreeArrays]:
     """Yield the nodes of each tree of a span, checked. Raises FormatError as `read_span`."""
-    for _, pieces in groupby(_tree_pieces([span], header), lambda tree_piece: tree_piece[0]):
-        yield join_trees([piece for _, piece in pieces])
+    for _, pieces in groupby(_tree_pieces([span], header), attrgetter("tree")):
+        yield join_trees(list(pieces))
 
 
-def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[tuple[int, TreeArrays]]:
-    """Yield the nodes of spans, checked, in pieces: the number of a tree, and nodes of this tree only."""
+def _tree_pieces(spans: Iterable[Span], header: Header) -> Iterator[TreeArrays]:
+    """Yield the nodes of spans, checked, in pieces of one tree each."""
     for piece in (piece for span in spans for piece in read_span(span, header)):
         for tree, (begin, end) in enumerate(pairwise(dict.fromkeys([0, *piece.starts.tolist()])), piece.tree):
-            yield tree, piece.rows(begin, end)
+            yield piece.rows(begin, end)._replace(tree=tree)
 
 
 def check_nodes(span: Span, header: Header) -> None:

@@ -29,7 +29,7 @@ from bigforest.events import Listener
 from bigforest.execution.compile_stage import compiling
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
-from bigforest.forest.decreases import DecreaseSums, TreeDecreases, grown_decreases
+from bigforest.forest.decreases import DecreaseSums, TreeDecreases, used_decreases
 from bigforest.forest.files import Header
 from bigforest.forest.leaf_votes import LeafWriter, LeftOut
 from bigforest.forest.nodes import TreeArrays, part_path, write_part
@@ -254,7 +254,7 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
                 leaves.add(call.left_out, call.trees)
             if keep:
                 kept.append(call.trees.kept())
-                decreases.extend(grown_decreases(call.trees, store.spec))
+                decreases.extend(used_decreases([call.trees], store.spec))
             yield call.trees
 
     write_part(directory, trees.start, grown(), shared_of(store, config).header)

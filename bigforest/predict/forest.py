@@ -1016,7 +1016,7 @@ class Tree:
     @cached_property
     def nodes(self) -> pl.DataFrame:
         """One row per node, in the order of their numbers, with the columns of `Forest.nodes`."""
-        return self.forest.files.tree_nodes(self.number).collect()
+        return self.forest.files.tree_nodes(self.number)
 
     @property
     def leaves(self) -> int:

@@ -100,7 +100,7 @@ def merge(
         for forest in forests:
             copy_parts(forest.directory, written, directory, merged)
             written += forest.trees
-        write_features(directory, merged, importance(directory, first.spec))
+        write_features(directory, merged, importance(directory, merged))
         write_levels(directory, merged)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), merged)

@@ -118,7 +118,7 @@ def _write(
         part_counts = counts[first : first + part.feature.size]
         first += part.feature.size
         write_part(directory, span.trees.start, [revision.part(part, part_counts)], header)
-    write_features(directory, header, importance(directory, header.spec))
+    write_features(directory, header, importance(directory, header))
     write_levels(directory, header)
     if forest.config.ranks:
         copy_regular(RANKS.at(forest.directory), RANKS.at(directory))

@@ -294,21 +294,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         >>> indicator.shape[0], first.shape
         (150, (11,))
         """
+        parents = [[nodes.parents for nodes in forest.files.each_tree()] for forest in self.forests_]
+        by_tree = [parent for of_outputs in zip(*parents, strict=True) for parent in of_outputs]
+        first = np.cumsum([0, *(parent.size for parent in by_tree)])
+        placed = zip(by_tree, first, strict=False)
+        parent = np.concatenate([np.where(parent < 0, -1, parent + root) for parent, root in placed])
         leaves = self._leaves(X)
-        nodes = [forest.nodes.select("tree", "node", "left", "right").collect() for forest in self.forests_]
-        sizes = np.stack(
-            [table.group_by("tree", maintain_order=True).len()["len"].to_numpy() for table in nodes], axis=1
-        )
-        first: NDArray[np.int64] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        roots = first[:-1].reshape(sizes.shape)
-        parent = np.full(first[-1], -1)
-        for output, table in enumerate(nodes):
-            root = np.repeat(roots[:, output], sizes[:, output])
-            place = root + table["node"].to_numpy()
-            for side in ("left", "right"):
-                inner = table[side].is_not_null().to_numpy()
-                parent[(root[inner] + table[side].drop_nulls().to_numpy()).astype(np.int64)] = place[inner]
-        return path_matrix((leaves + roots).reshape(len(leaves), -1), parent), first
+        return path_matrix(leaves.reshape(len(leaves), -1) + first[:-1], parent), first
 
     def _leaves(self, X: Any) -> NDArray[np.int64]:
         """Return the leaf of each row in each tree of each output, int64 [rows, trees, outputs]."""

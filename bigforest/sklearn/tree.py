@@ -147,11 +147,12 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
 
     def _arrays(self, output: int) -> FittedArrays:
         tree = self._trees[output]
-        nodes, place = tree.nodes, self._forest._places(tree.forest)
-        value = node_values(nodes, tree.forest.files)
+        files = tree.forest.files
+        nodes, place = files.tree_arrays(tree.number), np.array(list(self._forest._places(tree.forest).values()))
+        value = node_values(nodes, files)
         if not tree.forest.is_regression:
             value = self._forest._of_all_classes(output, value)
-        arrays = export_tree(nodes, place, value, node_impurities(nodes, tree.forest.files))
+        arrays = export_tree(nodes, files.header, place, value, node_impurities(nodes, files))
         return FittedArrays(
             arrays.left,
             arrays.right,
@@ -162,7 +163,7 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
             arrays.impurity,
             arrays.weight,
             np.rint(arrays.weight).astype(np.int64),
-            tree.depth,
+            int(arrays.depth.max()),
             partial(self._apply, output),
             partial(self._importances, output),
         )
@@ -178,14 +179,12 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
 
     def _importances(self, output: int, normalize: bool = True) -> NDArray[np.float64]:
         tree = self._trees[output]
-        files, weight = tree.forest.files, tree.nodes["weight"][0]  # reading the nodes checks their file
-        [path] = [part.path for part in files.parts if tree.number in part.trees]
-        sums, step = np.zeros(len(files.spec.features)), files.spec.target.step
-        with files.same_run():
-            sums = next((sums for number, sums in tree_decreases([path], files.spec) if number == tree.number), sums)
+        files, step = tree.forest.files, tree.forest.spec.target.step
+        nodes = files.tree_arrays(tree.number)
+        [(_, sums)] = tree_decreases([nodes], files.spec)
         decreases = np.zeros((1, self._forest.n_features_in_))
         np.add.at(decreases[0], list(self._forest._places(tree.forest).values()), sums)
-        return tree_shares(decreases)[0] if normalize else decreases[0] * step * step / weight
+        return tree_shares(decreases)[0] if normalize else decreases[0] * step * step / nodes.weight[0]
 
     def get_depth(self) -> int:
         """Return the depth of the deepest leaf; the root has depth 0."""
@@ -211,14 +210,9 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         With several outputs, a list of matrices.
         """
         check_is_fitted(self)
-        paths = []
-        for output, tree in enumerate(self._trees):
-            parent = np.full(len(tree), -1)
-            for side in ("left", "right"):
-                inner = tree.nodes.select("node", side).drop_nulls()
-                parent[inner[side].to_numpy()] = inner["node"].to_numpy()
-            paths.append(path_matrix(self._apply(output, X)[:, None], parent))
-        return only(paths)
+        parents = [tree.forest.files.tree_arrays(tree.number).parents for tree in self._trees]
+        leaves = (self._apply(output, X)[:, None] for output in range(len(parents)))
+        return only(list(map(path_matrix, leaves, parents)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the prediction of the tree for each row."""

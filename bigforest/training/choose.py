@@ -108,7 +108,7 @@ def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.floa
     gains = np.zeros(len(store.spec.features))
     for trial in trials(store, config, trees):
         answers, sums = trial.answers, _sums_below(trial)
-        inner, left, right = trial.splits
+        inner, left, right = trial.trees.splits
         for child in (left, right):
             gain = ((answers[child] - answers[inner]) * sums[child]).sum(axis=1)
             np.add.at(gains, trial.trees.feature[inner], gain)
@@ -121,7 +121,7 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
     sums = np.zeros((depth.size, trial.truth.shape[1]))
     for root, out in zip(trial.trees.roots, trial.left_out, strict=True):
         np.add.at(sums, root + out.leaves, trial.truth[out.rows])
-    inner, left, right = trial.splits
+    inner, left, right = trial.trees.splits
     for level in range(int(depth.max()) - 1, -1, -1):
         at_level = depth[inner] == level
         sums[inner[at_level]] = sums[left[at_level]] + sums[right[at_level]]

@@ -399,7 +399,7 @@ def write_report(job: ForestJob, grown: KeptTrees | None) -> tuple[Choices, Pack
     if grown is not None:
         shares = grown.decreases.shares
     else:  # within a budget a process reads one part at a time
-        shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
+        shares = importance(directory, job.header(), resources.executor(None if resources.memory is None else 1))
     write_features(directory, job.header(), shares)
     lambdas = leaf_lambdas(config, choices.shrinkage.amount)
     used = features_at_hand(store.spec, refined=bool(choices.rounds.amount))

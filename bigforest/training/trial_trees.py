@@ -90,13 +90,6 @@ class TrialTrees(NamedTuple):
     truth: NDArray[np.float64]
 
     @property
-    def splits(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Inner nodes in order, and the left and the right child of each, int64 [splits]."""
-        inner = np.flatnonzero(self.trees.feature != LEAF)
-        root = self.trees.root_of[inner]
-        return inner, root + self.trees.left[inner], root + self.trees.right[inner]
-
-    @property
     def answers(self) -> NDArray[np.float64]:
         """Prediction of each node, float64 [nodes, outputs]: its class shares, or its mean."""
         return answers_of(self.trees.counts, self.trees.value)
@@ -167,7 +160,7 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
             truth = trial.truth[:, 0] * unit if config.criterion == "poisson" else None
             errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows), 0.0, truth)
         answers = trial.answers
-        errors = errors._replace(split=errors.split + float(trial.trees.weight[trial.splits[0]].sum()))
+        errors = errors._replace(split=errors.split + float(trial.trees.weight[trial.trees.feature != LEAF].sum()))
         for root, out in zip(trial.trees.roots, trial.left_out, strict=True):
             error = (answers[root + out.leaves] - trial.truth[out.rows]) * unit
             errors.total[out.rows] += error

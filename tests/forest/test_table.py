@@ -208,8 +208,9 @@ def test_importance__is_added_up_in_the_order_of_trees_whatever_task_ends_first(
                 on_result(index, function(*shared, *arguments[index]))
 
     write_forest(tmp_path, trees(), SPEC, [1, 2, 3])
-    found = decreases.importance(tmp_path, SPEC, Backwards(1))
-    assert found.tolist() == decreases.importance(tmp_path, SPEC).tolist()
+    header = read_forest(tmp_path).files.header
+    found = decreases.importance(tmp_path, header, Backwards(1))
+    assert found.tolist() == decreases.importance(tmp_path, header).tolist()
 
 
 def test_forest__importance_without_splits_is_zero(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def _grow(store: Store, folder: Path) -> None:
         grow_forest(ForestJob(store, config, directory, resources, silent))
         if store.spec.target.is_regression:  # Polars sorts the scores of classes, with threads
             write_oob(ForestJob(store, config, directory, resources, silent))
-        write_features(directory, header, importance(directory, store.spec))
+        write_features(directory, header, importance(directory, header))
 
 
 def _serve(originals: Path) -> None:
