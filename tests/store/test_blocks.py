@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigforest
 from benchmarks.cgroup import evict
 from bigforest.errors import FormatError
 from bigforest.storage.regular_files import DIRECT_UNIT, write_past_cache
-from bigforest.store.blocks import ColumnFile
+from bigforest.store.blocks import BlockReader, ColumnFile
 from tests.thorough import examples
 
 BLOCK = 65_536
@@ -46,6 +47,28 @@ def test_column_file__reads_what_is_there(
             for column in range(columns):  # none has been written over by another
                 assert (file.matrix[column, :count] == values[column, first : first + count]).all()
         file.close()
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_block_reader__reads_the_codes_of_the_store(tmp_path: Path, again: bool, evicted: bool) -> None:
+    """A block that is read again is mapped if its pages are in the cache."""
+    random, rows = np.random.default_rng(0), 2 * BLOCK + 70
+    columns = {f"x{codes}": random.integers(0, codes, rows) for codes in (2, 200, 300, 1000, 100_000)}
+    store = bigforest.encode_store(columns | {"y": random.integers(0, 2, rows)}, tmp_path / "t.store", target="y")
+    if evicted:
+        for path in store.folder.iterdir():
+            evict(path)
+    features = range(len(columns))
+    with BlockReader(store.folder, store.spec, store.place, again) as reader:
+        for block, cells in reader.each(range(3), features):
+            span = slice(block * BLOCK, block * BLOCK + reader.size(block))
+            for feature in features:
+                column = next(matrix for matrix in cells[:3] if matrix.itemsize == store.place[feature, 0])
+                codes = column[store.place[feature, 1], : reader.size(block)]
+                assert (codes == store.feature_codes(feature)[span]).all()
+            kinds = [(matrix.dtype, matrix.flags.c_contiguous, matrix.flags.writeable) for matrix in cells[:3]]
+            assert kinds == [(np.dtype(kind), True, False) for kind in ("<u1", "<u2", "<u4")]
 
 
 @pytest.mark.parametrize("again", [False, True])

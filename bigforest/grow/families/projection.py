@@ -18,7 +18,7 @@ import math
 import secrets
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
@@ -168,6 +168,9 @@ class ValueReader(MatrixReader):
             local, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
             files[width] = ColumnFile(local, kind, columns, rows, BLOCK_ROWS, again=True)
         super().__init__(files, decoded.place, blocks, rows)
+
+    def _is_checked(self, features: Collection[int], block: int) -> bool:
+        return bool((self._crc[list(features), block - self._first] == _VERIFIED).all())
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         checksums, number = self._crc[feature], block - self._first
