@@ -27,6 +27,7 @@ from bigforest.kernels.common.node_scan import ONE, TWO, ZERO, ZERO_I64
 from bigforest.kernels.common.rng import level_number
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_means
+from bigforest.kernels.llvm.numbers import smaller
 
 # Up to this many groups an insertion sort is faster than a heap.
 _FEW = np.uint64(48)
@@ -116,7 +117,7 @@ def lightest_ungrouped(slots, weight, least, levels):
     room = ZERO
     while weight >> np.int64(room) > ZERO_I64:
         room += ONE
-    high = min(np.int64(least), weight // np.int64(room + ONE) + 1)  # at most `room` levels weigh this much
+    high = smaller(np.int64(least), weight // np.int64(room + ONE) + 1)  # at most `room` levels weigh this much
     while low < high:
         middle = (low + high) >> np.int64(1)
         heavy = ZERO
@@ -150,11 +151,11 @@ def form_groups(slots, least, levels):
             groups += ONE
         else:
             groups += np.uint64(light == slots)
-            light = min(light, groups - ONE)
+            light = smaller(light, groups - ONE)
             levels.group[slot] = np.uint32(light)
             light_weight += level_weight
             light_total += inside
-            light_first = min(light_first, code)
+            light_first = smaller(light_first, code)
     if light < slots:
         levels.first[light] = light_first
         weight[light] = light_weight

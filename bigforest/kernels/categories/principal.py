@@ -11,6 +11,7 @@ import numpy as np
 from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT16, ZERO, ZERO_I64, class_of
 from bigforest.kernels.common.rng import mix
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.numbers import larger
 
 # Bits of an entry of the component without its sign, further bits of a level's deviation from the mean, and the most
 # steps of the power iteration.
@@ -77,7 +78,7 @@ def power_step(groups, count, total, weight, levels):
         product[levels.cell[c] & BITS16] += np.int64(levels.cells[c]) * levels.sum[levels.cell[c] >> SHIFT16]
     largest = ZERO_I64
     for k in range(classes):
-        largest = max(largest, abs(product[k]))
+        largest = larger(largest, abs(product[k]))
     if largest == 0:
         return False
     bits = ZERO_I64

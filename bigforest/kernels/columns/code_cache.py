@@ -23,6 +23,7 @@ from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
@@ -128,7 +129,7 @@ def copy_squares(table, items, out, at):
         copy_cells(table, items, out, at)
         return
     for begin in range(ZERO, columns, _SIDE):
-        transpose_square(table, items, min(begin, columns - _SIDE), out, at)
+        transpose_square(table, items, smaller(begin, columns - _SIDE), out, at)
 
 
 @inlined
@@ -152,8 +153,8 @@ def copy_rows(table, items, out, first, copy_few):
     if table.shape[1] == 0:
         return
     for start in range(ZERO, n, _SIDE):
-        at = min(start, n - _SIDE)
-        prefetch_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
+        at = smaller(start, n - _SIDE)
+        prefetch_rows(table, items, at + _SIDE, smaller(at + _SIDE + _SIDE, n))
         copy_few(table, items[at:], out, first + at)
 
 
@@ -181,8 +182,8 @@ def note_column(column, begin, end, feature, constant):
     low, high = column[begin], column[begin]
     if low == column[end - ONE]:
         for i in range(begin, end):
-            low = min(low, column[i])
-            high = max(high, column[i])
+            low = smaller(low, column[i])
+            high = larger(high, column[i])
         constant[feature >> np.uint64(6)] |= np.uint64(low == high) << (feature & np.uint64(63))
 
 

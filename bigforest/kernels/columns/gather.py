@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import SHIFT32
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import larger, smaller
 
 
 @inlined
@@ -41,8 +42,8 @@ def gather(codes, feature, items, out):
     low = np.uint32(0xFFFFFFFF)
     high = np.uint32(0)
     for i in range(np.uint64(items.size)):
-        low = min(low, out[i])
-        high = max(high, out[i])
+        low = smaller(low, out[i])
+        high = larger(high, out[i])
     return low, high
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SORT_BUCKETS, TWO, ZERO, as_key
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.numbers import larger, smaller
 
 # Fewest buckets of a stretch.
 _FEWEST_BUCKETS = 128
@@ -59,13 +60,13 @@ def make_projection_scratch(rows: int) -> ProjectionScratch:
 def slope_for(low, high, buckets):
     """Return the buckets per unit of value / 2, which maps low..high to 0..buckets. Halves do not overflow."""
     span = high * 0.5 - low * 0.5
-    return min(np.float64(buckets) / span, LARGEST) if span > 0.0 else 0.0
+    return smaller(np.float64(buckets) / span, LARGEST) if span > 0.0 else 0.0
 
 
 @inlined
 def bucket_of(value, low, slope, last):
     """Return the bucket of a value, from 0 to `last` (float64), never lower than the bucket of a smaller value."""
-    return np.uint32(np.int32(min((value * 0.5 - low * 0.5) * slope, last)))
+    return np.uint32(np.int32(smaller((value * 0.5 - low * 0.5) * slope, last)))
 
 
 @inlined
@@ -140,8 +141,8 @@ def order_stretch(projected, begin, end):
     size, low = end - begin, projected.ordered[begin]
     high = low
     for i in range(begin, end):
-        low = min(low, projected.ordered[i])
-        high = max(high, projected.ordered[i])
+        low = smaller(low, projected.ordered[i])
+        high = larger(high, projected.ordered[i])
     buckets = np.uint64(_FEWEST_BUCKETS)
     while buckets < size and buckets < np.uint64(SORT_BUCKETS):
         buckets *= TWO

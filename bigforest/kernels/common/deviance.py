@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import bits_of, float_of, larger
 
 # The logarithm of fdlibm (Sun Microsystems 1993, e_log.c): x = 2**k (1 + f), where 1 + f >= sqrt(1 / 2), whose upper
 # bits are _ROOT. log(1 + f) is a polynomial of f / (2 + f). ln 2 has two parts, the first with few bits.
@@ -28,9 +29,9 @@ _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 @inlined
 def logarithm(x):
     """Return the natural logarithm of float64 x > 0, accurate to the last or second last bit; a finite number for 0."""
-    bits = np.float64(x).view(np.int64) + _TO_EXPONENT
+    bits = bits_of(x) + _TO_EXPONENT
     k = np.float64((bits >> _MANTISSA_BITS) - _BIAS)
-    f = np.int64((bits & _MANTISSA) + _ROOT).view(np.float64) - 1.0
+    f = float_of((bits & _MANTISSA) + _ROOT) - 1.0
     s = f / (2.0 + f)
     z = s * s
     series = 1.479819860511658591e-01
@@ -59,8 +60,8 @@ def _part(sums, weight, all_sums, all_weight):
 def poisson_corner(sum_l, w_l, weight, total, origin):
     """Return `poisson_score` of a corner of a bucket. A negative sum of a side counts as 0."""
     w_r, whole = weight - w_l, _from_zero(total, weight, origin)
-    left = max(_from_zero(sum_l, w_l, origin), 0.0)
-    right = max(_from_zero(total - sum_l, w_r, origin), 0.0)
+    left = larger(_from_zero(sum_l, w_l, origin), 0.0)
+    right = larger(_from_zero(total - sum_l, w_r, origin), 0.0)
     return 1.0 + (_part(left, w_l, whole, weight) + _part(right, w_r, whole, weight)) / whole
 
 

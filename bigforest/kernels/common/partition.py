@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import BITS16, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import larger, smaller
 
 
 @inlined
@@ -74,8 +75,8 @@ def partition_codes(codes, limit, items, spare):
     above = np.uint32(0xFFFFFFFF)
     for i in range(np.uint64(items.size)):  # a separate loop, which the compiler vectorises
         distance = np.uint32(codes[i] - after)  # wraps for codes on the left, so the largest has the largest distance
-        below = max(below, distance)
-        above = min(above, distance)
+        below = larger(below, distance)
+        above = smaller(above, distance)
     size_l = partition_rows(codes, limit, items, spare)
     return size_l, np.uint32(below + after), np.uint32(above + after)
 

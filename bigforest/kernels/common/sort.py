@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import ONE, SORT_BUCKETS, TWO, ZERO, as_key, shift_for
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 
 # Up to this many keys insertion sort is faster than heapsort.
@@ -90,7 +91,7 @@ def sort_rows(codes, low, high, items, keys, positions):
         for i in range(n):
             keys[np.uint64(rank[i]) - ONE] = as_key(codes[i], items[i])
         return
-    shift = shift_for(span, min(max(n, np.uint64(_FEWEST)), np.uint64(SORT_BUCKETS)))
+    shift = shift_for(span, smaller(larger(n, np.uint64(_FEWEST)), np.uint64(SORT_BUCKETS)))
     buckets = (span >> np.uint64(shift)) + ONE
     for b in range(buckets + ONE):
         positions[b] = np.uint32(0)

@@ -39,6 +39,7 @@ from bigforest.kernels.explain.step import (
     table_value,
 )
 from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.llvm.shapley_levels import charge, extend_products, scale
 
 _ZERO = np.uint64(0)
@@ -252,14 +253,14 @@ def _shapley_block(trees, begin, answer, values, first, start, edges, points, sc
             scale(scratch.below, scratch.product, value, size, (depth * classes + np.uint64(k)) * size, depth * size)
         if inner:
             for r in range(_ROWS):
-                row = first + min(start + r, last)  # after the last row, that row is repeated
+                row = first + smaller(start + r, last)  # after the last row, that row is repeated
                 left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, trees.sets, at)
                 scratch.left[depth * _ROWS + r] = 1.0 if left else 0.0
         top = depth
     while top > _ZERO:
         _close_edge(scratch, points, edges, top, classes)
         top -= _ONE
-    for r in range(min(_ROWS, last + _ONE - start)):
+    for r in range(smaller(_ROWS, last + _ONE - start)):
         for p in range(np.uint64(out.shape[1])):
             for k in range(classes):
                 index = (np.uint64(p) * classes + np.uint64(k)) * _ROWS + r

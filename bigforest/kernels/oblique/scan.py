@@ -17,6 +17,7 @@ import numpy as np
 from bigforest.kernels.columns.order_projections import bucket_of, keep_cut, order_bucket, slope_for
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64, buckets_for
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.scan.impurity import walk_scores
 from bigforest.kernels.scan.many_classes import MANY_BUCKETS, scan_buckets_many, walk_all_many
 from bigforest.kernels.scan.regression import BUCKETS_FOR_SUMS, scan_buckets_sums, walk_sums
@@ -122,7 +123,7 @@ def codes_of_buckets(low, high, n, limits, work, projected):
     shift = np.uint32(0)
     while n >> np.uint64(shift) != ZERO:
         shift += np.uint32(1)
-    buckets = min(buckets_for(n, *limits), ONE << np.uint64(np.uint32(32) - shift))
+    buckets = smaller(buckets_for(n, *limits), ONE << np.uint64(np.uint32(32) - shift))
     slope = slope_for(low, high, buckets)
     last = np.float64(buckets - ONE)
     for i in range(n):

@@ -25,6 +25,7 @@ from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, TWO, ZERO, ZERO_I64, class_of
 from bigforest.kernels.common.partition import partition_codes, partition_projections
 from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.oblique.mean_difference import STEPS
 from bigforest.kernels.scan.categorical_missing import missing_last
 
@@ -215,9 +216,9 @@ def route_rows(cells, terms, items, spare, read, splits, begin, end, below, abov
         begin[right] = middle
         end[right] = end[node]
         if size_l > ZERO:
-            below[k] = max(below[k], largest)
+            below[k] = larger(below[k], largest)
         if middle < end[node]:
-            above[k] = min(above[k], smallest)
+            above[k] = smaller(above[k], smallest)
 
 
 @inlined
@@ -225,7 +226,7 @@ def bucket_among(edge, value, low, slope):
     """Return the number of the last of the ascending edges up to `value`, uint64. The first edge is at most `value`."""
     last = np.uint64(edge.size) - ONE
     if slope > 0.0:
-        bucket = np.uint64(min(np.int64((value * 0.5 - low * 0.5) * slope), np.int64(last)))
+        bucket = np.uint64(smaller(np.int64((value * 0.5 - low * 0.5) * slope), np.int64(last)))
         while value < edge[bucket]:  # rounding
             bucket -= ONE
         while bucket < last and value >= edge[bucket + ONE]:
@@ -256,12 +257,12 @@ def note_codes(first, read, n, p, low, high, mark):
     """Widen low[p] and high[p] by the codes read[:n], in vectors. Codes below `first` do not change low[p]."""
     smallest, largest = low[p], high[p]
     for i in range(n):
-        smallest = min(smallest, read[i])
-        largest = max(largest, read[i])
+        smallest = smaller(smallest, read[i])
+        largest = larger(largest, read[i])
     if smallest < first:
         smallest = low[p]
         for i in range(n):
-            smallest = min(smallest, read[i] if read[i] >= first else smallest)
+            smallest = smaller(smallest, read[i] if read[i] >= first else smallest)
     low[p], high[p] = smallest, largest
 
 
@@ -270,8 +271,8 @@ def note_projections(terms, first, read, n, p, low, high, mark):
     """Widen low[p] and high[p] by projections. If one is not finite, set NOT_FINITE in mark[p]. Ignore `first`."""
     smallest, largest, lost = low[p], high[p], ZERO
     for i in range(n):
-        smallest = min(smallest, read[i])
-        largest = max(largest, read[i])
+        smallest = smaller(smallest, read[i])
+        largest = larger(largest, read[i])
         lost += np.uint64(not abs(read[i]) <= LARGEST)
     low[p], high[p] = smallest, largest
     mark[p] |= np.int64(NOT_FINITE if lost != ZERO else 0)
@@ -325,7 +326,7 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
                 else:
                     counts[at] += np.int64(item & BITS16)
                     counts[at + ONE] += by_weight
-                    counts[at + TWO] += max(by_weight, ZERO_I64)
+                    counts[at + TWO] += larger(by_weight, ZERO_I64)
                 if weighted:
                     counts[at + parts - ONE] += np.uint32(1)
         mark[p] |= np.int64(DIFFERS if differs != 0 else 0)

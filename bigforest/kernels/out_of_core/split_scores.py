@@ -14,6 +14,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger
 from bigforest.kernels.scan.impurity import GINI, side_score
 from bigforest.kernels.scan.many_classes import bound_many, score_many
 from bigforest.kernels.scan.regression import bound_sums, score_sums
@@ -83,7 +84,7 @@ def _two_bound(before, counts, total, after):
     for corner in range(np.uint64(4)):
         after[ZERO] = before[ZERO] + (counts[ZERO] if corner & ONE else np.int64(0))
         after[ONE] = before[ONE] + (counts[ONE] if corner & TWO else np.int64(0))
-        bound = max(bound, _gini(after, total))
+        bound = larger(bound, _gini(after, total))
     return bound
 
 

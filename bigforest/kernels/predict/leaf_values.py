@@ -18,6 +18,7 @@ import numpy as np
 
 from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger
 
 _ONE = np.uint64(1)
 
@@ -48,7 +49,7 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
             count -= np.uint64(2)
             for k in range(classes + _ONE):
                 held[count, np.uint64(k)] += held[count + _ONE, np.uint64(k)]
-            waiting[count] = max(waiting[count], waiting[count + _ONE] + 1)
+            waiting[count] = larger(waiting[count], waiting[count + _ONE] + 1)
         else:
             if left == np.uint64(0):
                 return 0
@@ -116,8 +117,8 @@ def most_open(leaf, state):
     waiting = state[OPEN] - (state[SIDE] == RIGHT_CHILD)
     for i in range(leaf.size):
         # After a leaf comes the right child of the last waiting node, or, if none waits, the next tree.
-        waiting = max(0, waiting - 1) if leaf[i] else waiting + 1
-        most = max(most, waiting)
+        waiting = larger(0, waiting - 1) if leaf[i] else waiting + 1
+        most = larger(most, waiting)
     return most
 
 

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger
 
 _NONE, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
 
@@ -43,7 +44,7 @@ def _largest(votes, row):
     """Return the most votes of a class on a row."""
     largest = votes[row, np.uint64(0)]
     for k in range(np.uint64(1), np.uint64(votes.shape[1])):
-        largest = max(largest, votes[row, np.uint64(k)])
+        largest = larger(largest, votes[row, np.uint64(k)])
     return largest
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger, smaller
 
 # Shares are counted in steps of 1 / UNIT, so that sums over 2**20 trees fit 63 bits and are exact.
 UNIT = 2.0**42
@@ -78,10 +79,10 @@ def find_quantiles(leaves, start, code, reach, value, levels, out):
         lowest, highest = np.uint64(value.size), np.uint64(0)
         for tree in range(trees):
             leaf = np.uint64(leaves[row, tree])
-            lowest = min(lowest, np.uint64(code[start[leaf]]))
-            highest = max(highest, np.uint64(code[start[leaf + _ONE] - _ONE]))
+            lowest = smaller(lowest, np.uint64(code[start[leaf]]))
+            highest = larger(highest, np.uint64(code[start[leaf + _ONE] - _ONE]))
         for k in range(np.uint64(levels.size)):
-            least = max(np.int64(np.ceil(levels[k] * np.float64(trees) * UNIT)) - np.int64(trees), np.int64(1))
+            least = larger(np.int64(np.ceil(levels[k] * np.float64(trees) * UNIT)) - np.int64(trees), np.int64(1))
             low, high = lowest, highest
             while low < high:
                 middle = (low + high) >> _ONE

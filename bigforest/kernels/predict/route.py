@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.partition import is_up_to
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.predict.flat_tree import MORE, TERMS, TILE, RouteInputs, is_listed
 
 _ZERO = np.uint64(0)
@@ -287,7 +288,7 @@ def route(inputs, roots, goes, arrive, state, scratch):
             number = np.uint64(n)
             first = number * size
             listed = _ZERO
-            for j in range(min(size, np.uint64(inputs.rows) - first)):
+            for j in range(smaller(size, np.uint64(inputs.rows) - first)):
                 row = np.uint64(j)
                 rows[listed] = np.uint32(row)
                 listed += np.uint64(goes(state, tree, first + row))

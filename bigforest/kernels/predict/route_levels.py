@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.flat_tree import TILE, is_listed
 
@@ -128,9 +129,9 @@ def route_levels(inputs, roots, arrive, state, scratch):
         for n in range(tiles):
             number = np.uint64(n)
             first = number * height
-            rows = min(height, np.uint64(inputs.rows) - first)
+            rows = smaller(height, np.uint64(inputs.rows) - first)
             listed = _ZERO
-            for k in range(min(lanes.trees, trees - tree)):
+            for k in range(smaller(lanes.trees, trees - tree)):
                 lane = np.uint64(k)
                 for j in range(rows):
                     item = (lane << lanes.shift) | np.uint64(j)
@@ -138,7 +139,7 @@ def route_levels(inputs, roots, arrive, state, scratch):
                     position[item] = np.uint32(roots[tree + lane])
                     listed += _ONE
             descend_levels(inputs.tiles[number].reshape(-1), inputs, lanes, listed, scratch)
-            for k in range(min(lanes.trees, trees - tree)):
+            for k in range(smaller(lanes.trees, trees - tree)):
                 lane = np.uint64(k)
                 for j in range(rows):
                     row = np.uint64(j)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 
@@ -131,7 +132,7 @@ def _count_class_vote(state, tree, row, ballot):
     for k in range(_ONE, np.uint64(votes.shape[1])):
         vote = votes[row, np.uint64(k)]
         best = np.uint64(k) if vote > most else best
-        most = max(most, vote)
+        most = larger(most, vote)
     before = heard & np.int64(np.uint64(state.prediction[row]) != truth)
     state.wrong[tree] += weight * (np.int64(best != truth) - before)
     state.prediction[row] = np.uint16(best)
@@ -143,7 +144,7 @@ def _loss_of(truth, prediction, unit, floor, factor):
     if floor is None:
         error = (prediction - truth) * unit
         return error * error * factor
-    prediction = max(prediction, floor)
+    prediction = larger(prediction, floor)
     return 2.0 * (truth * logarithm(truth / prediction) - truth + prediction) * unit * unit * factor
 
 
@@ -225,8 +226,10 @@ def _add_up(routed, rows, least, ballots, ask, count, state):
         first, end = np.uint64(routed.first[tree]), np.uint64(routed.end[tree])
         nodes = np.uint64(routed.first[tree + _ONE]) - first
         for i in range(begin, end):
-            prefetch(routed.ballot, first + np.uint64(routed.leaves[min(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)]))
-            later = min(np.uint64(i) + _AHEAD, end - _ONE)
+            prefetch(
+                routed.ballot, first + np.uint64(routed.leaves[smaller(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)])
+            )
+            later = smaller(np.uint64(i) + _AHEAD, end - _ONE)
             row, leaf = np.uint64(routed.rows[later]), np.uint64(routed.leaves[later])
             if row < rows and leaf < nodes:
                 ask(state, row, np.uint64(routed.ballot[first + leaf]) - least)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.rng import GOLDEN, draw_rows, scramble
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import bits_of, float_of, larger, smaller
 from bigforest.kernels.refine.link import POISSON, SOFTMAX, SQUARED, put_means
 
 # Most bins of a feature, and words of 64 bits that hold one bit for each.
@@ -260,13 +261,13 @@ def _preorder(made: int, scratch: TreeScratch, mixed: MixedScratch | None) -> tu
 
 @inlined
 def _power_of_two(exponent):
-    return np.int64((exponent + _BIAS) << _MANTISSA_BITS).view(np.float64)
+    return float_of((exponent + _BIAS) << _MANTISSA_BITS)
 
 
 @inlined
 def _unit_exponent(total):
     """Return the exponent of the unit in which this sum is below 2**31."""
-    return (np.float64(max(total, _LEAST_SUM)).view(np.int64) >> _MANTISSA_BITS) - _BIAS + np.int64(1) - _SUM_BITS
+    return (bits_of(larger(total, _LEAST_SUM)) >> _MANTISSA_BITS) - _BIAS + np.int64(1) - _SUM_BITS
 
 
 @inlined
@@ -340,7 +341,7 @@ def _count(bins, order, whole, drawn, firsts, total, several, counts):
     for k in range(firsts[drawn.size]):
         counts[k] = 0
     for begin in range(_ZERO, np.uint64(drawn.size), _BLOCK):
-        end = min(begin + _BLOCK, np.uint64(drawn.size))
+        end = smaller(begin + _BLOCK, np.uint64(drawn.size))
         for i in range(np.uint64(order.size)):
             row = np.uint64(order[i])
             first = whole[row, _ZERO]  # read once: for the compiler the sums may be the same array

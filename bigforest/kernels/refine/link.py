@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import bits_of, float_of, larger, smaller
 
 SQUARED, LOGISTIC, SOFTMAX, POISSON = np.int64(0), np.int64(1), np.int64(2), np.int64(3)
 
@@ -33,8 +34,8 @@ _MOST, _LARGEST = 700.0, 1e304
 @inlined
 def exponential(x):
     """Return e**x of a float64, accurate to the last or second last bit; x is limited to -700..700."""
-    x = min(max(x, -_MOST), _MOST)
-    rounded = np.float64(x * _PER_LN2 + _ROUND)
+    x = smaller(larger(x, -_MOST), _MOST)
+    rounded = x * _PER_LN2 + _ROUND
     k = rounded - _ROUND
     high = x - k * _LN2_HIGH
     low = k * _LN2_LOW
@@ -46,8 +47,8 @@ def exponential(x):
     series = series * t - 2.77777777770155933842e-03
     series = series * t + 1.66666666666666019037e-01
     c = r - t * series
-    found = np.float64(1.0 - ((low - (r * c) / (2.0 - c)) - high))
-    return np.int64(found.view(np.int64) + (rounded.view(np.int64) << _MANTISSA_BITS)).view(np.float64)
+    found = 1.0 - ((low - (r * c) / (2.0 - c)) - high)
+    return float_of(bits_of(found) + (bits_of(rounded) << _MANTISSA_BITS))
 
 
 @inlined
@@ -68,11 +69,11 @@ def put_means(loss, start, means):
         for row in range(rows):
             most = means[row, np.uint64(0)]
             for k in range(np.uint64(1), outputs):
-                most = max(most, means[row, k])
+                most = larger(most, means[row, k])
             for k in range(outputs):
                 means[row, k] -= most
     for i in range(size):
-        flat[i] = min(before[i] * exponential(flat[i]), _LARGEST)
+        flat[i] = smaller(before[i] * exponential(flat[i]), _LARGEST)
     if loss == LOGISTIC:
         for i in range(size):
             flat[i] /= 1.0 + flat[i]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route import is_in_mask, is_left, is_left_or_missing
 
@@ -65,7 +66,7 @@ def add_values(tiles, rows, thresholds, links, shift, default, ballot, sets, mis
         first = np.uint64(number) * size
         if first >= np.uint64(rows):
             break
-        tile, bits = tiles[number], bits_of_tile[: min(size, np.uint64(rows) - first)]
+        tile, bits = tiles[number], bits_of_tile[: smaller(size, np.uint64(rows) - first)]
         for t in range(np.uint64(roots.size)):
             for i in range(np.uint64(bits.size)):
                 bits[i] = np.uint32(_ALL)

@@ -19,6 +19,7 @@ from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.common.rng import split_state
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.numbers import smaller
 from bigforest.kernels.scan.regression import offer_one
 from bigforest.kernels.scan.target import sum_left
 from bigforest.kernels.scan.two_class import offer_two, reaches_two
@@ -88,8 +89,8 @@ def keep_in_room(feature, low, high, n, mixed, codes):
         return low, high
     last = np.uint32(room - ONE)
     for i in range(n):
-        codes[i] = min(codes[i], last)
-    return min(low, last), last
+        codes[i] = smaller(codes[i], last)
+    return smaller(low, last), last
 
 
 @inlined
@@ -116,7 +117,7 @@ def missing_last(codes, n, high):
         code = codes[i]
         code = last if code == np.uint32(0) else code
         codes[i] = code
-        low = min(low, code)
+        low = smaller(low, code)
     return low, last
 
 
@@ -125,7 +126,7 @@ def smallest_value(codes, n, high):
     """Return the smallest code above 0; `high` is the largest code, and not 0."""
     least = high
     for i in range(n):
-        least = min(least, high if codes[i] == np.uint32(0) else codes[i])
+        least = smaller(least, high if codes[i] == np.uint32(0) else codes[i])
     return least
 
 

@@ -18,6 +18,7 @@ from bigforest.kernels.columns.gather import codes_or_gather
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, CachedColumn, is_perfect, with_codes
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import larger
 from bigforest.kernels.llvm.pairwise import SCORE_ERROR
 from bigforest.kernels.scan.categorical_missing import (
     CATEGORY,
@@ -74,8 +75,8 @@ def score_batch(count, node, min_leaf, batch, best, two):
         low, high, left, score = batch.low[k], batch.high[k], two.left[k], two.score[k]
         score_k = score_light(low, high, n, PAIRED, two.codes[k], two.add, np.uint32(0), node, min_leaf, left, score)
         batch.highest[k] = score_k
-        highest = max(highest, score_k)
-    best.bar[0] = max(best.bar[0], highest * (1.0 - SCORE_ERROR))
+        highest = larger(highest, score_k)
+    best.bar[0] = larger(best.bar[0], highest * (1.0 - SCORE_ERROR))
 
 
 @inlined
@@ -140,7 +141,7 @@ def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixe
     drawn, usable, state = ZERO, ZERO, key
     while wants_more(rules, mtry, features, drawn, usable):
         count, is_new = ZERO, False  # is_new: the best split so far is on a feature of this batch
-        while count < max(together, ONE) and wants_more(rules, mtry, features, drawn, usable + count):
+        while count < larger(together, ONE) and wants_more(rules, mtry, features, drawn, usable + count):
             feature, state = draw_feature(draw, drawn, state)
             drawn += ONE
             number, column = np.uint64(feature), work.codes

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.node_scan import BITS16, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, class_of, take_split
 from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
+from bigforest.kernels.llvm.numbers import larger
 
 GINI, ENTROPY, ERROR, VARIANCE, POISSON, SCORED = range(6)
 
@@ -53,7 +54,7 @@ def known_score(impurity, counts, weight, table):
         score -= n_log_n(weight, table)
     elif impurity == ERROR:
         for k in range(np.uint64(counts.size)):
-            score = max(score, counts[k])
+            score = larger(score, counts[k])
         score -= weight
     return score
 
@@ -89,7 +90,7 @@ def known_impurity(impurity, counts, weight):
         if impurity == GINI:
             value += share * share
         elif impurity == ERROR:
-            value = max(value, share)
+            value = larger(value, share)
         elif impurity == ENTROPY:
             value -= share * np.log2(share) if share > 0.0 else 0.0
         else:

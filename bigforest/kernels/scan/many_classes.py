@@ -34,6 +34,7 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.multi_class_edges import score_edges, stride_for
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Up to this many rows are sorted, unless they have few codes.
@@ -210,9 +211,9 @@ def bound_many(before, after, total, weight):
         of_class, passed, up_to = np.float64(total[k]), np.float64(before[k]), np.float64(after[k])
         least = w * passed - of_class * (end - (up_to - passed))
         most = w * up_to - of_class * (start + (up_to - passed))
-        spread += max(least * least, most * most)
-    first, last = max(start, 1.0), min(end, w - 1.0)
-    room = w * min(first * (w - first), last * (w - last))
+        spread += larger(least * least, most * most)
+    first, last = larger(start, 1.0), smaller(end, w - 1.0)
+    room = w * smaller(first * (w - first), last * (w - last))
     return squares / w + spread / room if room > 0.0 else np.inf
 
 
@@ -255,8 +256,8 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
     """
     stride, classes, hist, weight = stride_for(buckets), np.uint64(node.total.size), many.hist, node.weight
     histogram_many(low, shift, node.items, work.codes, stride, classes, hist)
-    highest = score_edges(hist, stride, buckets, node.total, weight, min(np.int64(min_leaf), _HEAVIEST), work.edge)
-    bar = max(best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
+    highest = score_edges(hist, stride, buckets, node.total, weight, smaller(np.int64(min_leaf), _HEAVIEST), work.edge)
+    bar = larger(best.bar[0], highest * NEAR) * (1.0 - np.float64(classes) * _ROUNDING)
     if highest >= bar:
         for b in range(buckets):  # skip the edge of an empty bucket: its split is that of the edge before
             if work.edge[b] >= bar and hist[classes * stride + b + ONE] != hist[classes * stride + b]:

@@ -18,6 +18,7 @@ from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
 from bigforest.kernels.common.node_scan import ONE, SORT_BUCKETS, ZERO, as_key
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.selection import select_codes
 
 # Slot of a bucket that is not opened.
@@ -51,8 +52,8 @@ def collect(low, shift, buckets, items, bar, work, projected):
     first, last, opened, fine = buckets, ZERO, ZERO, np.uint32(0)
     for b in range(buckets):
         is_open = bound[b] >= bar
-        first = min(first, b if is_open else buckets)
-        last = max(last, b if is_open else ZERO)
+        first = smaller(first, b if is_open else buckets)
+        last = larger(last, b if is_open else ZERO)
         slot[b] = np.uint32(opened) if is_open else _CLOSED
         opened += np.uint64(is_open)
     if opened == ZERO:
@@ -65,7 +66,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
         selected[count] = i
         count += np.uint64(slot[np.uint64((codes[i] - low) >> shift)] != _CLOSED)
     if projected is None:
-        most = min(count // _ROWS, np.uint64(SORT_BUCKETS))
+        most = smaller(count // _ROWS, np.uint64(SORT_BUCKETS))
         while fine < shift and (opened << np.uint64(fine + np.uint32(1))) <= most:
             fine += np.uint32(1)
     for k in range(opened << np.uint64(fine)):

@@ -20,6 +20,7 @@ from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, class_of, offer_gini
 from bigforest.kernels.common.rng import GOLDEN, below, level_number, mix, split_state
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, missing_last, smallest_value
 from bigforest.kernels.scan.impurity import GINI, offer_scores, side_score
 from bigforest.kernels.scan.regression import offer_one
@@ -44,8 +45,8 @@ class CodeDictionary(NamedTuple):
 def draw_code(dictionary, feature, least, high, state):
     """Draw a threshold between the values of the codes `least` and `high`. Return the largest code that goes left."""
     start = np.uint64(dictionary.offsets[feature])
-    lowest = max(dictionary.low[start + np.uint64(least)], -LARGEST)
-    highest = min(dictionary.low[start + np.uint64(high)], LARGEST)
+    lowest = larger(dictionary.low[start + np.uint64(least)], -LARGEST)
+    highest = smaller(dictionary.low[start + np.uint64(high)], LARGEST)
     share = np.float64(mix(state) >> _BITS11) * _STEP
     threshold = lowest * (1.0 - share) + highest * share
     first = start + np.uint64(least)

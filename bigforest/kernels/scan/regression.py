@@ -34,6 +34,7 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_variance
+from bigforest.kernels.llvm.numbers import float_of, larger, smaller
 from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.target import BUCKETS_SUMS
 
@@ -118,13 +119,8 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
 def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
     """Offer a split if it is allowed and may be the best."""
     score = score_sums(sum_l, w_l, node, zero_of(origin))
-    if is_allowed(w_l, node, min_leaf) & np.uint64(score >= max(best.bar[0], 0.0)):
+    if is_allowed(w_l, node, min_leaf) & np.uint64(score >= larger(best.bar[0], 0.0)):
         offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, score * NEAR, best, origin)
-
-
-@inlined
-def _number_of(bits):
-    return np.int64(bits).view(np.float64)
 
 
 @inlined
@@ -141,8 +137,8 @@ def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
         score[i] = edge_score if is_allowed(left, node, min_leaf) != ZERO else -1.0
     bits, highest = score.view(np.int64), _NO_SCORE
     for i in range(n):
-        highest = max(highest, bits[i])
-    return _number_of(highest)
+        highest = larger(highest, bits[i])
+    return float_of(highest)
 
 
 @inlined
@@ -154,11 +150,11 @@ def bound_sums(w_l, w_after, most, least, node, zero):
 
     The score is convex in (weight, sum) of the left side, so it is largest in a corner.
     """
-    first = min(max(w_l, _ONE_I64), node.weight - _ONE_I64)
-    last = min(w_after, node.weight - _ONE_I64)
-    score_first = max(score_corner(most, first, node, zero), score_corner(least, first, node, zero))
-    score_last = max(score_corner(most, last, node, zero), score_corner(least, last, node, zero))
-    return max(score_first, score_last)
+    first = smaller(larger(w_l, _ONE_I64), node.weight - _ONE_I64)
+    last = smaller(w_after, node.weight - _ONE_I64)
+    score_first = larger(score_corner(most, first, node, zero), score_corner(least, first, node, zero))
+    score_last = larger(score_corner(most, last, node, zero), score_corner(least, last, node, zero))
+    return larger(score_first, score_last)
 
 
 @inlined
@@ -175,7 +171,7 @@ def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
     bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin) * NEAR
-    if bar < max(best.bar[0], 0.0) * NEAR:
+    if bar < larger(best.bar[0], 0.0) * NEAR:
         return
     for at in range(n):
         if score[at] >= bar:
@@ -193,7 +189,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
     key = keys[begin]
     begin += ONE
     while begin < end:
-        stop = min(begin + np.uint64(BUCKETS_SUMS), end)
+        stop = smaller(begin + np.uint64(BUCKETS_SUMS), end)
         count = ZERO
         for i in range(begin, stop):
             code = key >> SHIFT32
@@ -228,7 +224,7 @@ def count_buckets_sums(low, shift, buckets, items, codes, sums):
         b = np.uint64((codes[i] - low) >> shift)
         counts[b, ZERO] += rows[i, ZERO]
         counts[b, ONE] += rows[i, ONE]
-        above[b] += max(rows[i, ONE], ZERO_I64)
+        above[b] += larger(rows[i, ONE], ZERO_I64)
     w_l, sum_l, count = ZERO_I64, ZERO_I64, ZERO
     edges.w_l[ZERO] = np.uint32(0)
     edges.sum_l[ZERO] = ZERO_I64
@@ -281,6 +277,6 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
         sort_rows(work.codes, low, high, sums.position[:n], work.keys, work.positions)
         walk_sums(work.keys, ZERO, n, ZERO_I64, ZERO_I64, node, min_leaf, feature, best, sums)
         return
-    most = np.uint64(BUCKETS_SUMS) if span < min(n, np.uint64(BUCKETS_SUMS)) else buckets_for(n, *BUCKETS_FOR_SUMS)
+    most = np.uint64(BUCKETS_SUMS) if span < smaller(n, np.uint64(BUCKETS_SUMS)) else buckets_for(n, *BUCKETS_FOR_SUMS)
     shift = shift_for(span, most)
     scan_buckets_sums(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums, None)

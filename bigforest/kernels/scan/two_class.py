@@ -42,6 +42,7 @@ from bigforest.kernels.common.node_scan import (
 )
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.numbers import larger
 from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
 from bigforest.kernels.llvm.selection import select_codes, select_scores
 from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
@@ -373,9 +374,9 @@ def scan_heavy(low, shift, buckets, node, min_leaf, feature, best, work, two, pr
         if wide:
             ones_moved = score_two(last, first_weight - first + last, ones, weight)
             zeros_moved = score_two(first, last_weight - last + first, ones, weight)
-            bound[b] = max(ones_moved, zeros_moved)
+            bound[b] = larger(ones_moved, zeros_moved)
             if min_leaf > 1:
-                bound[b] = max(bound[b], max(edge[b], score_two(first, first_weight, ones, weight)))
+                bound[b] = larger(bound[b], larger(edge[b], score_two(first, first_weight, ones, weight)))
     for b in range(buckets - ONE):
         if edge[b] >= best.bar[0]:
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1

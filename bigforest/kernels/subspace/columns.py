@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, TWO, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.bit_sums import WORD, add_bits, weigh_bits
+from bigforest.kernels.llvm.numbers import smaller
 
 # Rows that are packed at a time, so that a word of each stays in the first-level cache.
 PACKED_ROWS = 512
@@ -37,11 +38,11 @@ def pack_bits(columns, slots, bits, word):
     """
     count = np.uint64(slots.size)
     for first in range(0, bits.shape[0], PACKED_ROWS):
-        rows = min(PACKED_ROWS, bits.shape[0] - first)
+        rows = smaller(PACKED_ROWS, bits.shape[0] - first)
         for number in range(np.uint64(bits.shape[1])):
             for r in range(rows):
                 word[r] = ZERO
-            for bit in range(min(_WORD, count - number * _WORD)):
+            for bit in range(smaller(_WORD, count - number * _WORD)):
                 slot = slots[number * _WORD + bit]
                 if slot >= 0:
                     column = columns[np.uint64(slot), first : first + rows]

@@ -20,6 +20,7 @@ from bigforest.kernels.common.partition import partition_rows, sum_classes
 from bigforest.kernels.common.rng import COLUMNS, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.bit_sums import WORD, add_bits
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.subspace.columns import (
     distance,
     farthest_classes,
@@ -46,7 +47,7 @@ def aim_axis(subspace, first, second):
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         weight[c] = (mean[second, c] - mean[first, c]) * subspace.space.scale[c]
-        most = max(most, abs(weight[c]))
+        most = larger(most, abs(weight[c]))
     if has_bits(subspace):
         bound = most * np.float64(subspace.size[0])
         scale = 1.0
@@ -88,11 +89,11 @@ def count_stops(subspace, items, begin, end):
     for j in range(steps + ONE):
         for k in range(np.uint64(hist.shape[1])):
             hist[j, k] = np.uint32(0)
-    slope = min(np.float64(steps) / (end - begin), LARGEST)
+    slope = smaller(np.float64(steps) / (end - begin), LARGEST)
     last = np.float64(steps - ONE)
     for i in range(np.uint64(items.size)):
         value = subspace.value[i]
-        j = np.uint64(np.int64(min(max((value - begin) * slope, 0.0), last))) + ONE  # rounding may be off by one
+        j = np.uint64(np.int64(smaller(larger((value - begin) * slope, 0.0), last))) + ONE  # rounding may be off by one
         while value > stop[j]:
             j += ONE
         while value <= stop[j - ONE]:
@@ -117,8 +118,8 @@ def best_stop(subspace, total, size, min_leaf):
         for k in range(np.uint64(total.size)):
             left[k] += np.int64(hist[j, k])
             size_l += np.int64(hist[j, k])
-            error += min(left[k], total[k] - left[k])
-        if error < least and min(size_l, size - size_l) >= min_leaf:
+            error += smaller(left[k], total[k] - left[k])
+        if error < least and smaller(size_l, size - size_l) >= min_leaf:
             least = error
             best = j
     return best
@@ -258,7 +259,7 @@ def tells_apart(left, total, size, min_leaf):
         if total[k] > 0:
             all_left = all_left and 2 * left[k] > total[k]
             all_right = all_right and 2 * left[k] < total[k]
-    return min(size_l, size - size_l) >= min_leaf and not all_left and not all_right
+    return smaller(size_l, size - size_l) >= min_leaf and not all_left and not all_right
 
 
 @inlined

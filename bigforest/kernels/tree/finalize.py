@@ -10,6 +10,7 @@ from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.limbs import add_product, as_float, carry
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
 from bigforest.kernels.scan.impurity import POISSON, impurity_of
 
@@ -37,7 +38,7 @@ def side_deviance(mean, of_node):
     """
     if of_node <= 0.0:
         return 0.0
-    apart = (max(mean, 0.0) - of_node) / of_node
+    apart = (larger(mean, 0.0) - of_node) / of_node
     if abs(apart) < _SERIES:
         series = 0.0
         for k in range(8, 1, -1):
@@ -142,8 +143,8 @@ def finalize_nodes(
         elif not has_thresholds:
             start = np.uint64(offsets[np.uint64(nodes.feature[node])])
             last = np.uint64(low.size) - np.uint64(1)  # codes may be arbitrary if another process writes to the store
-            below = min(start + np.uint64(nodes.left_code[node]), last)
-            above = min(start + np.uint64(nodes.right_code[node]), last)
+            below = smaller(start + np.uint64(nodes.left_code[node]), last)
+            above = smaller(start + np.uint64(nodes.right_code[node]), last)
             threshold[node] = midpoint(high[below], low[above])
 
 
