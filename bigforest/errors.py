@@ -46,6 +46,17 @@ def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str
     return "".join(pieces)
 
 
+class Note(str):
+    """A note of an error, which Python shows without the marks of names; `text` has them."""
+
+    def __new__(cls, text: str) -> Note:
+        note = super().__new__(cls, write_names(text))
+        note.text = text
+        return note
+
+    text: str
+
+
 def reason(error: BaseException) -> str:
     """Return the first line of the message of the system or a library. Further lines are about its own options."""
     return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]

@@ -242,9 +242,13 @@ class GuardedCommand(TyperCommand):
 
     def _refused(self, ctx: Any, error: BaseException, *, wants_json: bool) -> typer.Exit:
         """Print an error; return the exception that ends the program with its exit code."""
-        message, code = _explain(error, _command_line_names(ctx.command))
+        from bigforest.errors import write_names
+
+        names = _command_line_names(ctx.command)
+        message, code = _explain(error, names)
         # A note says how to continue with an interrupted run.
-        message = "; ".join([message, *getattr(error, "__notes__", [])])
+        notes = [write_names(getattr(note, "text", note), names.get) for note in getattr(error, "__notes__", [])]
+        message = "; ".join([message, *notes])
         message = message.replace(ctx.meta.get(STANDARD_INPUT) or STANDARD_INPUT, STANDARD_INPUT)
         if ctx.find_root().params.get("debug"):
             traceback.print_exception(error)

@@ -180,12 +180,15 @@ def predict_file(
         )
 
 
-def tell_of_training(forest: Forest, data: Any, effect: str, listener: Listener) -> None:
+def tell_of_training(trained: Forest | str | None, data: Any, effect: str, listener: Listener) -> None:
     """Send a notice if `data` is the path of the training table.
 
-    effect  end of the message: the consequence, and what to do
+    trained  the forest, or the absolute path of its table
+    effect   end of the message: the consequence, and what to do
     """
-    if forest.origin and isinstance(data, str | Path) and forest.origin.data == str(absolute_path(data)):
+    if isinstance(trained, Forest):
+        trained = trained.origin.data if trained.origin else None
+    if isinstance(data, str | Path) and trained == str(absolute_path(data)):
         listener(Notice(f"the forest was trained on these rows, {effect}"))
 
 

@@ -280,7 +280,10 @@ def tree_numbers(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
     if trees is None:
         return ()
     try:
-        numbers = sorted({operator.index(tree) for tree in trees})
+        trees = list(trees)
+        numbers = sorted(set(map(operator.index, trees)))
+        if any(isinstance(tree, bool) for tree in trees):  # a mask
+            raise TypeError
     except TypeError as error:
         raise ConfigError(f"{api('trees')} must be numbers of trees, such as range(50), not {trees!r}") from error
     if not numbers or numbers[0] < 0 or numbers[-1] >= count:

@@ -39,6 +39,8 @@ _BATCH_ROWS = 1 << 17
 # Pieces of the rows per thread, so that slow threads leave work to the others.
 _PIECES = 4
 _WHERE = "the validation set"
+# Notice if the validation rows are those of training.
+KNOWN_ROWS = "so their error is that of known rows; give rows that it was not trained on"
 _CURVE = OutputKind("validation curve", lambda path: file_kind(path) == VALIDATION.kind)
 
 
@@ -91,8 +93,7 @@ def validate_forest(
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)
     with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
-        effect = "so their error is that of known rows; give rows that it was not trained on"
-        tell_of_training(forest, data, effect, listener)
+        tell_of_training(forest, data, KNOWN_ROWS, listener)
         source = open_rows(data, forest.spec, scratch=work)
         if out is None:
             return to_frame(measure(forest, source, vote, ties, resources, listener))

@@ -230,13 +230,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
         check_dense(y)
-        for role, values in {"y": y, "sample_weight": sample_weight, "groups": groups}.items():
-            if in_another_order(X, values):
-                warnings.warn(
-                    f"{role} has the index of X in another order, and rows are matched by their places, as in "
-                    f"scikit-learn; give {role}.loc[X.index] if the indexes are right",
-                    stacklevel=2,
-                )
+        warn_of_order(X, y=y, sample_weight=sample_weight, groups=groups)
         self._fit_outputs(X, outputs_of(y), sample_weight, groups)
         return self
 
@@ -505,6 +499,17 @@ def described(estimator: _Estimator) -> _Estimator:
         attributes = section(doc, "Attributes") | section(shared, "Attributes")
         estimator.__doc__ = with_section(with_section(doc, "Parameters", parameters), "Attributes", attributes.values())
     return estimator
+
+
+def warn_of_order(X: Any, **columns: Any) -> None:
+    """Warn of columns of pandas that have the index of X in another order."""
+    for role, values in columns.items():
+        if in_another_order(X, values):
+            warnings.warn(
+                f"{role} has the index of X in another order, and rows are matched by their places, as in "
+                f"scikit-learn; give {role}.loc[X.index] if the indexes are right",
+                stacklevel=3,
+            )
 
 
 def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:

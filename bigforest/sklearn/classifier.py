@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from bigforest.columns.labels import proba_names
 from bigforest.errors import ConfigError, DataError, counted
-from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
+from bigforest.sklearn.base import BaseBigForest, described, keep_parameters, warn_of_order
 from bigforest.sklearn.parameters import CLASS_CRITERIA
 from bigforest.sklearn.tables import checked_sample_weight, classes_of, joined, labels_in_forest, only
 
@@ -237,6 +237,30 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         """
         with np.errstate(divide="ignore"):
             return only([np.log(shares) for shares in self._shares(X)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy: the share of rows whose predicted class is right.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n_samples, n_features)
+            The rows.
+        y : array-like or table of shape (n_samples,) or (n_samples, n_outputs)
+            True classes of the rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Row weights. None for 1 for all rows.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> forest.score(X, y) > 0.9
+        True
+        """
+        warn_of_order(X, y=y, sample_weight=sample_weight)
+        return float(ClassifierMixin.score(self, X, y, sample_weight))
 
     def _predict(self, X: Any, trees: Sequence[int] | None = None) -> NDArray[Any]:
         return self._of_largest(self._shares(X, trees))

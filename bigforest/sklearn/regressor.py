@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
+from bigforest.sklearn.base import BaseBigForest, described, keep_parameters, warn_of_order
 from bigforest.sklearn.parameters import NUMBER_CRITERIA
 from bigforest.sklearn.tables import joined, numbers_of
 
@@ -160,6 +160,33 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         (2, 2)
         """
         return self._predict(X, quantiles=quantiles)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return R2, the coefficient of determination of the predictions.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n_samples, n_features)
+            The rows.
+        y : array-like or table of shape (n_samples,) or (n_samples, n_outputs)
+            True targets of the rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Row weights. None for 1 for all rows.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from bigforest.sklearn import BigForestRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> BigForestRegressor(n_estimators=10).fit(X, y).score(X, y) > 0.5
+        True
+        """
+        warn_of_order(X, y=y, sample_weight=sample_weight)
+        return float(RegressorMixin.score(self, X, y, sample_weight))
 
     def _predict(
         self, X: Any, trees: Sequence[int] | None = None, quantiles: Sequence[float] = ()

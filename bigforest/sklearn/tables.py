@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
 from bigforest.columns.types import cells
+from bigforest.columns.values import level_text
 from bigforest.errors import ConfigError, DataError, shown
 from bigforest.options.values import is_integer
 from bigforest.source import table_in_memory
@@ -155,12 +156,16 @@ def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     """Return the classes in ascending order, the class number of each row, and the labels as a column."""
     labels = np.asarray(y)
+    if labels.dtype.kind == "O" and any(label is None or type(label).__name__ == "NAType" for label in labels):
+        raise DataError("Input y contains None or NA, which is no class; drop these rows")
     if labels.dtype.kind in "fO":
         assert_all_finite(labels, input_name="y")
-    if labels.dtype.kind == "O" and any(label is None for label in labels):
-        raise DataError("Input y contains None, which is no class; drop these rows")
     check_classification_targets(y)
     classes, codes = np.unique(labels, return_inverse=True)
+    in_forest = level_text(labels_in_forest(classes))
+    if not (once := in_forest.is_unique()).all():
+        alike = classes[~once.to_numpy()][:2].tolist()
+        raise DataError(f"y has {alike[0]!r} and {alike[1]!r}, which are one class without the spaces; remove them")
     return classes, codes, labels_in_forest(labels)
 
 

@@ -404,14 +404,14 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     elif location.exists():
-        raise DataError(f"{path}: it is a pipe or a device; pipe its content in and give - as the table")
+        raise DataError(f"{path}: it is a pipe or a device; copy its content into a file")
     else:
         raise DataError(f"{path}: there is no such file or folder; check the path")
     for file in files:
         if kind_of_file(file) is None and file.suffix.lower() in PACKED:
             raise DataError(
-                f"{file}: the file is compressed in a way that is not read; unpack it, or pipe its content in and give "
-                f"- as the table (CSV and NDJSON may be compressed as {', '.join(CODECS)})"
+                f"{file}: the file is compressed in a way that is not read; unpack it (CSV and NDJSON may be "
+                f"compressed as {', '.join(CODECS)})"
             )
         if kind_of_file(file) is None:
             raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {kinds}")

@@ -27,6 +27,7 @@ from bigforest.errors import (
     ConfigError,
     DataError,
     DiskFullError,
+    Note,
     OutputExistsError,
     api,
     shown,
@@ -92,7 +93,7 @@ from bigforest.training.comparison import (
 )
 from bigforest.training.plan import open_table, resolve
 from bigforest.training.run import check_table, resume, train_forest
-from bigforest.training.run_folder import RESUME, Run, is_unfinished
+from bigforest.training.run_folder import Run, is_unfinished
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -407,7 +408,7 @@ def _naming_next_step(out: Path) -> Iterator[None]:
             raise DiskFullError(f"{full} and repeat the comparison into {out}, and it goes on") from error
         if not isinstance(error, BigForestError):
             # Instead of how the run of one candidate is resumed.
-            kept = [note for note in getattr(error, "__notes__", []) if RESUME not in note]
+            kept = [note for note in getattr(error, "__notes__", []) if not isinstance(note, Note)]
             error.__notes__ = [*kept, f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
         raise
 

@@ -27,6 +27,7 @@ from bigforest.errors import (
     DataError,
     DiskFullError,
     FormatError,
+    Note,
     OutputExistsError,
     StorageError,
     api,
@@ -49,11 +50,12 @@ from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.plan import oob_estimate
 from bigforest.oob.report import write_oob
 from bigforest.options.values import AUTO
+from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.loader import features_at_hand
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
-from bigforest.revise.validate import check_validation, write_validation
+from bigforest.revise.validate import KNOWN_ROWS, check_validation, write_validation
 from bigforest.source import Source, opens_quickly, separated, separator_of
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, no_room, replace_output
@@ -268,7 +270,7 @@ def _resumable(folder: RunFolder) -> Iterator[None]:
                 full = f"{error}; {full.rpartition('; ')[2]}"
             raise DiskFullError(f"{full} and {resume_advice(folder.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
-            error.add_note(resume_advice(folder.out))
+            error.add_note(Note(resume_advice(folder.out)))
         elif folder.fresh and not files_in(folder.forest, "**/part-*"):
             folder.discard()
         raise
@@ -290,6 +292,7 @@ def _carry_out(
     validation = None if validate is None else open_rows(validate, store.spec, scratch=folder.temporary)
     if validation is not None:
         check_validation(validation, store.spec)
+        tell_of_training(plan.run.location, validate, KNOWN_ROWS, timer)
     config = choose_options(store, plan.config, resources, timer)
     data = separated(plan.run.location, separator_of(plan.run.data))
     folder.save(run=Run(data, store.spec.target.name, plan.run.exclude, config, store.fingerprint))

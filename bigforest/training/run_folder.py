@@ -64,8 +64,6 @@ _REPLACED = "replaced"
 _STORE = "table.store"
 _TEMPORARY = "temporary"
 _WORK_PREFIX = "bigforest-run-"
-# Beginning of the advice to resume a run.
-RESUME = "continue with `bigforest train --resume"
 
 
 def versions() -> dict[str, str]:
@@ -355,7 +353,7 @@ def output_of(path: str | Path) -> Path:
 
 def resume_advice(out: Path) -> str:
     """Return the advice to resume an unfinished run, for messages."""
-    return f"{RESUME} {out}`"
+    return f"continue with {api('train')} and {api('resume')}={str(out)!r}"
 
 
 def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:

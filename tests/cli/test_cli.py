@@ -17,6 +17,7 @@ import pytest
 import typer
 
 import bigforest
+from bigforest.errors import Note, api
 from bigforest.events import Notice
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -275,10 +276,11 @@ def test_error__is_one_line_and_an_exit_code(
 def test_error__says_how_to_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
-    error.add_note("continue with `bigforest train --resume f`")
+    error.add_note(Note(f"go on with {api('resume')}=f"))
+    assert error.__notes__ == ["go on with resume=f"]
     failing(monkeypatch, error)
     run("train", "x.parquet", "--out", "f")
-    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; continue with `bigforest train --resume f`\n")
+    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; go on with --resume=f\n")
 
 
 def test_error__unexpected_asks_for_debug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ def test_resume__after_the_scheduler_is_killed(table: Path, expected: Path, tmp_
         client = Client(scheduler_file=str(file), set_as_default=False, timeout=5)
         with client, pytest.raises(ClusterError, match=r"connection to the scheduler was lost") as caught:
             bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=kill, **CONFIG)
-        assert "--resume" in caught.value.__notes__[0]
+        assert "resume=" in caught.value.__notes__[0]
     finally:
         for process in (scheduler, one_worker):
             process.kill()

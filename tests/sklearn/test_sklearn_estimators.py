@@ -28,7 +28,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
 
 import bigforest as bf
-from bigforest.errors import BigForestError
+from bigforest.errors import BigForestError, DataError
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from bigforest.sklearn.base import BaseBigForest
 from bigforest.sklearn.parameters import threads_of
@@ -641,3 +641,27 @@ def test_fit__warns_of_an_index_in_another_order(role: str) -> None:
     values[role] = values[role].iloc[::-1]
     with pytest.warns(UserWarning, match=rf"{role} has the index of X in another order, .* give {role}\.loc\[X\.index"):
         BigForestClassifier(n_estimators=2).fit(X, **values)
+
+
+def test_score__warns_of_an_index_in_another_order() -> None:
+    X = pd.DataFrame({"a": np.arange(20.0)}, index=pd.RangeIndex(100, 120))
+    y = pd.Series([0, 1] * 10, X.index)
+    for estimator in (BigForestClassifier(n_estimators=2), BigForestRegressor(n_estimators=2)):
+        estimator.fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert estimator.score(X, y, np.ones(20)) == estimator.score(X, y)
+        with pytest.warns(UserWarning, match=r"y has the index of X in another order"):
+            estimator.score(X, y.iloc[::-1])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["a", "a ", "b"] * 5, "y has 'a' and 'a ', which are one class without the spaces"),
+        (pd.Series(["a", pd.NA, "b"] * 5, dtype="string"), "y contains None or NA"),
+    ],
+)
+def test_classifier__refuses_labels_that_a_forest_does_not_keep_apart(y: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        BigForestClassifier(n_estimators=2).fit(np.arange(15.0)[:, None], y)

@@ -77,7 +77,7 @@ def interrupted(data: Any, out: Path, stage: str = "grow", **options: Any) -> Pa
     """The folder of a run that was interrupted in a stage."""
     with pytest.raises(KeyboardInterrupt) as caught:
         bigforest.train(data, "kind", out=out, listener=stop_in(stage), **{**OPTIONS, **options})
-    assert caught.value.__notes__ == [f"continue with `bigforest train --resume {out}`"]
+    assert caught.value.__notes__ == [f"continue with train and resume='{out}'"]
     return out.with_name(out.name + ".unfinished")
 
 
@@ -296,7 +296,7 @@ def test_train__error_of_a_worker_leaves_a_run_to_go_on_with(
     monkeypatch.setattr(growing, "write_part", fail)
     with pytest.raises(RuntimeError, match="boom") as caught:
         bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
-    assert "--resume" in caught.value.__notes__[0]
+    assert "resume=" in caught.value.__notes__[0]
     monkeypatch.undo()
     bigforest.train(resume=tmp_path / "f")
     assert files(tmp_path / "f") == expected
