@@ -92,7 +92,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         1 prints the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
         Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
-        are always categories.
+        are always categories; in pandas, categories that are numbers with an order or not whole, or dates, are compared
+        by value.
     memory : int or str, default=None
         Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
         on it.

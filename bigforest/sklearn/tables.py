@@ -177,7 +177,9 @@ def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:
-    """Return the regression targets as float64. Raises DataError, naming the first value that is no number."""
+    """Return the regression targets as float64. Raises DataError for dates, and names a value that is no number."""
+    if np.asarray(y).dtype.kind in "mM":
+        raise DataError("y has dates or durations, and regression predicts numbers; convert them, in a unit you choose")
     try:
         numbers: NDArray[np.float64] = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     except (TypeError, ValueError) as error:

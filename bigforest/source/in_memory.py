@@ -158,6 +158,8 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         kind = getattr(getattr(dtype, "categories", None), "dtype", None)
         if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
             numbered[place] = numbered[place].cat.rename_categories(str)
+        elif getattr(kind, "kind", None) == "f" and _is_coded(dtype):  # of integers with missing values
+            numbered[place] = numbered[place].cat.rename_categories(dtype.categories.astype("int64"))
     plain = numbered.loc[:, [not _is_object(dtype) for dtype in numbered.dtypes]]
     try:
         columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
@@ -221,17 +223,23 @@ def _arrow_series(array: Any) -> pl.Series:
 
 
 def numeric_categories(table: Any) -> list[str]:
-    """Return the columns of a pandas frame that are unordered categories of integers or booleans.
+    """Return the columns of a pandas frame that are unordered categories of whole numbers or booleans.
 
     Polars reads them as numbers. Other tables have none.
     """
     if package_of(table) != "pandas" or not hasattr(table, "dtypes") or not hasattr(table, "columns"):
         return []
-    return [
-        str(name)
-        for name, dtype in zip(table.columns, table.dtypes, strict=True)
-        if type(dtype).__name__ == "CategoricalDtype" and not dtype.ordered and dtype.categories.dtype.kind in "biu"
-    ]
+    return [str(name) for name, dtype in zip(table.columns, table.dtypes, strict=True) if _is_coded(dtype)]
+
+
+def _is_coded(dtype: Any) -> bool:
+    """Return True for a type of unordered categories of whole numbers or booleans; the numbers may be floats."""
+    if type(dtype).__name__ != "CategoricalDtype" or dtype.ordered:
+        return False
+    levels = dtype.categories
+    if levels.dtype.kind == "f":
+        return len(levels) > 0 and all(abs(level) < 2**53 and level == int(level) for level in levels)
+    return levels.dtype.kind in "biu"
 
 
 class SparseRows:

@@ -628,6 +628,12 @@ def test_regressor__names_a_target_that_is_no_number(y: Any, value: str) -> None
         BigForestRegressor(n_estimators=2).fit(np.arange(20.0)[:, None], y)
 
 
+@pytest.mark.parametrize("unit", ["datetime64[s]", "timedelta64[h]"])
+def test_regressor__refuses_dates_whose_unit_is_not_chosen(unit: str) -> None:
+    with pytest.raises(ValueError, match=r"^y has dates or durations, and regression predicts numbers"):
+        BigForestRegressor(n_estimators=2).fit(np.arange(20.0)[:, None], np.arange(20).astype(unit))
+
+
 @pytest.mark.parametrize("role", ["y", "sample_weight", "groups"])
 def test_fit__warns_of_an_index_in_another_order(role: str) -> None:
     X = pd.DataFrame({"a": np.arange(20.0)}, index=pd.RangeIndex(100, 120))

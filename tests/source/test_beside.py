@@ -300,3 +300,14 @@ def test_train__categories_of_pandas_that_are_numbers(tmp_path: Path) -> None:
     path = tmp_path / "f.forest"
     bf.train(whole, trees=2, exclude="out", categories="code", out=path)
     assert bf.train(whole, resume=path, trees=3).config.categories == ("code", "flag")
+
+
+def test_train__category_of_pandas_whose_integers_are_floats() -> None:
+    """Pandas makes floats of integers with missing values, before `astype("category")`."""
+    code = pd.Series(np.random.default_rng(5).integers(0, 6, 90)).mask(np.arange(90) % 9 == 0)
+    target = np.arange(90) % 2 + code.fillna(0) % 2
+    frame = pd.DataFrame({"code": code.astype("category"), "half": (code / 2).astype("category")})
+    forest = bf.train(frame, target, trees=3, min_level=1, task="classification")
+    assert [one.kind for one in forest.spec.features] == ["category", "numeric"]
+    for same in (frame.assign(code=code), frame.assign(code=code.astype("Int64").astype("category"))):
+        pd.testing.assert_frame_equal(forest.predict_proba(same), forest.predict_proba(frame))
