@@ -120,7 +120,6 @@ class Bars:
             )
 
     def close(self) -> None:
-        """Remove the bars."""
         if self._progress is not None:
             self._progress.stop()
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:
-    """Return all facts of a plan."""
     return {**asdict(plan), "seconds": plan.seconds, "fits": plan.fits}
 
 

@@ -156,6 +156,5 @@ class Ledger:
         return {name: entries for name, entries in found.items() if entries}
 
     def pass_notices_on(self) -> None:
-        """Pass the kept notices on."""
         for notice in self._notices:
             self._listener(notice)

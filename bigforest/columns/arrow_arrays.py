@@ -44,7 +44,6 @@ def compute() -> ModuleType:
 
 
 def file_schema(columns: Iterable[Column]) -> pa.Schema:
-    """Return the schema of a file with these columns."""
     return pa.schema([pa.field(column.name, column.type, nullable=column.null) for column in columns])
 
 

@@ -114,7 +114,6 @@ def is_nested(dtype: pl.DataType) -> bool:
 
 
 def types_within(dtype: Any) -> Iterator[Any]:
-    """Yield a type and all types within it."""
     yield dtype
     inner = [field.dtype for field in dtype.fields] if isinstance(dtype, pl.Struct) else []
     inner += [dtype.inner] if isinstance(dtype, pl.Array | pl.List) else []

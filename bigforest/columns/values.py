@@ -143,17 +143,12 @@ def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None
     distinct = values.drop_nulls().unique()
     names = type_name(distinct.dtype), type_name(known_values.dtype) if trained is None else trained
     forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
-    if len(set(map(_form_of, names))) > 1:
+    if len({name if name == "Boolean" else kind_of(name).family for name in names}) > 1:
         forms.append(_plain_text)
     if "Float32" in names and len(set(names)) > 1:
         forms.append(_narrow_text)
     distinct_places = _distinct_places(distinct, known_values, forms)
     return places_among(physical(values), physical(distinct), distinct_places)
-
-
-def _form_of(dtype: str) -> str:
-    """Return the form of the values of a type: between forms, values are compared as the numbers that they mean."""
-    return dtype if dtype == "Boolean" else kind_of(dtype).family
 
 
 def _distinct_places(

@@ -150,7 +150,7 @@ def _requested_features(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
     if job.options.features is None:
         order = np.argsort(-job.forest.feature_importances, kind="stable")[:_FEATURES]
         names = [spec.features[place].name for place in order.tolist()]
-        important = [(name,) for name in names if name in numeric or not local]
+        important: list[tuple[str, ...]] = [(name,) for name in names if name in numeric or not local]
         if not important:
             raise ConfigError(
                 f"effects need features with an order, and all of {listed(names, _NAMED)} are categories; use "

@@ -70,7 +70,6 @@ class TreeStock(NamedTuple):
         return int(self.trees.nodes.sum())
 
     def sizes(self) -> NDArray[np.int64]:
-        """Return the bytes of each tree."""
         return self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
 
     @property
@@ -122,7 +121,12 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
 
     trees = stock.trees
     packed = trees.load(entries, 1)
-    weight = np.concatenate(list(_weights(trees, entries)))
+    columns = (
+        batch.column("weight")
+        for path, _, start, stop in trees.spans(entries)
+        for batch in batches(path, len(trees.header.spec.target.classes), ["weight"], slice(start, stop))
+    )
+    weight = np.concatenate([as_numpy(column).astype(np.float64) for column in columns])
     pa.default_memory_pool().release_unused()  # Arrow keeps the memory that it read the parts into
     if packed.directions is not None and table is not None and table.missing:
         raise DataError(
@@ -175,15 +179,6 @@ def load_stage(stage: WalkedStage, table: RowTable) -> list[LoadedTree]:
             answer[:, place] = mean[:, 0]
         loaded.append(LoadedTree(tree // rounds_of(trees), walked, begin, end, rows, answer))
     return loaded
-
-
-def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
-    """Yield the bag weight in each node."""
-    for span in trees.spans(entries):
-        for batch in batches(
-            span.path, len(trees.header.spec.target.classes), ["weight"], slice(span.start, span.stop)
-        ):
-            yield as_numpy(batch.column("weight")).astype(np.float64)
 
 
 _loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)

@@ -74,25 +74,25 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     if folder.has_all(names, settings):
         return
     spec = job.forest.spec
-    shape_of: dict[int, TreeShapes] = {}
+    tables: dict[int, tuple[pl.DataFrame, pl.DataFrame]] = {}
     splits, pairs = np.zeros((len(spec.features), 4), np.int64), pl.DataFrame(schema=_PAIRS)
 
     def collect(trees: range, shape: TreeShapes) -> None:
         nonlocal splits, pairs
         splits, pairs = splits + shape.splits, _add_counts([pairs, shape.pairs])
-        shape_of[trees.start] = shape._replace(splits=shape.splits[:0], pairs=shape.pairs[:0])
+        tables[trees.start] = shape.lines, shape.leaves
 
     shared = (job.stock.trees, job.options.rules, job.resources.limits.explain_pairs)
     job.over_trees("trees", plan, describe_group, shared, collect)
-    shapes = [shape_of[first] for first in sorted(shape_of)]
+    lines, leaves = (pl.concat(parts) for parts in zip(*(tables[first] for first in sorted(tables)), strict=True))
     features = spec.feature_names
-    folder.write("trees", pl.concat([shape.lines for shape in shapes]), settings)
+    folder.write("trees", lines, settings)
     nodes, weight, level, trees = splits.T
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
     folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
     folder.write("tree-pairs", _pair_table(pairs, features), settings)
-    folder.write("rules", _rules(pl.concat([shape.leaves for shape in shapes]), job), settings)
+    folder.write("rules", _rules(leaves, job), settings)
 
 
 def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:

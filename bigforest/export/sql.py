@@ -234,8 +234,8 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
             query.select([*kept, *step])
         shares = votes
     if not files.is_regression:
-        label = (_label(files.classes, votes, sql), "label")
-        query.select([*kept, label, *zip(shares, votes, strict=True)])
+        labels = [_literal(label, sql) for label in files.classes]
+        query.select([*kept, (_choice(votes, labels), "label"), *zip(shares, votes, strict=True)])
         names, votes = ["prediction", *names], ["label", *votes]
     results = [*(name for name, _ in kept), *votes]
     text = query.text(zip(results, map(sql.name, [*keep, *names]), strict=True))
@@ -349,11 +349,6 @@ def _clip_score(score: str) -> str:
     """Return an expression for a number within limits between which it has an exponential."""
     most = _number(_MOST)
     return f"CASE WHEN {score} > {most} THEN {most} WHEN {score} < -{most} THEN -{most} ELSE {score} END"
-
-
-def _label(classes: Sequence[Any], shares: Sequence[str], sql: _Dialect) -> str:
-    """Return an expression for the class with the largest share, the lowest among ties."""
-    return _choice(shares, [_literal(label, sql) for label in classes])
 
 
 def _choice(columns: Sequence[str], results: Sequence[str]) -> str:

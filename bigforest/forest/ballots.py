@@ -18,9 +18,6 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 from bigforest.options.train_config import TrainConfig
 
-# Nodes whose leaves are shrunk at a time.
-_STRETCH = 1 << 16
-
 
 class Ballots(NamedTuple):
     """Votes and weights of the leaves of some trees. They determine the values of all nodes.
@@ -162,13 +159,8 @@ def shrunk_leaves(
         if not room:
             return None
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
-        done = int(leaf_begin)
-        for start in range(0, size, _STRETCH):
-            stretch = slice(start, start + _STRETCH)
-            is_leaf = numbered[stretch] != NO_BALLOT
-            out = shrunk[done : done + int(np.count_nonzero(is_leaf))]
-            shrink_leaves(is_leaf, total[stretch], value[stretch], lambdas, state, above, kept, share, out)
-            done += len(out)
+        out = shrunk[leaf_begin:leaf_end]
+        shrink_leaves(numbered != NO_BALLOT, total, value, lambdas, state, above, kept, share, out)
     return ShrunkLeaves(read_only(number), shrunk, leaves)
 
 

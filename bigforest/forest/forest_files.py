@@ -38,8 +38,6 @@ from bigforest.forest.files import (
     check_file,
     file_kind,
     has_levels,
-    read_boosting,
-    read_features,
     read_header,
     read_table,
     read_tree_votes,
@@ -64,7 +62,7 @@ from bigforest.forest.format import (
     trees_format,
 )
 from bigforest.forest.leaf_targets import targets_files
-from bigforest.forest.leaf_votes import read_votes, votes_files
+from bigforest.forest.leaf_votes import votes_files
 from bigforest.forest.nodes import TreeArrays, join_trees, nodes_table
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
@@ -248,24 +246,19 @@ class ForestFiles:
         tree, node = np.full(size, number, np.uint32), np.arange(size, dtype=np.uint32)
         return to_frame(nodes_table(nodes, tree, node, self.header))
 
-    def _read(self, file_format: FileFormat) -> pl.DataFrame:
+    def read(self, file_format: FileFormat) -> pl.DataFrame:
         """Read one of the small files, which has a row. Raises FormatError."""
         path = file_format.at(self.directory)
-        return to_frame(with_rows(read_table(path, file_format, self.identity), path))
+        with self.same_run():
+            return to_frame(with_rows(read_table(path, file_format, self.identity), path))
 
     @_of_same_run
     def read_parts(self) -> list[TreeArrays]:
         return [join_trees(list(read_span(span, self.header))) for span in self.parts]
 
     @property
-    @_of_same_run
-    def features(self) -> pl.DataFrame:
-        return to_frame(read_features(self.directory, self.spec, self.identity))
-
-    @property
-    @_of_same_run
     def run(self) -> pl.DataFrame:
-        return self._read(RUN)
+        return self.read(RUN)
 
     @cached_property
     @_of_same_run
@@ -293,19 +286,8 @@ class ForestFiles:
         return read_refinement(self.directory, self.header, int(self.rounds.amount))
 
     @property
-    @_of_same_run
-    def refinement(self) -> pl.DataFrame:
-        if not self.is_refined:
-            raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
-        return self._read(REFINEMENT)
-
-    @property
     def has_oob(self) -> bool:
         return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
-
-    @property
-    def has_bags(self) -> bool:
-        return self.has_oob and not self.config.boosts
 
     @cached_property
     @_of_same_run
@@ -334,15 +316,6 @@ class ForestFiles:
         return self.config.keep_votes and self.revised not in (_REVISED[PRUNED], _REVISED[CALIBRATED])
 
     @property
-    @_of_same_run
-    def oob_votes(self) -> pl.LazyFrame:
-        if not self.has_votes:
-            raise ConfigError(
-                f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
-            )
-        return read_votes(self.directory, self.identity, self.holding, self.stamp)
-
-    @property
     def has_targets(self) -> bool:
         return self.config.keep_targets
 
@@ -353,24 +326,14 @@ class ForestFiles:
 
     @property
     @_of_same_run
-    def validation(self) -> pl.DataFrame:
-        if not self.has_validation:
-            raise ConfigError(
-                f"the forest was trained without a validation set; evaluate it on one with {api('validate_forest')}"
-            )
-        return self._read(VALIDATION)
-
-    @property
-    @_of_same_run
     def is_tuned(self) -> bool:
         return TUNING.at(self.directory).exists()
 
     @property
-    @_of_same_run
     def tuning(self) -> pl.DataFrame:
         if not self.is_tuned:
             raise ConfigError(f"the forest was not chosen among candidates; train it with {api('tune')}")
-        table = self._read(TUNING)
+        table = self.read(TUNING)
         if table["winner"].sum() != 1 or table["candidate"].n_unique() < table.height:
             raise damaged_forest(
                 f"{TUNING.at(self.directory)} does not have one winner and different names of candidates"
@@ -386,15 +349,6 @@ class ForestFiles:
         crossed = "" if winner["cross_fitted"] is None else f", {winner['cross_fitted']:.6g} cross-fitted"
         loss = "" if winner["loss"] is None else f": {metric} {winner['loss']:.6g} on the rows that chose it{crossed}"
         return f"{winner['candidate']}, of {tuning.height} candidates{loss}"
-
-    @property
-    @_of_same_run
-    def boosting(self) -> pl.DataFrame:
-        if not self.config.boosts:
-            raise ConfigError(
-                f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
-            )
-        return to_frame(read_boosting(self.directory, self.header))
 
     @cached_property
     @_of_same_run

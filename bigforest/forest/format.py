@@ -364,7 +364,6 @@ class FileFormat(NamedTuple):
         return directory / self.name
 
     def table(self, columns: dict[str, Any]) -> pa.Table:
-        """Return columns as a table of the file."""
         return arrow_table(columns, self.columns)
 
 

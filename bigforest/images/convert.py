@@ -232,7 +232,7 @@ def open_images(source: Any, *, labels: Any, column: str | None, target: str | N
     """Open the images of `bigforest.images_to_features`, which documents arguments and errors."""
     if isinstance(source, str | Path):
         path = Path(source)
-        if path.is_dir() and not _has_tables(path):
+        if path.is_dir() and not any(map(kind_of_file, path.iterdir())):
             _refuse({"labels": labels, "column": column, "target": target}, "a folder of images")
             return folder_images(path)
         if path.is_file() and kind_of_file(path) is None:
@@ -244,10 +244,6 @@ def open_images(source: Any, *, labels: Any, column: str | None, target: str | N
         return array_images(*pair)
     _refuse({"labels": labels}, "a table, whose labels are a column (see target)")
     return table_images(open_source(source, scratch=scratch), column, target)
-
-
-def _has_tables(folder: Path) -> bool:
-    return any(kind_of_file(file) for file in folder.iterdir())
 
 
 def _refuse(options: dict[str, object], kind: str) -> None:

@@ -100,7 +100,6 @@ class Declared:
         return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
 
     def of(self, family: str) -> bool:
-        """Return True if this family has the option."""
         return not self.option.families or family in self.option.families
 
     def check(self, value: object) -> None:

@@ -423,7 +423,6 @@ def _left_out(forest: Forest, shown: Sequence[int]) -> list[str]:
 
 
 def _unit(channel: Any, name: str, title: str) -> Any:
-    """Return an axis from 0 to 1."""
     return channel(f"{name}:Q", title=title, scale=altair().Scale(domain=[0, 1]))
 
 

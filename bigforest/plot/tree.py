@@ -107,7 +107,6 @@ def condition(
 
 
 def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
-    """Return `categories` of `condition`."""
 
     def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
         names = forest.levels.between(place, feature, high=threshold)

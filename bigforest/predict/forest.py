@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 # methods of Forest that lead to them call the public functions of the package, which are imported when they are named.
 import bigforest
 from bigforest.columns.dataspec import DataSpec
-from bigforest.errors import ConfigError, counted
+from bigforest.errors import ConfigError, api, counted
 from bigforest.events import Listener, Notice
 from bigforest.execution.process_cache import ProcessCache
+from bigforest.forest.files import read_boosting, read_features
 from bigforest.forest.forest_files import ForestFiles
-from bigforest.forest.format import SHARPENED, SHRUNK, UNREFINED
+from bigforest.forest.format import REFINEMENT, SHARPENED, SHRUNK, UNREFINED, VALIDATION
+from bigforest.forest.leaf_votes import read_votes
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.ranks import Ranks
 from bigforest.forest.run_file import Choices, Origin, Power, Rounds, Shrinkage, replaced_forest
+from bigforest.forest.tables import to_frame
 from bigforest.html import facts_table
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
@@ -207,7 +210,9 @@ class Forest:
     @property
     def refinement(self) -> pl.DataFrame:
         """One row per node of the boosted stage; columns in docs/reference/files.md. Raises ConfigError without one."""
-        return self.files.refinement
+        if not self.files.is_refined:
+            raise ConfigError(f"the forest has no boosted stage; train it with {api('refine')}")
+        return self.files.read(REFINEMENT)
 
     @property
     def part_files(self) -> list[Path]:
@@ -245,7 +250,8 @@ class Forest:
     @property
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance; columns as in docs/reference/files.md."""
-        return self.files.features
+        with self.files.same_run():
+            return to_frame(read_features(self.directory, self.spec, self.identity))
 
     @property
     def feature_importances(self) -> NDArray[np.float64]:
@@ -286,7 +292,7 @@ class Forest:
     @property
     def has_bags(self) -> bool:
         """True if there is an out-of-bag report, and the bags can be drawn again: the forest is not boosted."""
-        return self.files.has_bags
+        return self.has_oob and not self.config.boosts
 
     @property
     def oob(self) -> OobReport:
@@ -306,7 +312,12 @@ class Forest:
 
         Raises ConfigError for a forest without them (`has_votes`), and FormatError.
         """
-        return self.files.oob_votes
+        if not self.has_votes:
+            raise ConfigError(
+                f"the votes of the trees are not kept with this forest; train it with {api('keep_votes')}"
+            )
+        with self.files.same_run():
+            return read_votes(self.directory, self.identity, self.files.holding, self.files.stamp)
 
     @property
     def has_targets(self) -> bool:
@@ -324,7 +335,11 @@ class Forest:
 
         Raises ConfigError for a forest that was trained without one, and FormatError.
         """
-        return self.files.validation
+        if not self.has_validation:
+            raise ConfigError(
+                f"the forest was trained without a validation set; evaluate it on one with {api('validate_forest')}"
+            )
+        return self.files.read(VALIDATION)
 
     @property
     def is_tuned(self) -> bool:
@@ -346,7 +361,12 @@ class Forest:
 
         Raises ConfigError for a forest that is not boosted, and FormatError.
         """
-        return self.files.boosting
+        if not self.config.boosts:
+            raise ConfigError(
+                f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
+            )
+        with self.files.same_run():
+            return to_frame(read_boosting(self.directory, self.files.header))
 
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError.

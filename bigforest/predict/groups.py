@@ -192,9 +192,10 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
     rough = outline(directory, parts)
     read = map_on_threads(_survey_part, [(part, rough.header) for part in rough.parts], workers)
-    nodes, impure, entries = np.concatenate([part.sizes for part in read], axis=1)
+    sizes, used, projects = zip(*read, strict=True)
+    nodes, impure, entries = np.concatenate(sizes, axis=1)
     begin = int(rough.first[0])
-    present = np.logical_or.reduce([part.used for part in read])
+    present = np.logical_or.reduce(used)
     present[0] |= not present.any()
     return rough._replace(
         first=np.arange(begin, begin + nodes.size + 1),
@@ -202,20 +203,13 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
         impure_leaves=impure,
         entries=entries,
         used=np.flatnonzero(present),
-        projects=any(part.projects for part in read),
+        projects=any(projects),
     )
 
 
-class _SurveyedPart(NamedTuple):
-    """Result of surveying one file: `nodes`, `impure_leaves` and `entries` of each tree, int64 [3, trees]; used
-    features, bool [features]; and `projects`."""
-
-    sizes: NDArray[np.int64]
-    used: NDArray[np.bool_]
-    projects: bool
-
-
-def _survey_part(span: Span, header: Header) -> _SurveyedPart:
+def _survey_part(span: Span, header: Header) -> tuple[NDArray[np.int64], NDArray[np.bool_], bool]:
+    """Return `nodes`, `impure_leaves` and `entries` of each tree of a file, int64 [3, trees]; used features, bool
+    [features]; and `projects`."""
     projects = False
     used = np.zeros(len(header.spec.features), np.bool_)
     sizes: list[NDArray[np.int64]] = []
@@ -227,4 +221,4 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
             if piece.depth[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += end - begin, np.count_nonzero(impure[begin:end]), entries[end] - entries[begin]
-    return _SurveyedPart(np.array(sizes).T, used, projects)
+    return np.array(sizes).T, used, projects

@@ -82,9 +82,11 @@ class TreeLoader:
             held = 0 if targets is None else targets.nbytes
             held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
             whole_estimate(self._survey(workers), workers, held).check(resources.memory)
-        packed, means = self._whole(), None
+        packed, means, files = self._whole(), None, self.files
         if targets is not None or rule.by_spread:  # both need the means of the leaves as grown
-            means = self._load_means() if self._lambdas else packed.counts[:, 0]
+            means = packed.counts[:, 0]
+            if self._lambdas:
+                means = self._once("means", lambda: load(files.parts, files.header, available_threads()).counts[:, 0])
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
         values = whole_values(packed.counts[:, 0]) if by_jackknife else None
         made = self._predictor(rule, packed, None, targets, means, values)
@@ -222,10 +224,6 @@ class TreeLoader:
         return self._once(
             "trees", lambda: load(files.parts, files.header, available_threads(), self._at_hand, self._lambdas)
         )
-
-    def _load_means(self) -> NDArray[np.float64]:
-        """Return the unshrunk means of all leaves, float64 [leaves], for a forest whose leaves are shrunk."""
-        return self._once("means", lambda: load(self.files.parts, self.files.header, available_threads()).counts[:, 0])
 
     def _leaf_targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
         """Return the targets in the leaves if a rule has quantiles, otherwise None. Raises FormatError.

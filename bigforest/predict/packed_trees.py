@@ -64,7 +64,6 @@ class PackedTrees(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.layout.links.size // 2
 
     @property

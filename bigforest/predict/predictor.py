@@ -172,7 +172,6 @@ class Predictions(NamedTuple):
     bounds: NDArray[np.float64] | None = None
 
     def of_rows(self, rows: NDArray[np.int64]) -> Predictions:
-        """Return the predictions of some rows."""
         return Predictions._make(array if array is None or not len(array) else array[rows] for array in self)
 
 

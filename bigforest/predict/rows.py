@@ -143,7 +143,6 @@ class FeatureBlock(NamedTuple):
         return cls(table, _array_type(table.dtypes[0]), among if adjacent else np.array(places))
 
     def array(self) -> NDArray[Any]:
-        """Return the values as an array."""
         if not isinstance(self.values, pl.DataFrame):
             return self.values
         return self.values.to_numpy(order="c" if len(self.values) == 1 else "fortran")  # "c" takes no threads
@@ -238,7 +237,6 @@ class RowBatch:
         np.copyto(cells, fills.astype(tiles.dtype), where=np.isnan(cells))
 
     def columns(self) -> list[NDArray[Any]]:
-        """Return the values of each feature, in order."""
         places = np.arange(self.features)
         column_of: dict[int, NDArray[Any]] = {}
         for block in self._blocks:
@@ -290,7 +288,6 @@ class FeatureMap(NamedTuple):
     leaves: dict[int, Leaf]
 
     def columns(self, used: Iterable[int]) -> list[str]:
-        """Return the columns that have the features `used`."""
         return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
 
     def narrow(self) -> bool:

@@ -118,7 +118,7 @@ class VoteRule:
             total = reached[:, -1]
             # The product may round up to the total, which no class would exceed.
             point = np.minimum(self._draws(numbers) * total, np.nextafter(total, 0.0))
-            return _first(reached > point[:, None])
+            return (reached > point[:, None]).argmax(axis=1)
         answer = votes.argmax(axis=1)
         if self.ties == "lowest":
             return answer
@@ -128,7 +128,7 @@ class VoteRule:
             answer[count > 1] = REJECTED
             return answer
         chosen = np.floor(self._draws(numbers) * count) + 1
-        return _first(np.cumsum(equal, axis=1) >= chosen[:, None])
+        return (np.cumsum(equal, axis=1) >= chosen[:, None]).argmax(axis=1)
 
     def _draws(self, numbers: NDArray[np.uint64] | None) -> NDArray[np.float64]:
         from bigforest.kernels.common.rng import PURPOSE_STOCHASTIC, PURPOSE_TIE, draw_rows, stream_key
@@ -147,10 +147,6 @@ def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.fl
 
     raise_shares(shares, np.int64(round(4 * power)))
     return shares
-
-
-def _first(true: NDArray[np.bool_]) -> NDArray[np.intp]:
-    return true.argmax(axis=1)
 
 
 def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:

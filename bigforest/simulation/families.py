@@ -87,7 +87,6 @@ class Orthant:
 
     @property
     def classes(self) -> int:
-        """Number of orthants."""
         return 1 << self.dims
 
     def rows(self, block: RandomBlock) -> DrawnRows:

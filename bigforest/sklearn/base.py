@@ -313,7 +313,6 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return next(kind for kind in cls.__mro__ if BaseBigForest in kind.__bases__)
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
         return {name: getattr(self, name) for name in self._ours()._get_param_names()}
 
     def _single_tree(self) -> BaseBigForest:

@@ -275,7 +275,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         )
 
     def _shares(self, X: Any, trees: Sequence[int] | None = None) -> list[NDArray[np.float64]]:
-        """Return the class shares of each output."""
         answers = self._answers(X, "predict_proba", trees=trees)
         return [
             self._of_all_classes(number, shares if isinstance(shares, np.ndarray) else shares.to_numpy())

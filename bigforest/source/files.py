@@ -463,14 +463,11 @@ def _plain_folder(pattern: Path) -> Path:
 def _scan_file(file: Path, kind: str, scratch: Path, reading: Reading) -> Scan:
     """Return the lazy scan of one file and its schema."""
     with reading_file(file, kind, "; check that it is one"):
-        scan = _lazy_scan(file, kind, scratch, reading)
+        if kind == "Arrow":
+            scan = scan_parquet(_spool_arrow(file, scratch, reading))
+        else:
+            scan = scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, reading)
         return scan, dict(scan.collect_schema())
-
-
-def _lazy_scan(file: Path, kind: str, scratch: Path, reading: Reading) -> pl.LazyFrame:
-    if kind == "Arrow":
-        return scan_parquet(_spool_arrow(file, scratch, reading))
-    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, reading)
 
 
 def _common_schema(

@@ -83,11 +83,9 @@ class ArrayFile(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks."""
         return len(self.table)
 
     def rows(self, name: str) -> NDArray[np.uint64]:
-        """Return the number of rows of an array in each block."""
         return self.table[:, 2 + list(self.arrays).index(name)]
 
     def reading(self) -> FileIO:

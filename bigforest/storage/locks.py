@@ -72,7 +72,6 @@ class FileLock:
         return False
 
     def close(self) -> None:
-        """Release the lock."""
         self._file.close()
 
 
@@ -105,7 +104,6 @@ class _Lease:
         return self._path.exists()
 
     def close(self) -> None:
-        """Release the lease."""
         self._ended.set()
         self._beat.join()
         with contextlib.suppress(OSError, StorageError):
@@ -138,7 +136,6 @@ def take_lock(path: Path, *, beat: float = _BEAT, dead: float = _DEAD) -> Lock |
 
 
 def is_lease(path: Path) -> bool:
-    """Return True if a file is a lease."""
     return path.name.startswith(_LEASE)
 
 

@@ -58,23 +58,18 @@ class ObjectPath(PosixPath):
         return self
 
     def absolute(self) -> ObjectPath:
-        """Return itself."""
         return self
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Return True if there is such an object or folder."""
         return bool(self._info().type.name != "NotFound")
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Return True if there is such an object."""
         return bool(self._info().type.name == "File")
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Return True if there is such a folder."""
         return bool(self._info().type.name == "Directory")
 
     def is_symlink(self) -> bool:
-        """Return False."""
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> Any:
@@ -111,12 +106,10 @@ class ObjectPath(PosixPath):
         self.remove_all()
 
     def remove_all(self) -> None:
-        """Remove the folder and all objects in it."""
         with contextlib.suppress(FileNotFoundError), pending(self) as store:
             store.delete_dir(self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the object. Raises FileNotFoundError."""
         with contextlib.suppress(*[FileNotFoundError] if missing_ok else []), pending(self) as store:
             store.delete_file(self.key)
 
@@ -133,7 +126,6 @@ class ObjectPath(PosixPath):
             return bytes(file.read()).decode(encoding or "utf-8", errors or "strict")
 
     def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, *_: Any, **__: Any) -> int:
-        """Put the object."""
         with pending(self) as store, store.open_output_stream(self.key) as file:
             file.write(data.encode(encoding or "utf-8", errors or "strict"))
         return len(data)

@@ -85,7 +85,6 @@ class _Reader:
         self._at = 0
 
     def structure(self, fields: Mapping[int, Any], depth: int = 0) -> dict[int, Any]:
-        """Return the wanted fields of a structure."""
         values: dict[int, Any] = {}
         number = 0
         while head := self._byte():

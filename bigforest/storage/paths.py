@@ -439,5 +439,4 @@ def text_lines(path: Path, encoding: str) -> Iterator[io.TextIOWrapper]:
 
 @lru_cache(maxsize=1)
 def local_copies() -> ObjectCache:
-    """Return the local copies of this process."""
     return ObjectCache()

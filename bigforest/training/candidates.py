@@ -84,7 +84,6 @@ class Rows(NamedTuple):
         return cls(weight, group)
 
     def chosen(self, keep: NDArray[np.bool_]) -> Rows:
-        """Return some of the rows."""
         return Rows._make(None if array is None else array[keep] for array in self)
 
 

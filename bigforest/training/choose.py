@@ -395,7 +395,6 @@ def _lead(
 
 
 def _notice_text(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
-    """Return the notice of a choice."""
     if chosen.task == "regression":
         usual_rule = f"{usual.mtry} and {usual.min_leaf}"
         return (

@@ -255,7 +255,6 @@ _CANDIDATES = {"candidate": pl.String, "options": pl.String, "trees": pl.Int64} 
 
 
 def candidate_table(state: ComparisonState) -> pl.DataFrame:
-    """Return `Comparison.candidates`."""
     last = {name: standing for each in state.rounds for name, standing in each.losses.items()}
     rows = []
     for name, options in state.candidates.items():
@@ -266,7 +265,6 @@ def candidate_table(state: ComparisonState) -> pl.DataFrame:
 
 
 def curve_table(state: ComparisonState) -> pl.DataFrame:
-    """Return `Comparison.curve`."""
     rows = [(name, each.trees, *standing) for each in state.rounds for name, standing in each.losses.items()]
     return pl.DataFrame(rows, schema={"candidate": pl.String, "trees": pl.Int64, **_LOSSES}, orient="row")
 

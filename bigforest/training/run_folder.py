@@ -161,7 +161,6 @@ class RunState:
     versions: dict[str, str] = field(default_factory=versions)
 
     def write(self, path: Path) -> None:
-        """Write state.json."""
         entries = {name: getattr(self, name) for name in self.__slots__ if name != "run"}
         STATE_FORMAT.write(path, {"run": self.run.to_json(), **entries})
 
@@ -402,7 +401,6 @@ def _lock_folder(out: Path, path: Path) -> Lock | None:
 
 
 def _unfinished_path(path: Path) -> Path:
-    """Return the folder of the run for an output."""
     return path.parent / (path.name + UNFINISHED)
 
 

@@ -288,7 +288,6 @@ def row_count(rows: int, features: int, config: TrainConfig) -> int:
 
 
 def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """Return the estimate of choosing options."""
     rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
