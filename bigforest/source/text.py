@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -118,6 +119,8 @@ _NO_VALUES = Form(lambda text: text.cast(pl.Null), marked=True)
 
 # Rows on which forms are tried before they are tried on all rows.
 _FIRST_ROWS = 1000
+# Rows of NDJSON whose keys are checked, which takes a few milliseconds: programs that write a key twice do so always.
+_CHECKED_ROWS = 100
 
 # Bytes, or characters, of a file that are looked at together.
 _PIECE = 1 << 20
@@ -143,6 +146,8 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
         raise not_readable(file, "CSV", ValueError("it has no header"))
     if zero := [name for name in names if "\0" in name]:
         raise DataError(f"{file}: the name of column {zero[0]!r} has a zero byte; rename it")
+    if any('"' in name for name in names):
+        _check_quoted(file, names)
     polars_names = _names_in_polars(names)
     missing = list(rules.missing) or None
     scan = pl.scan_csv(
@@ -173,6 +178,16 @@ def _columns_with_use(scan: pl.LazyFrame, names: Sequence[str]) -> int:
         return len(names)  # reading the table says what is wrong with it
 
 
+def _check_quoted(file: Path, names: Sequence[str]) -> None:
+    """Raise DataError if a name in the header has a quote and is not quoted: Polars takes it for the end of rows."""
+    with text_lines(file, "utf-8-sig") as lines:
+        header = lines.read(_PIECE)
+    for name in names:
+        doubled = name.replace('"', '""')
+        if '"' in name and f'"{doubled}"' not in header:
+            raise DataError(f"{file}: the name {name!r} has a quote; quote the name, and write the quote twice")
+
+
 def _names_in_polars(names: Sequence[str]) -> list[str]:
     """Return the names that Polars takes from a header: it leaves quotes within names doubled, and numbers columns with
     the same name."""
@@ -199,9 +214,29 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
     first: Any = None
     with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:  # a number of 5,000 digits
         first = json.loads(next(filter(str.strip, lines), "null"))
+    _check_keys(file)
     struct = _in_order(pl.Struct(schema), first)
     assert isinstance(struct, pl.Struct)
     return pl.scan_ndjson(str(file), schema={field.name: field.dtype for field in struct.fields})
+
+
+def _check_keys(file: Path) -> None:
+    """Raise DataError if an object of the first rows has a key twice, of which Polars takes the first value."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            twice.append(Counter(key for key, _ in pairs).most_common(1)[0][0])
+
+    twice: list[str] = []
+    left, number = _PIECE // 4, 0
+    with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:
+        for number, line in enumerate(lines, 1):
+            json.loads(line.strip() or "null", object_pairs_hook=check)
+            left -= len(line)
+            if twice or number == _CHECKED_ROWS or left < 0:
+                break
+    if twice:
+        raise DataError(f"{file}: line {number} has a value for {twice[0]!r} twice; rename or drop one")
 
 
 def has_lines(file: Path) -> bool:
@@ -223,16 +258,23 @@ def _in_order(dtype: Any, row: Any) -> Any:
 
 
 def _check_json(file: Path) -> None:
-    """Raise DataError naming the first line of a file that is not JSON, in words of Python's reader."""
+    """Raise DataError naming the first line of a file that is not NDJSON, in words of Python's reader."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no value of JSON, whose missing value is null")
+
+    def finite(text: str) -> float:
+        if math.isinf(number := float(text)):
+            raise ValueError(f"{text} is beyond the numbers of 64 bits")
+        return number
 
     number = 0
     try:
         with text_lines(file, "utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):  # noqa: B007, the error names it
-                json.loads(line.strip() or "null", parse_constant=refuse)
+                row = json.loads(line.strip() or "null", parse_constant=refuse, parse_float=finite)
+                if not isinstance(row, dict | None):
+                    raise ValueError('it is no object, such as {"length": 1.5}, with a value for each column')
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not NDJSON in UTF-8: {error}; convert it") from error
     except (ValueError, RecursionError) as error:
@@ -376,10 +418,17 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines, _long_values():
-        reader = csv.reader(lines, delimiter=separator or _separator(file), strict=True)
+        line = ""
+        reader = csv.reader((line := each for each in lines), delimiter=separator or _separator(file), strict=True)
         try:
             width = len(next(filter(None, reader), []))
+            before = reader.line_num
             for number, row in enumerate(reader):
+                one_line, before = reader.line_num == before + 1, reader.line_num
+                if unread and one_line and line.count('"') % 2:
+                    raise DataError(
+                        f"{file}: line {before} has a quote within a value; quote the value, and write the quote twice"
+                    )
                 if len(row) == width:
                     continue
                 if not row:
@@ -438,6 +487,12 @@ def header_of(file: Path, separator: str) -> list[str]:
     try:
         with text_lines(file, "utf-8-sig") as lines:
             names = next(filter(None, csv.reader(lines, delimiter=separator)), [])
+            if names == ["sep=", ""]:
+                raise DataError(f"{file}: its first line, sep=, is for Excel and no header; remove the line")
+            if file.open("rb").readline().endswith(b"\r\r\n"):
+                raise DataError(
+                    f"{file}: lines end with two carriage returns and a line feed; drop the former, as tr -d '\\r' does"
+                )
             if lines.newlines == "\r":
                 raise DataError(
                     f"{file}: lines end with a carriage return alone, as on old Macs; replace each by a line feed, as "

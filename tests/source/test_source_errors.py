@@ -106,6 +106,19 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         text("t.csv", "a,b\r1,2\r"),
         r"t.csv: lines end with a carriage return alone, as on old Macs; .* tr '\\r' '\\n' does",
     ),
+    "two carriage returns": (
+        text("t.csv", "a,b\r\r\n1,2\r\r\n"),
+        r"lines end with two carriage returns and a line feed; drop the former, as tr -d '\\r' does",
+    ),
+    "line of excel": (text("t.csv", "sep=;\na;b\n1;2\n"), "its first line, sep=, is for Excel and no header; remove"),
+    "quote in a value": (
+        text("t.csv", 'a,b\n1,"x"\n1,5"\n2,3\n'),
+        "line 3 has a quote within a value; quote",
+    ),
+    "quote in a name": (
+        text("t.csv", 'a,5"\n1,2\n'),
+        "the name '5\"' has a quote; quote the name",
+    ),
     "empty csv": (text("t.csv", ""), "the file is empty"),
     "csv header only": (text("t.csv", "a,b\n"), "no rows"),
     "csv ragged": (text("t.csv", "a,b\n1,2\n1,2,3\n"), "line 3 has 3 values, and the header names 2 columns"),
@@ -125,7 +138,12 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "NaN in ndjson": (text("t.ndjson", '{"a": 1}\n\n{"a": NaN}\n'), "t.ndjson: line 3 cannot be read: NaN is no value"),
     "latin-1 in ndjson": (text("t.ndjson", b'{"a": "\xff"}\n'), "t.ndjson: not NDJSON in UTF-8: .*; convert it"),
-    "list in ndjson": (text("t.ndjson", "[1, 2]\n"), "not a readable NDJSON file: .*; check that it is one"),
+    "list in ndjson": (text("t.ndjson", "[1, 2]\n"), "line 1 cannot be read: it is no object, such as "),
+    "number in ndjson": (
+        text("t.ndjson", '{"a": 1}\n{"a": 1e400}\n'),
+        "line 2 .*: 1e400 is beyond the numbers",
+    ),
+    "key twice": (text("t.ndjson", '{"a": 1}\n{"a": 2, "b": {"c": 1, "c": 2}}\n'), "line 2 has a value for 'c' twice"),
     "inexact long doubles": (
         lambda folder: {"a": np.array([1, 3], np.longdouble) / 3},
         "values that float64 does not hold",
