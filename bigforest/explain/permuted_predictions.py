@@ -71,7 +71,7 @@ class _Orders(NamedTuple):
 
     groups    numbers of the groups
     replaced  Replaced of kernels/explain/step.py, with the permuted values of the rows
-    change    float64 [numbers of an answer, groups, rows], sums over trees of the changes of their answers
+    change    float64 [groups, rows, numbers of an answer], sums over trees of the changes of their answers
     """
 
     groups: list[int]
@@ -89,7 +89,7 @@ def plan_predictions(job: ExplainJob, name: str, chosen: int) -> SectionPlan:
     cells, step = _piece_shape(job)
     task_bytes = 8 * cells * min(step, chosen) + _ROW_BYTES * rows
     orders, tasks = orders_of(rows), -(-chosen // step)
-    walk = stock.walk_nanoseconds(chosen * orders) * stock.width * 2.0
+    walk = stock.walk_nanoseconds(chosen * orders) * 2.0
     shared = 24 * groups * chosen if name == "local" else 0
     return plan_sweep(
         name, stock, job.resources, task_bytes + shared, work=walk + DRAW_NS * tasks * orders * groups * rows
@@ -169,25 +169,25 @@ def changed_losses(
     shares = len(stage.classes)
     answers = shares + stage.link.outputs
     drawn = _draw_orders(rules, orders, rows, positions, answers)
-    total, voters = np.zeros((answers, rows.size)), np.zeros(rows.size)
+    total, voters = np.zeros((rows.size, answers)), np.zeros(rows.size)
     bags = rules.oob.bags
     for tree, answer in sweep.trees():
-        out = np.ones(rows.size) if bags is None else (bags.bag(tree.number)[positions] == 0).astype(np.float64)
-        _add_changes(tree, answer, out, drawn, total, 0)
+        out = np.ones(rows.size, np.bool_) if bags is None else bags.bag(tree.number)[positions] == 0
+        _add_answers(tree, answer, out, drawn, total, 0)
         voters += out
     in_bag = _rows_in_sequences(rules.oob, positions)
     for tree, answer in sweep.stage_trees():
-        _add_changes(tree, answer, (~in_bag[tree.number]).astype(np.float64), drawn, total, shares)
+        _add_answers(tree, answer, ~in_bag[tree.number], drawn, total, shares)
     sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
 
     def losses(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        values = (sums[:shares] / np.maximum(voters, 1.0)).T
-        return _row_losses(stage.predictions(values, (sums[shares:] / sequences).T), rules, rows)
+        values = sums[:, :shares] / np.maximum(voters, 1.0)[:, None]
+        return _row_losses(stage.predictions(values, sums[:, shares:] / sequences[:, None]), rules, rows)
 
     before, change = losses(total), np.zeros((len(rules.groups), rows.size))
     for together in drawn:
         for at, group in enumerate(together.groups):
-            change[group] += losses(total + together.change[:, at]) - before
+            change[group] += losses(total + together.change[at]) - before
     return change / orders, voters.astype(np.uint32)
 
 
@@ -212,35 +212,30 @@ def _draw_orders(
                 of_group = np.flatnonzero(groups == at)
                 drawn[of_group] = values[order[0, positions], columns[of_group, None]]
             replaced = replace_columns(unchanged, drawn, columns, groups)
-            drawn_orders.append(_Orders(numbers, replaced, np.zeros((answers, len(numbers), rows.size))))
+            drawn_orders.append(_Orders(numbers, replaced, np.zeros((len(numbers), rows.size, answers))))
     return drawn_orders
 
 
-def _add_changes(
+def _add_answers(
     tree: LoadedTree,
     answer: NDArray[np.float64],
-    counted: NDArray[np.float64],
+    out: NDArray[np.bool_],
     drawn: Sequence[_Orders],
     total: NDArray[np.float64],
     first: int,
 ) -> None:
-    """Add the answers of a tree on the rows to `total`, from row `first` on, and their changes to `drawn`.
+    """Add the answers of a tree on the rows that it does not use (`out`) to `total`, float64 [rows, numbers], from
+    column `first` on, and their changes to `drawn`."""
+    from bigforest.kernels.explain.permute import permute_answers
 
-    counted  1 for rows that the tree does not use, else 0
-    """
-    from bigforest.kernels.explain.permute import LeafLosses, Losses, permute
-
-    rows = np.arange(counted.size, dtype=np.uint32)
-    only = read_only(np.zeros(counted.size, np.uint16))  # the loss on the only class is the number itself
-    ignored = np.empty(counted.size)
-    for output, numbers in enumerate(answer.T, start=first):
-        leaf_losses = LeafLosses(
-            only, read_only(counted), np.uint64(tree.begin), np.ascontiguousarray(numbers[:, None])
+    rows, begin = np.flatnonzero(out).astype(np.uint32), np.uint64(tree.begin)
+    leaves = np.empty(rows.size, np.uint32)
+    for together in drawn:
+        parted = parted_scratch(len(together.groups))
+        permute_answers(
+            tree.walked, together.replaced, rows, begin, answer, np.uint64(first), parted, leaves, together.change
         )
-        for at, together in enumerate(drawn):
-            sums = Losses(together.change[output], ignored if at else total[output], ignored)
-            parted = parted_scratch(len(together.groups))
-            permute(tree.walked, together.replaced, rows, rows, leaf_losses, parted, sums)
+    total[rows, first : first + answer.shape[1]] += answer[leaves]
 
 
 def _rows_in_sequences(oob: OutOfBagRows, positions: NDArray[np.int64]) -> NDArray[np.bool_]:

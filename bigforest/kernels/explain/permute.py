@@ -122,6 +122,36 @@ def _shuffle(drawn, column, key):
         drawn[column, last], drawn[column, other] = drawn[column, other], drawn[column, last]
 
 
+@inlined
+def _separate(trees, replaced, row, at, begin, parted, stamp):
+    """Route a row from the root at `begin`, and list in `parted` the groups whose values send it to another child.
+
+    at     the column of `replaced.drawn` with the values of the row
+    stamp  a number of the row, other than 0, by which `parted.seen` is reset
+
+    Return the leaf of the row, and the number of groups. The nodes listed are those on which the routes part.
+    """
+    layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
+    waiting = _ZERO
+    node = begin
+    while link_of(layout, node) != _ZERO:
+        left = row_goes_left(table_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
+        right = right_of(layout, node)
+        for t in range(node_terms(layout, directions, sets, node)):
+            if not is_term(layout, directions, sets, node, np.uint64(t)):
+                continue
+            group = np.int64(replaced.group[feature_of(layout, directions, sets, node, np.uint64(t))])
+            if group < 0 or parted.seen[group] == stamp:
+                continue
+            if row_goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
+                parted.seen[group] = stamp
+                parted.group[waiting] = np.int32(group)
+                parted.node[waiting] = np.uint32(right if left else node + _ONE)
+                waiting += _ONE
+        node = node + _ONE if left else right
+    return node, waiting
+
+
 @kernel
 def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     """Add up the increase of the loss of a tree when the values of each group of features are the permuted ones.
@@ -132,37 +162,46 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     Cost: two visits per row and level, and one walk for each row and feature whose route separates.
     Oracle: tests/naive/explain.py permuted_change.
     """
-    layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
         row = np.uint64(rows[at])
-        stamp = np.uint32(at + _ONE)
-        waiting = _ZERO
-        node = leaf_losses.begin
-        while link_of(layout, node) != _ZERO:
-            left = row_goes_left(table_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
-            right = right_of(layout, node)
-            for t in range(node_terms(layout, directions, sets, node)):
-                if not is_term(layout, directions, sets, node, np.uint64(t)):
-                    continue
-                group = np.int64(replaced.group[feature_of(layout, directions, sets, node, np.uint64(t))])
-                if group < 0 or parted.seen[group] == stamp:
-                    continue
-                if row_goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
-                    parted.seen[group] = stamp
-                    parted.group[waiting] = np.int32(group)
-                    parted.node[waiting] = np.uint32(right if left else node + _ONE)
-                    waiting += _ONE
-            node = node + _ONE if left else right
-        before = _loss(leaf_losses, row, node)
+        leaf, waiting = _separate(trees, replaced, row, at, leaf_losses.begin, parted, np.uint32(at + _ONE))
+        before = _loss(leaf_losses, row, leaf)
         weight, column = row_weight(leaf_losses.weight, row), np.uint64(columns[at])
         sums.loss[column] += weight * before
         sums.weight[column] += weight
         for w in range(waiting):
             group = np.int64(parted.group[np.uint64(w)])
             begin = np.uint64(parted.node[np.uint64(w)])
-            leaf = leaf_from(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
-            sums.change[group, column] += weight * (_loss(leaf_losses, row, leaf) - before)
+            other = leaf_from(replaced_value, replaced, row, at, group, trees, trees.directions, trees.sets, begin)
+            sums.change[group, column] += weight * (_loss(leaf_losses, row, other) - before)
+
+
+@kernel
+def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves, change):
+    """Add up the changes of the answers of a tree when the values of each group of features are the permuted ones.
+
+    rows    uint32 [rows], each with the values of its column of `replaced.drawn`
+    begin   uint64, position of the root
+    answer  float64 [nodes of the tree, numbers]
+    first   uint64, place of the first number of an answer in `change`
+    leaves  uint32 [rows], set to the leaf of each row without permuted values, as a node of the tree
+    change  float64 [groups, all rows, at least first + numbers]
+
+    Cost as that of `permute`, for all numbers together. Oracle: tests/naive/explain.py refined_change.
+    """
+    for i in range(np.uint64(rows.size)):
+        at = np.uint64(i)
+        row = np.uint64(rows[at])
+        leaf, waiting = _separate(trees, replaced, row, row, begin, parted, np.uint32(at + _ONE))
+        leaves[at] = np.uint32(leaf - begin)
+        for w in range(waiting):
+            group = np.int64(parted.group[np.uint64(w)])
+            node = np.uint64(parted.node[np.uint64(w)])
+            other = leaf_from(replaced_value, replaced, row, row, group, trees, trees.directions, trees.sets, node)
+            for k in range(np.uint64(answer.shape[1])):
+                number = np.uint64(k)
+                change[group, row, first + number] += answer[other - begin, number] - answer[leaf - begin, number]
 
 
 @kernel
