@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -40,10 +39,9 @@ class ExplainOptions:
         for name in ("classes", "features"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, several(getattr(self, name)))
-        try:
-            object.__setattr__(self, "rows", tuple(operator.index(row) for row in several(self.rows)))
-        except TypeError as error:
-            raise ConfigError(f"{api('rows')} must be numbers of rows, not {shown(self.rows)}") from error
+        if not all(map(is_integer, rows := several(self.rows))):
+            raise ConfigError(f"{api('rows')} must be numbers of rows, not {shown(self.rows)}")
+        object.__setattr__(self, "rows", tuple(map(int, rows)))
         for name in ("grid", "individual", "neighbors", "rules", "seed", "sample"):
             object.__setattr__(self, name, plain(getattr(self, name)))
         if self.loss is not None:

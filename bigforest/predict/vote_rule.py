@@ -19,7 +19,7 @@ from bigforest.columns.types import kind_of
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.metrics.conformal import ByCategory, ClassSets, Intervals, JackknifeIntervals
-from bigforest.options.values import Ties, check_flag, check_word, several
+from bigforest.options.values import Ties, check_flag, check_word, is_integer, several
 from bigforest.predict.certainty import Calibration, check_category
 from bigforest.predict.inbag import tree_bags
 
@@ -275,13 +275,9 @@ def tree_numbers(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
     """Return the option `trees` as ascending numbers below `count`; none means all. Raises ConfigError."""
     if trees is None:
         return ()
-    try:
-        trees = list(trees)
-        numbers = sorted(set(map(operator.index, trees)))
-        if any(isinstance(tree, bool) for tree in trees):  # a mask
-            raise TypeError
-    except TypeError as error:
-        raise ConfigError(f"{api('trees')} must be numbers of trees, such as range(50), not {trees!r}") from error
+    if not isinstance(trees, Iterable) or not all(map(is_integer, trees := list(trees))):
+        raise ConfigError(f"{api('trees')} must be numbers of trees, such as range(50), not {trees!r}")
+    numbers = sorted(set(map(int, trees)))
     if not numbers or numbers[0] < 0 or numbers[-1] >= count:
         raise ConfigError(f"{api('trees')} must be numbers from 0 to {count - 1}, at least one, not {trees!r}")
     return tuple(numbers)
