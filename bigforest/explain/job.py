@@ -33,8 +33,8 @@ from bigforest.explain.tree_groups import (
 from bigforest.forest.format import CALIBRATED
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.planning.memory import BASE_BYTES
-from bigforest.predict.forest import Forest
-from bigforest.predict.groups import LOADING_BYTES, survey
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.groups import LOADING_BYTES
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
 from bigforest.source import Source
 
@@ -73,16 +73,16 @@ class ExplainJob:
     @cached_property
     def stock(self) -> TreeStock:
         """The trees as grown; leaves predict shares of classes."""
-        directory = self.forest.directory
-        if self.resources.cluster is not None and self.forest.is_temporary:
-            directory = self.work / "forest"
-            self.forest.write(directory)
+        forest = self.forest
+        if self.resources.cluster is not None and forest.is_temporary:
+            forest.write(self.work / "forest")
+            forest = read_forest(self.work / "forest")
         votes = self.forest.files.tree_votes
         factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
         workers = self.resources.workers
         if self.resources.memory is not None:  # each part names its smallest budget
             workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
-        trees = survey(directory, workers)
+        trees = forest.loader.survey(workers)
         if self.stage is not None:
             assert trees.used is not None
             trees = trees._replace(used=np.union1d(trees.used, self.stage.trees.used))

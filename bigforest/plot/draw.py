@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,13 @@ _SMALLEST, _LARGEST = 1e-4, 1e15
 def altair() -> Any:
     """Return the library Altair. Raises ConfigError where it is not installed."""
     return library("altair", "plot")
+
+
+def without_checks() -> AbstractContextManager[None]:
+    """Return a context in which Altair does not compare each part of a chart with its schema, a seventh of the time of
+    a report. Tests compare all pictures."""
+    context: AbstractContextManager[None] = altair().utils.schemapi.debug_mode(False)
+    return context
 
 
 def one_line(value: object, most: int = _SHOWN) -> str:

@@ -31,7 +31,7 @@ from bigforest.plot.accuracy import (
 )
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart, interactions_chart, surface_chart
-from bigforest.plot.draw import FORMATS, PICTURE, altair, converter, milliseconds, write_chart
+from bigforest.plot.draw import FORMATS, PICTURE, altair, converter, milliseconds, without_checks, write_chart
 from bigforest.plot.forest import depth_chart, importance_chart, leaves_chart, time_chart
 from bigforest.plot.proximity import map_chart
 from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
@@ -559,7 +559,7 @@ def plot_forest(
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
         raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
-    with made_folder(folder):
+    with made_folder(folder), without_checks():
         paths = [folder / f"{name}.{format}" for name in names]
         for path in paths:
             check_output(path, PICTURE, overwrite=overwrite)

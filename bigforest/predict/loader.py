@@ -81,7 +81,7 @@ class TreeLoader:
             workers = resources.workers
             held = 0 if targets is None else targets.nbytes
             held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
-            whole_estimate(self._survey(workers), workers, held).check(resources.memory)
+            whole_estimate(self._trees(workers), workers, held).check(resources.memory)
         packed, means, files = self._whole(), None, self.files
         if targets is not None or rule.by_spread:  # both need the means of the leaves as grown
             means = packed.counts[:, 0]
@@ -144,7 +144,7 @@ class TreeLoader:
         with self._lock:
             self._kept.pop("trees", None)  # freed when other calls have ended that use it
             self._last = None
-        trees = self._survey(resources.workers)
+        trees = self._trees(resources.workers)
         held += 0 if self.files.ranks is None else self.files.ranks.nbytes
         targets = self._leaf_targets(rule, resources)
         held += 0 if targets is None else targets.held
@@ -238,8 +238,13 @@ class TreeLoader:
         with self.files.same_run():
             return read_targets(directory, header, resources.scratch, mapped=True)
 
-    def _survey(self, workers: int) -> Trees:
-        trees = self._once("survey", lambda: survey(self.files.directory, workers))
+    def survey(self, workers: int) -> Trees:
+        """Return the trees as grown, with their sizes. They are read once. Raises FormatError."""
+        return self._once("survey", lambda: survey(self.files.directory, workers))
+
+    def _trees(self, workers: int) -> Trees:
+        """Return the trees to predict with, in groups."""
+        trees = self.survey(workers)
         used = trees.used if self._at_hand is None else self._at_hand
         return trees._replace(lambdas=self._lambdas, used=used)
 

@@ -27,7 +27,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use, value_text
 from bigforest.options.values import is_integer
 from bigforest.plot.accuracy import has_rejection, limits_table, number_losses, with_standard_error
-from bigforest.plot.draw import altair, converter, one_line
+from bigforest.plot.draw import altair, converter, one_line, without_checks
 from bigforest.plot.forest import importance_chart
 from bigforest.plot.plot import Pictures
 from bigforest.predict.forest import Forest, opened_forest
@@ -433,7 +433,7 @@ def report_forest(
     altair()
     converter()
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
-    with ExitStack() as stack:
+    with without_checks(), ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))
         made = _page(plot, data, source, trees)
     with staged(out, _REPORT, overwrite=overwrite) as path:
