@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from bigforest.columns.arrow_arrays import bitmap
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
-from bigforest.forest.files import Header
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import NODES
 from bigforest.forest.nodes import TreeArrays, answers_of, levels_column
@@ -86,7 +85,6 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
     ties = not files.is_regression and files.config.tie_rule != "lowest"  # which families of projections alone have
     if ties or any(feature.has_level_values for feature in files.spec.features):
         raise projected
-    place = np.arange(len(files.spec.features))
     with stage("export", files.trees, "trees", listener) as progress:
         for nodes in files.each_tree():
             if (nodes.feature == OBLIQUE).any():
@@ -94,7 +92,7 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
             votes = node_values(nodes, files)
             if not files.is_regression and files.config.vote == "hard":
                 votes = (np.arange(votes.shape[1]) == votes.argmax(axis=1)[:, None]).astype(np.float64)
-            yield export_tree(nodes, files.header, place, votes, node_impurities(nodes, files))
+            yield export_tree(nodes, files, votes, node_impurities(nodes, files))
             progress.advance(1)
 
 
@@ -103,28 +101,16 @@ def stage_trees(files: ForestFiles) -> list[ExportedTree]:
 
     The sum of their votes is the mean over the sequences. Their impurity is 0.
     """
-    stage, place = files.read_refinement(), np.arange(len(files.spec.features))
+    stage = files.read_refinement()
     trees = [stage.rows(begin, end) for begin, end in pairwise(stage.starts.tolist())]
     votes = [np.asarray(tree.value) / SEQUENCES for tree in trees]
-    return [
-        export_tree(nodes, files.header, place, adds, np.zeros(len(adds)))
-        for nodes, adds in zip(trees, votes, strict=True)
-    ]
+    return [export_tree(nodes, files, adds, np.zeros(len(adds))) for nodes, adds in zip(trees, votes, strict=True)]
 
 
 def export_tree(
-    nodes: TreeArrays,
-    header: Header,
-    place: NDArray[np.int64],
-    votes: NDArray[np.float64],
-    impurity: NDArray[np.float64],
+    nodes: TreeArrays, files: ForestFiles, votes: NDArray[np.float64], impurity: NDArray[np.float64]
 ) -> ExportedTree:
-    """Return the nodes of a tree for exporters.
-
-    header           of the forest, with levels
-    place            int64 [features], the numbers that features get
-    votes, impurity  see ExportedTree
-    """
+    """Return the nodes of a tree for exporters; votes, impurity: see ExportedTree."""
     size, (inner, left, right) = nodes.feature.size, nodes.splits
     on_left, on_right = np.full(size, -1), np.full(size, -1)
     on_left[inner], on_right[inner] = left, right
@@ -133,11 +119,11 @@ def export_tree(
     if nodes.levels is not None:
         listed = np.diff(nodes.levels.start) > 0
         kind = NODES.field("levels").type
-        levels = levels_column(nodes.levels, bitmap(listed), nodes.feature, header, kind).to_pylist()
+        levels = levels_column(nodes.levels, bitmap(listed), nodes.feature, files.header, kind).to_pylist()
     return ExportedTree(
         on_left,
         on_right,
-        np.where(nodes.feature < 0, -1, place[nodes.feature]),
+        np.maximum(nodes.feature, -1).astype(np.int64),
         np.where((nodes.feature == LEAF) | listed, np.nan, nodes.threshold),
         nodes.default_left,
         levels,

@@ -59,11 +59,11 @@ def importance(directory: Path, header: Header, executor: Executor = _HERE) -> N
     def add(part: int, trees: list[TreeDecreases]) -> None:
         sums.add(range(part, part + 1), trees)
 
-    executor.run(span_decreases, [(span,) for span in spans], add, (header,), even=True)
+    executor.run(part_decreases, [(span,) for span in spans], add, (header,), even=True)
     return sums.shares
 
 
-def span_decreases(header: Header, span: Span) -> list[TreeDecreases]:
+def part_decreases(header: Header, span: Span) -> list[TreeDecreases]:
     """Task: return the decreases of the trees of a span."""
     return used_decreases(read_span(span, header), header.spec)
 

@@ -63,7 +63,7 @@ from bigforest.forest.format import (
 )
 from bigforest.forest.leaf_targets import targets_files
 from bigforest.forest.leaf_votes import votes_files
-from bigforest.forest.nodes import TreeArrays, join_trees, nodes_table
+from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
     Span,
@@ -238,13 +238,6 @@ class ForestFiles:
         part = next(part for part in self.parts if number in part.trees)
         with self.same_run():
             return next(islice(read_trees(part, self.header), number - part.trees.start, None))
-
-    def tree_nodes(self, number: int) -> pl.DataFrame:
-        """Return the nodes of one tree as rows of `nodes`. Raises FormatError."""
-        nodes = self.tree_arrays(number)
-        size = nodes.feature.size
-        tree, node = np.full(size, number, np.uint32), np.arange(size, dtype=np.uint32)
-        return to_frame(nodes_table(nodes, tree, node, self.header))
 
     def read(self, file_format: FileFormat) -> pl.DataFrame:
         """Read one of the small files, which has a row. Raises FormatError."""

@@ -50,9 +50,7 @@ def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, 
     edges  x, depth and x2, depth2 of a node and its child
     """
     columns = ["node", "left", "right", "depth", "kind", "feature", "threshold", "default_left", "levels", "terms"]
-    frame = (
-        forest.files.tree_nodes(number).filter(pl.col("depth") <= depth).select(*columns, "weight", "counts", "value")
-    )
+    frame = forest[number].nodes.filter(pl.col("depth") <= depth).select(*columns, "weight", "counts", "value")
     nodes = {row["node"]: row for row in frame.iter_rows(named=True)}
     places: dict[int, float] = {}
     leaf = 0.0

@@ -24,6 +24,7 @@ from bigforest.forest.files import read_boosting, read_features
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import REFINEMENT, SHARPENED, SHRUNK, UNREFINED, VALIDATION
 from bigforest.forest.leaf_votes import read_votes
+from bigforest.forest.nodes import nodes_table
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.ranks import Ranks
 from bigforest.forest.run_file import Choices, Origin, Power, Rounds, Shrinkage, replaced_forest
@@ -1036,7 +1037,9 @@ class Tree:
     @cached_property
     def nodes(self) -> pl.DataFrame:
         """One row per node, in the order of their numbers, with the columns of `Forest.nodes`."""
-        return self.forest.files.tree_nodes(self.number)
+        nodes = self.forest.files.tree_arrays(self.number)
+        tree, number = np.full(nodes.feature.size, self.number, np.uint32), np.arange(nodes.feature.size)
+        return to_frame(nodes_table(nodes, tree, number.astype(np.uint32), self.forest.files.header))
 
     @property
     def leaves(self) -> int:

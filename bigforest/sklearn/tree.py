@@ -152,11 +152,11 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         value = node_values(nodes, files)
         if not tree.forest.is_regression:
             value = self._forest._of_all_classes(output, value)
-        arrays = export_tree(nodes, files.header, place, value, node_impurities(nodes, files))
+        arrays = export_tree(nodes, files, value, node_impurities(nodes, files))
         return FittedArrays(
             arrays.left,
             arrays.right,
-            np.where(arrays.feature < 0, -2, arrays.feature),
+            np.where(arrays.feature < 0, -2, place[arrays.feature]),
             np.where(arrays.left < 0, -2.0, arrays.threshold),
             arrays.default_left.astype(np.uint8),
             value[:, None, :],
