@@ -240,7 +240,7 @@ def _check_arguments(out: Path, run: Run, arguments: ColumnArguments) -> None:
         of_run["exclude"], asked["exclude"] = sorted(run.exclude), sorted(arguments.exclude)
     for name, value in asked.items():
         if value != of_run[name]:
-            was = f"{name} {of_run[name]!r}" if of_run[name] is not None else f"the default of {name}"
+            was = f"{api(name)} {of_run[name]!r}" if of_run[name] is not None else f"the default of {api(name)}"
             raise ConfigError(
                 f"{out} has {was}, which resuming cannot change to {value!r}; drop {api(name)}, or train another forest"
             )
