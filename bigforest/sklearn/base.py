@@ -20,7 +20,7 @@ from bigforest.errors import ConfigError, DataError, counted
 from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.options.signatures import option_entries, section, with_section
 from bigforest.options.train_config import TrainConfig
-from bigforest.options.values import Task, check_flag
+from bigforest.options.values import BOOSTED, Task, check_flag, is_integer
 from bigforest.predict.forest import Forest
 from bigforest.sklearn.parameters import balanced_in_bags, names_of_parameters, seed_of, threads_of, training_options
 from bigforest.sklearn.tables import (
@@ -150,7 +150,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.target_tags.multi_output = True
+        tags.target_tags.multi_output = self.stop_oob is None and getattr(self, "sampling", None) not in BOOSTED
         tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         return tags
@@ -402,6 +402,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 raise ConfigError(
                     f"warm_start adds trees to a forest grown {before}; fit {before} again, or set warm_start=False"
                 )
+        seed = self.forests_[0].config.seed
+        if is_integer(self.random_state) and self.random_state != seed:
+            raise ConfigError(
+                f"warm_start adds trees to a forest grown with random_state {seed}, which is {self.random_state} now; "
+                "set it back, or warm_start=False"
+            )
         changed = [name for name, value in options.items() if name != "trees" and self._options.get(name) != value]
         if changed:
             raise ConfigError(

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
+from sklearn.utils import Tags
 
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters, warn_of_order
 from bigforest.sklearn.parameters import NUMBER_CRITERIA
@@ -127,6 +128,11 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
             )
             criterion = "squared_error"
         keep_parameters(self, locals())
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.criterion == "poisson"
+        return tags
 
     def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
         numbers = [numbers_of(output) for output in outputs]

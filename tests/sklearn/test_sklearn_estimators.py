@@ -275,7 +275,10 @@ def test_warm_start__ends_in_the_forest_of_one_fit(kind: type[BaseBigForest]) ->
         ours.set_params(n_estimators=3).fit(table, target, sample_weight=weights)
     with pytest.raises(BigForestError, match="max_depth"):
         ours.set_params(n_estimators=31, max_depth=2).fit(table, target, sample_weight=weights)
-    ours.set_params(max_depth=None)
+    ours.set_params(max_depth=None, random_state=6)
+    with pytest.raises(BigForestError, match="grown with random_state 5, which is 6 now"):
+        ours.fit(table, target, sample_weight=weights)
+    ours.set_params(random_state=5)
     with pytest.raises(BigForestError, match=r"^the table is not the one that the forest was started with"):
         ours.fit(table[::-1], target, sample_weight=weights)
     with pytest.raises(BigForestError, match="grown with sample_weight; fit with sample_weight again"):

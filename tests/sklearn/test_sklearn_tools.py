@@ -15,6 +15,7 @@ from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
@@ -39,6 +40,18 @@ def test_check_estimator(estimator: BaseEstimator) -> None:
     assert not wrong
     assert {result["check_name"] for result in results if result["status"] == "xfail"} == set(EXPECTED)
     assert len(results) > 50
+
+
+def test_tags__follow_the_parameters() -> None:
+    for parameters in ({"stop_oob": 0.1}, {"sampling": "adaboost"}):
+        tags = get_tags(BigForestClassifier(**parameters))
+        assert not tags.target_tags.multi_output and not tags.classifier_tags.multi_label
+    assert get_tags(BigForestClassifier()).classifier_tags.multi_label
+    assert get_tags(BigForestRegressor()).target_tags.multi_output
+    assert not get_tags(BigForestRegressor(stop_oob=0.1)).target_tags.multi_output
+    for criterion in ("squared_error", "poisson"):
+        tags = get_tags(BigForestRegressor(criterion=criterion))
+        assert tags.target_tags.positive_only == (criterion == "poisson")
 
 
 @pytest.mark.parametrize("output", ["default", "pandas", "polars"])
