@@ -49,7 +49,6 @@ from bigforest.progress import watching
 from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
 from bigforest.source.in_memory import numeric_categories, with_columns_beside
 from bigforest.source.source import source_of_files
-from bigforest.source.text import MISSING_WORDS
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
 from bigforest.store.format import STORE
@@ -147,11 +146,6 @@ def _target_notices(
         reason = "" if weight is None else f", or 0 in {weight!r},"
         rows_have, are = ("1 row has", "is") if dropped == 1 else (f"{dropped:,} rows have", "are")
         yield f"{rows_have} no value in {name!r}{reason} and {are} left out"
-    if target.spec.dtype == "String" and (missing := sorted({*MISSING_WORDS} & {*target.spec.classes})):
-        yield (
-            f"{name!r} has the class {missing[0]!r}; if that means missing, leave the cells empty (null), and the rows "
-            "are left out"
-        )
     if target.constant:
         yield f"all rows have the same value in {name!r}, so every tree is a single leaf"
     if asked is None and 2 < classes <= target.kept < 2 * classes:

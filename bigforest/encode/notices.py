@@ -62,6 +62,8 @@ def column_notices(store: Store) -> Iterator[str]:
     numbers = [*_numbers_in_text(target_text | {name: texts[name] for name in texts if name not in dates})]
     yield from (message for _, message in numbers)
     named = {name for names, _ in numbers for name in names}
+    if target_text and target.name not in named and (missing := sorted({*MISSING_WORDS} & {*target.classes})):
+        yield f"{target.name!r} has the class {missing[0]!r}; if that means missing, leave the cells empty (null)"
     alike = {name: _alike(levels) for name, levels in (target_text | texts).items()}
     if pairs := [f"{name!r} ({', '.join(map(repr, found))})" for name, found in alike.items() if found]:
         yield (

@@ -278,7 +278,7 @@ def test_encode__says_which_columns_are_not_what_they_seem(tmp_path: Path) -> No
         ([Decimal(1), Decimal(2)] * 30, "'y' has decimals that are 2 different whole numbers, so this is a regression"),
         (["1", "2"] * 30, None),
         ([True, False] * 30, None),
-        (["a", "NA", "b"] * 20, "'y' has the class 'NA'; if that means missing, leave the cells empty (null), and the"),
+        (["a", "NA", "b"] * 20, "'y' has the class 'NA'; if that means missing, leave the cells empty (null)"),
     ],
 )
 def test_encode__says_what_a_target_may_be(target: list[Any], told: str | None, tmp_path: Path) -> None:
