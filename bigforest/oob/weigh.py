@@ -223,7 +223,7 @@ def _pieces(
         span = slice(done, done + piece.feature.size)
         done = span.stop
         default_left, weight = piece.default_left.copy(), described.weight[span]
-        changed = np.flatnonzero((piece.feature >= 0) & complete[piece.feature])
+        changed = np.flatnonzero((piece.feature >= 0) & complete[np.maximum(piece.feature, 0)])
         node = span.start + changed
         root = described.starts[np.searchsorted(described.starts, node, side="right") - 1]
         default_left[changed] = described.weight[node + 1] >= described.weight[root + described.right[node]]

@@ -115,6 +115,14 @@ def test_nodes__hold_the_weights_of_their_rows(
         assert grown(store, config, way, mapped=mapped) == parts
 
 
+@pytest.mark.parametrize("family", ["rotation", "sparse-oblique"])
+def test_nodes__on_projections_of_a_single_feature(family: str) -> None:
+    x = np.arange(40.0) % 7
+    frame = pl.DataFrame({"x": x, "w": [1.0, 2.5] * 20, "y": np.where(x > 3, "high", "low")})
+    forest = bigforest.train(frame, target="y", weight="w", family=family, trees=2)
+    assert forest.score(frame) == 1.0
+
+
 @pytest.mark.parametrize(("few", "many"), [(10, 50_000), (1, 2_000), (3, 7_001)])
 def test_balanced__is_balanced(few: int, many: int) -> None:
     frame = pl.DataFrame({"x": range(few + many), "y": [0] * few + [1] * many})
