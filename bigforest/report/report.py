@@ -458,7 +458,7 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
 
 
 def _alike(plot: Pictures, data: Any, source: Source | None) -> list[str]:
-    if source is None or not plot.forest.has_oob or not plot.forest.oob.rows_used:
+    if source is None or not plot.forest.has_bags or not plot.forest.oob.rows_used:
         return []
     return [page.picture(plot.map(data), "Map of rows by proximity")]
 

@@ -101,6 +101,13 @@ def test_page__where_all_rows_are_in_all_bags(tmp_path: Path) -> None:
         forest.plot.map(table())
 
 
+def test_page__with_the_rows_of_a_forest_whose_bags_are_not_known(tmp_path: Path) -> None:
+    forest = bf.train(table(), target="y", trees=3, sampling="adaboost", threads=1)
+    forest.report(table(), tmp_path / "a.html", threads=1)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "Partial dependence" in page and "Map of rows by proximity" not in page
+
+
 def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:
     frame = table(400).with_columns(y=pl.when(pl.int_range(400) % 9 == 0).then(None).otherwise(pl.col("y")))
     forest = bf.train(frame, target="y", trees=12, threads=1)
