@@ -106,10 +106,10 @@ class ExplainOptions:
             codes = requested_codes(requested, target)
         except TypeError:  # of no type that labels have
             codes = [UNKNOWN]
-        if UNKNOWN in codes or not codes:
-            problem = (
-                f"{shown(requested[codes.index(UNKNOWN)])} is no class of the target" if codes else "no class was given"
-            )
+        if UNKNOWN in codes or len(set(codes)) < len(codes) or not codes:
+            problem = "no class was given" if not codes else "one is given twice"
+            if UNKNOWN in codes:
+                problem = f"{shown(requested[codes.index(UNKNOWN)])} is no class of the target"
             raise ConfigError(f"{problem}; the classes are {listed(label_texts(target), _NAMED)}")
         return tuple(codes)
 

@@ -34,7 +34,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
 from bigforest.predict.loader import TreeLoader
-from bigforest.predict.vote_rule import VoteRules, tree_numbers
+from bigforest.predict.vote_rule import VoteRules, requested_trees, tree_numbers
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.levels import Levels
@@ -569,6 +569,7 @@ class Forest:
         Returns
         -------
         ndarray of uint32, shape (rows, trees)
+            A column per tree, in the order of `trees`.
 
         Raises
         ------
@@ -581,7 +582,10 @@ class Forest:
         array([[1],
                [2]], dtype=uint32)
         """
-        return apply_forest(self.loader, data, self.rules.make(unseen=unseen, trees=trees), threads)
+        order = requested_trees(trees, self.trees)
+        rule = self.rules.make(unseen=unseen, trees=order or None)
+        leaves = apply_forest(self.loader, data, rule, threads)
+        return leaves[:, np.searchsorted(rule.trees, order)] if order else leaves
 
     def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
         """Return how often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per

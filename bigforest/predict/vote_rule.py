@@ -273,14 +273,19 @@ class VoteRules:
 
 def tree_numbers(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
     """Return the option `trees` as ascending numbers below `count`; none means all. Raises ConfigError."""
+    return tuple(sorted(set(requested_trees(trees, count))))
+
+
+def requested_trees(trees: Iterable[int] | None, count: int) -> tuple[int, ...]:
+    """Return the option `trees` as numbers below `count`, as they are given; none means all. Raises ConfigError."""
     if trees is None:
         return ()
     if not isinstance(trees, Iterable) or not all(map(is_integer, trees := list(trees))):
         raise ConfigError(f"{api('trees')} must be numbers of trees, such as range(50), not {trees!r}")
-    numbers = sorted(set(map(int, trees)))
-    if not numbers or numbers[0] < 0 or numbers[-1] >= count:
+    numbers = tuple(map(int, trees))
+    if not numbers or min(numbers) < 0 or max(numbers) >= count:
         raise ConfigError(f"{api('trees')} must be numbers from 0 to {count - 1}, at least one, not {trees!r}")
-    return tuple(numbers)
+    return numbers
 
 
 def _inner_share(value: Any, name: str) -> float:

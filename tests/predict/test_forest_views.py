@@ -60,7 +60,7 @@ def test_apply__is_the_leaf_that_a_row_walks_to(tmp_path: Path, weights: tuple[f
     if not weights:
         masked = np.ma.masked_array(np.nan_to_num(matrix), mask=np.isnan(matrix))
         assert forest.apply(masked).tolist() == expected
-    assert forest.apply(matrix, trees=[3, 1]).tolist() == [[row[1], row[3]] for row in expected]
+    assert forest.apply(matrix, trees=[3, 1, 3]).tolist() == [[row[3], row[1], row[3]] for row in expected]
     assert forest[-1].apply(matrix).tolist() == [row[3] for row in expected]
 
 

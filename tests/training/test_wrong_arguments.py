@@ -138,6 +138,7 @@ def test_listener__is_optional_and_a_function(function: str, called: dict[str, C
         ("predict", {"coverage": 0.8, "coverage_by": pl.Series("a", [1.5] * 60)}, "Float64, and must have categories"),
         ("explain_forest", {"rows": ["a"]}, "^rows must be numbers of rows, not"),
         ("explain_forest", {"rows": [True, False]}, "^rows must be numbers of rows, not"),
+        ("explain_forest", {"classes": [True, "true"]}, "one is given twice; the classes are"),
         ("explain_forest", {"parts": 5}, "^parts must be some of .*, not 5"),
         ("compare", {"options": ["trees"]}, "^options must be a mapping of options of training to values, not"),
         ("images_to_features", {"scratch": 5}, "^a path was expected, not 5"),
