@@ -100,7 +100,7 @@ def write_local(job: ExplainJob, plan: SectionPlan) -> None:
     columns = {
         "row": np.repeat(rows.astype(np.uint64), len(groups)),
         "feature": [group.name for group in groups] * rows.size,
-        "importance": pl.Series(change.reshape(-1)).fill_nan(None),
+        "importance": change.reshape(-1),
         "trees": np.repeat(votes, len(groups)),
     }
     job.folder.write("local", pl.DataFrame(columns), settings)

@@ -205,7 +205,7 @@ def _outlier_table(
             )
         else:
             score[members] = np.inf
-    return pl.DataFrame({"row": rows, "score": pl.Series(score).fill_nan(None)})
+    return pl.DataFrame({"row": rows, "score": score})
 
 
 def _class_table(rows: NDArray[np.uint64], sums: NDArray[np.float64], labels: pl.Series) -> pl.DataFrame:
@@ -378,7 +378,7 @@ def _filling_tables(
             {
                 "row": kept[rows[row]].astype(np.uint64),
                 "feature": names.gather(column),
-                "number": pl.Series(np.where(category, np.nan, fills)).fill_nan(None),
+                "number": np.where(category, np.nan, fills),
                 "level": pl.Series(texts, dtype=pl.String),
                 "known": mass[row, column],
             },

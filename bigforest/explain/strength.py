@@ -219,4 +219,4 @@ def _mean_of_trees(values: NDArray[np.float64], voted: NDArray[np.float64]) -> N
 
 def _against_trees(steps: list[int], rows: NDArray[np.int64], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
     counted = {"trees": pl.Series(steps, dtype=pl.UInt32), "rows": pl.Series(rows, dtype=pl.UInt64)}
-    return pl.DataFrame({**counted, **columns}).with_columns(pl.col(pl.Float64).fill_nan(None))
+    return pl.DataFrame({**counted, **columns})

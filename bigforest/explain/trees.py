@@ -90,7 +90,7 @@ def write_trees(job: ExplainJob, plan: SectionPlan) -> None:
     nodes, weight, level, trees = splits.T
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
-    folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
+    folder.write("tree-features", pl.DataFrame(table), settings)
     folder.write("tree-pairs", _pair_table(pairs, features), settings)
     folder.write("rules", _rules(leaves, job), settings)
 

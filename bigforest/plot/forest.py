@@ -116,12 +116,12 @@ def importance_table(importance: pl.DataFrame) -> pl.DataFrame:
     """Return the largest rows of a table of importance: feature (text), importance, lower and upper, by two standard
     errors.
 
-    importance  columns feature, importance and standard_error, which is null or nan of one tree alone.
+    importance  columns feature, importance and standard_error, which is null of one tree alone.
     """
     names = pl.Series("feature", labels_of(importance["feature"].to_list()), dtype=pl.String)
-    error = 2 * pl.col("standard_error").fill_nan(None).fill_null(0.0)
+    error = 2 * pl.col("standard_error").fill_null(0.0)
     return (
-        importance.with_columns(names, pl.col("importance").fill_nan(None).fill_null(0.0))
+        importance.with_columns(names, pl.col("importance").fill_null(0.0))
         .sort("importance", descending=True, maintain_order=True)
         .head(MOST_FEATURES)
         .select("feature", "importance", lower=pl.col("importance") - error, upper=pl.col("importance") + error)

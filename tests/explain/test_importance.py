@@ -376,6 +376,19 @@ def test_explain__refuses_numbers_whose_squares_are_not_finite(value: float) -> 
         forest.explain(other, parts="permutation", new_rows=True)
 
 
+@pytest.mark.parametrize("refine", ["off", 1])
+def test_explain__numbers_that_are_not_defined_are_null(refine: Any) -> None:
+    """They are last in a table that is sorted, not first as nan would be."""
+    draw = np.random.default_rng(0)
+    frame = pl.DataFrame({"x": draw.normal(size=90), "constant": [1.0] * 90}).with_columns(y=pl.col("x") > 0)
+    one, forest = (bf.train(frame, "y", trees=trees, refine=refine, shrink="off") for trees in (1, 4))
+    assert one.explain(parts="importance")["importance"]["standard_error"].to_list() == [None, None]
+    found = forest.explain(frame, parts=["unbiased", "permutation"])
+    assert found["permutation"]["scaled"].is_null().to_list() == [False, True]
+    for name in found.tables:
+        assert not any(column.is_nan().any() for column in found[name].select(pl.col(pl.Float64)))
+
+
 @pytest.mark.parametrize("size", [1e-200, 1e200])
 def test_error_over_trees__of_numbers_of_any_size(size: float) -> None:
     values = np.array([[1.0, 0.0, -2.0], [2.0, 0.0, 5.0], [6.0, 0.0, 1.0]])
