@@ -146,8 +146,8 @@ class ExplainJob:
             return OutOfBagRows(table, None)
         if not self.forest.config.bootstrap:
             raise ConfigError(
-                "the forest was grown without bootstrap, so no row is out of bag; give other rows and set "
-                f"{api('new_rows')}"
+                f"the forest was grown without bootstrap, so no row is out of bag; {api('explain_forest')} takes other "
+                f"rows with {api('new_rows')}"
             )
         _check_training(self.forest, table)
         spec, config = self.forest.spec, self.forest.config
