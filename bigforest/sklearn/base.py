@@ -289,12 +289,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         >>> indicator.shape[0], first.shape
         (150, (11,))
         """
+        leaves = self._leaves(X)
         parents = [[nodes.parents for nodes in forest.files.each_tree()] for forest in self.forests_]
         by_tree = [parent for of_outputs in zip(*parents, strict=True) for parent in of_outputs]
         first = np.cumsum([0, *(parent.size for parent in by_tree)])
         placed = zip(by_tree, first, strict=False)
         parent = np.concatenate([np.where(parent < 0, -1, parent + root) for parent, root in placed])
-        leaves = self._leaves(X)
         return path_matrix(leaves.reshape(len(leaves), -1) + first[:-1], parent), first
 
     def _leaves(self, X: Any) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
 
 import bigforest as bf
@@ -532,6 +533,13 @@ def test_errors__call_what_is_given_as_the_estimators_do(kind: str, parameters: 
     with pytest.raises(BigForestError, match=f"(^|[ ;]){message}") as caught:
         estimator.fit(**{"X": X, "y": X[:, 0] if kind == "Regressor" else Y, **given})
     assert "target" not in str(caught.value).removesuffix("convert the target")
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_methods__before_fit_say_that_it_is_missing(kind: type[BaseBigForest]) -> None:
+    for method in ("predict", "apply", "decision_path", *(("predict_proba",) if kind is BigForestClassifier else ())):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(kind(), method)(X)
 
 
 def test_random_state__none_draws_another_forest() -> None:
