@@ -13,6 +13,7 @@ BIGFOREST_CACHE (default: the system's temporary folder). BIGFOREST_CACHE_SIZE i
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import glob
 import io
@@ -267,8 +268,10 @@ def _mode(path: Path) -> int:
     """Return the mode of a file or folder; 0 if there is none. Raises OSError for one that cannot be reached."""
     try:
         return path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):  # a circle of links leads to no file
+            return 0
+        raise
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

@@ -175,3 +175,9 @@ def test_folder_that_cannot_be_listed__is_not_empty(tmp_path: Path, monkeypatch:
         with pytest.raises(PermissionError, match="trees"):
             call()
     assert files_in(tmp_path / "no folder", "*") == []
+
+
+def test_files_in__circle_of_links_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "part-0.parquet").symlink_to(tmp_path / "part-0.parquet")
+    (tmp_path / "part-1.parquet").touch()
+    assert files_in(tmp_path, "part-*.parquet") == [tmp_path / "part-1.parquet"]
