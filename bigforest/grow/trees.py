@@ -225,5 +225,5 @@ def find_left_out(
     if isinstance(splits, ProjectedSplits):
         find_projected_leaves(*tree, ProjectedScratch(spare, np.empty(rows.size), stack))
     else:
-        find_leaves(*tree, CodeScratch(spare, stack, np.zeros(levels, np.bool_)))
+        find_leaves(*tree, CodeScratch(np.empty_like(spare), spare, stack, np.zeros(levels, np.bool_)))
     return LeftOut(rows, leaf[rows])

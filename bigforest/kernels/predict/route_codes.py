@@ -74,11 +74,13 @@ class GrownSplits(NamedTuple):
 class CodeScratch(NamedTuple):
     """Scratch of a call.
 
+    codes   uint32 [rows sent], codes of the rows of a node
     spare   uint32 [rows sent]
     stack   uint64 [deepest node + 2, 3]
     listed  bool [codes of the largest category], all False
     """
 
+    codes: NDArray[np.uint32]
     spare: NDArray[np.uint32]
     stack: NDArray[np.uint64]
     listed: NDArray[np.bool_]
@@ -97,14 +99,13 @@ def decided(without, code, left):
 
 
 @inlined
-def code_is_up_to(i, row, cells, across, base, below, without):
+def code_is_up_to(i, row, codes, below, without):
     """Return 1 if the code of a row is at most `below`, else 0, as uint64; without: see `decided`."""
-    code = np.uint32(cells[np.uint64(row) * across + base])
-    return decided(without, code, np.uint64(code <= below))
+    return decided(without, codes[i], np.uint64(codes[i] <= below))
 
 
 @inlined
-def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
+def code_goes_left(i, row, codes, bounds, low, threshold, without):
     """Return 1 if a row goes left at a node on a number, else 0, as uint64.
 
     bounds   codes up to the first bound go left, codes from the second on go right; between them, `low` of the code is
@@ -112,7 +113,7 @@ def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without)
     without  see `decided`
     """
     below, above = bounds
-    code = np.uint32(cells[np.uint64(row) * across + base])
+    code = codes[i]
     left = np.uint64(code <= below)
     after = np.uint32(below + np.uint32(1))
     if np.uint32(code - after) < np.uint32(above - after):
@@ -121,9 +122,9 @@ def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without)
 
 
 @inlined
-def level_goes_left(i, row, cells, across, base, listed, others_left):
+def level_goes_left(i, row, codes, listed, others_left):
     """Return 1 if a row goes left at a node on a category, else 0, as uint64. Listed levels go to one side."""
-    return np.uint64(listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left)
+    return np.uint64(listed[np.uint64(codes[i])] != others_left)
 
 
 @inlined
@@ -134,14 +135,14 @@ def mark_levels(splits, node, listed, mark):
 
 
 @inlined
-def part_numbers(cells, across, base, splits, threshold, without, node, rows, spare):
-    """Partition the rows of a node on a number by the codes in `cells`, with the field threshold of `splits`.
+def part_numbers(codes, splits, threshold, without, node, rows, spare):
+    """Partition the rows of a node on a number by their codes, with the field threshold of `splits`.
 
     without  see `decided`
     """
     below = splits.left_code[node]
     if threshold is None:
-        return partition_by(code_is_up_to, (cells, across, base, below, without), rows, spare)
+        return partition_by(code_is_up_to, (codes, below, without), rows, spare)
     else:  # noqa: RET505, only this form is dropped when threshold is None
         above = splits.right_code[node]
         if without is not None:
@@ -149,25 +150,24 @@ def part_numbers(cells, across, base, splits, threshold, without, node, rows, sp
             one_sided = (without < np.uint8(2)) & ((below == np.uint32(0)) | (above == np.uint32(0)))
             below, above = (np.uint32(0), _ALL) if one_sided else (below, above)
         low = splits.low[np.uint64(splits.offsets[np.uint64(splits.feature[node])]) :]
-        arguments = (cells, across, base, (below, above), low, threshold[node], without)
-        return partition_by(code_goes_left, arguments, rows, spare)
+        return partition_by(code_goes_left, (codes, (below, above), low, threshold[node], without), rows, spare)
 
 
 @inlined
-def part_cells(cells, across, base, splits, threshold, kind, node, rows, scratch):
-    """Partition the rows of a node by the codes in `cells`, with the fields threshold and kind of `splits`."""
+def part_codes(codes, splits, threshold, kind, node, rows, scratch):
+    """Partition the rows of a node by their codes, with the fields threshold and kind of `splits`."""
     if kind is None:
-        return part_numbers(cells, across, base, splits, threshold, None, node, rows, scratch.spare)
+        return part_numbers(codes, splits, threshold, None, node, rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
         feature = np.uint64(splits.feature[node])
         if kind[feature] == _CATEGORY:
             mark_levels(splits, node, scratch.listed, True)
-            levels = (cells, across, base, scratch.listed, splits.default_left[node])
+            levels = (codes, scratch.listed, splits.default_left[node])
             size_l = partition_by(level_goes_left, levels, rows, scratch.spare)
             mark_levels(splits, node, scratch.listed, False)
             return size_l
         without = np.uint8(splits.default_left[node]) if kind[feature] == _MISSING else np.uint8(2)
-        return part_numbers(cells, across, base, splits, threshold, without, node, rows, scratch.spare)
+        return part_numbers(codes, splits, threshold, without, node, rows, scratch.spare)
 
 
 @inlined
@@ -191,10 +191,17 @@ def on_cells(view, feature, size, action, arguments):
 
 
 @inlined
+def fetch_cells(cells, across, base, rows, codes):
+    """Set codes[i] to the code of rows[i]."""
+    for i in range(np.uint64(rows.size)):
+        codes[i] = np.uint32(cells[np.uint64(rows[i]) * across + base])
+
+
+@inlined
 def part_rows(view, splits, node, rows, scratch):
     """Partition the rows of a node; return how many go left."""
-    arguments = (splits, splits.threshold, splits.kind, node, rows, scratch)
-    return on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), part_cells, arguments)
+    on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), fetch_cells, (rows, scratch.codes))
+    return part_codes(scratch.codes, splits, splits.threshold, splits.kind, node, rows, scratch)
 
 
 @inlined
