@@ -222,17 +222,27 @@ class LeafShrinking:
         feature, weight, counts  columns of the nodes of the piece, see forest/nodes.py TreeArrays.
         number                   values of the nodes, for regression; None for classes.
         """
-        from bigforest.kernels.predict.leaf_values import most_open, shrink_leaves
+        from bigforest.kernels.predict.leaf_values import shrink_leaves
 
         value = counts / weight[:, None] if number is None else number[:, None]
         leaf = feature == LEAF
-        self._make_room(1 + int(most_open(leaf, self._state)), value.shape[1])
+        self._make_room(1 + self._most_open(leaf), value.shape[1])
         shrunk = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))
         node_weight = weight.astype(np.float64)
         shrink_leaves(
             leaf, node_weight, value, self._lambdas, self._state, self._above, self._kept, self._share, shrunk
         )
         return shrunk
+
+    def _most_open(self, leaf: NDArray[np.bool_]) -> int:
+        """Return the most nodes of the piece, or before it, whose right child is still to come at the same time."""
+        from bigforest.kernels.predict.leaf_values import RIGHT_CHILD
+
+        opened, side = self._state.tolist()
+        # After a leaf comes the right child of the last waiting node, or, if none waits, the next tree.
+        waiting = np.cumsum(np.where(leaf, -1, 1)) + (opened - (side == RIGHT_CHILD))
+        waiting -= np.minimum(np.minimum.accumulate(waiting), 0)
+        return int(waiting.max(initial=opened))
 
     def _make_room(self, rows: int, width: int) -> None:
         before = len(self._kept)

@@ -102,24 +102,10 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
 # Entries of the state of `shrink_leaves` between calls: number of nodes whose right child is to come, role of the next.
 OPEN = 0
 SIDE = 1
-# The usual number of lambdas: with a constant number the loops over lambdas become vectors.
-USUAL = np.uint64(6)
 # Roles of a node.
 ROOT = 0
 LEFT_CHILD = 1
 RIGHT_CHILD = 2
-
-
-@kernel
-def most_open(leaf, state):
-    """Return the room that `shrink_leaves` needs for these nodes, from its `leaf` and `state`, which stay unchanged."""
-    most = state[OPEN]
-    waiting = state[OPEN] - (state[SIDE] == RIGHT_CHILD)
-    for i in range(leaf.size):
-        # After a leaf comes the right child of the last waiting node, or, if none waits, the next tree.
-        waiting = larger(0, waiting - 1) if leaf[i] else waiting + 1
-        most = larger(most, waiting)
-    return most
 
 
 @inlined
@@ -137,10 +123,25 @@ def _share(leaf, weight, of_parent, side, lambdas, tried, share):
             share[j] = amount / (of_parent + amount) * ((of_parent - weight) / (weight + amount))
 
 
-@inlined
-def _shrink(leaf, weight, value, lambdas, tried, state, above, kept, share, leaves):
-    """Write the values of `shrink_leaves`; tried: the number of lambdas."""
-    width = np.uint64(value.shape[1])
+@kernel
+def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leaves):
+    """Write the shrunk values of the leaves among these nodes, which are checked and in preorder, whole trees or parts.
+
+    leaf     bool [nodes]
+    weight   float64 [nodes], N
+    value    float64 [nodes, width], v: shares of classes, or a number
+    lambdas  float64 [lambdas]
+    state    int64 [2]: zeros before the first node of all; updated, for a call with the nodes that follow
+    above    float64 [1 + room, width, lambdas]: zeros at first; the mix, without its last term, of each node whose
+             right child is still to come, at most `room` at the same time
+    kept     float64 [1 + room]: weight of each of these nodes
+    share    float64 [lambdas], scratch
+    leaves   float64 [leaves, width * lambdas], out: the first value for all lambdas, then the next value
+
+    Lambda 0 returns the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
+    Oracle: tests/naive/shrinkage.py.
+    """
+    width, tried = np.uint64(value.shape[1]), np.uint64(lambdas.size)
     for c in range(width):
         for k in range(tried):
             above[0, np.uint64(c), np.uint64(k)] = 0.0
@@ -171,27 +172,3 @@ def _shrink(leaf, weight, value, lambdas, tried, state, above, kept, share, leav
             waiting = slot
             side = LEFT_CHILD
     state[OPEN], state[SIDE] = np.int64(waiting), side
-
-
-@kernel
-def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leaves):
-    """Write the shrunk values of the leaves among these nodes, which are checked and in preorder, whole trees or parts.
-
-    leaf     bool [nodes]
-    weight   float64 [nodes], N
-    value    float64 [nodes, width], v: shares of classes, or a number
-    lambdas  float64 [lambdas]
-    state    int64 [2]: zeros before the first node of all; updated, for a call with the nodes that follow
-    above    float64 [1 + room, width, lambdas]: zeros at first; the mix, without its last term, of each node whose
-             right child is still to come; room is from `most_open`
-    kept     float64 [1 + room]: weight of each of these nodes
-    share    float64 [lambdas], scratch
-    leaves   float64 [leaves, width * lambdas], out: the first value for all lambdas, then the next value
-
-    Lambda 0 returns the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
-    Oracle: tests/naive/shrinkage.py.
-    """
-    if np.uint64(lambdas.size) == USUAL:
-        _shrink(leaf, weight, value, lambdas, USUAL, state, above, kept, share, leaves)
-    else:
-        _shrink(leaf, weight, value, lambdas, np.uint64(lambdas.size), state, above, kept, share, leaves)

@@ -14,8 +14,8 @@ the same bits on every processor. Ties go to the feature drawn first, then to mi
 lowest edge; among leaves to the one made first. A feature with missing values has these in bin 0, which is tried on
 either side. The bins of a category are ordered by gradient over curvature in the node.
 
-A round is a call of `grow_tree`, which is compiled with the code for categories and missing values or without, and
-for one output or several. Oracle: tests/naive/refine.py.
+A round is a call of `correct` and one of `grow_tree`, which is compiled with the code for categories and missing values
+or without, and for one output or several. Oracle: tests/naive/refine.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.rng import GOLDEN, draw_rows, scramble
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import bits_of, float_of, larger, smaller
-from bigforest.kernels.refine.link import POISSON, SOFTMAX, SQUARED, put_means
+from bigforest.kernels.refine.link import POISSON, SOFTMAX, SQUARED, correct
 
 # Most bins of a feature, and words of 64 bits that hold one bit for each.
 BINS = 256
@@ -210,6 +210,8 @@ def grow_rounds(rows: SequenceRows, rules: StageRules, drawn: int, key: np.uint6
         mixed = MixedScratch(np.empty(BINS), np.zeros((len(scratch.nodes), WORDS), np.uint64))
     trees = []
     for chosen in _draw_features(len(rows.bins), drawn, key, rounds):
+        np.copyto(scratch.means, rows.added)
+        correct(rules.loss, rows.start, scratch.means)
         made = grow_tree(rows, rules, chosen, scratch, several, mixed)
         trees.append(_preorder(int(made), scratch, mixed))
     ends = np.cumsum([0, *(own[0].size for own in trees)])
@@ -280,16 +282,12 @@ def _slope_and_curve(loss, mean, truth, weight, k):
 
 @inlined
 def _find_slopes(rows, loss, scratch, several):
-    """Put gradients and curvatures into scratch.whole; return the units of both, powers of two.
+    """Put gradients and curvatures at scratch.means into scratch.whole; return the units of both, powers of two.
 
     The sums of absolute values are below 2**31 units, and a few for rounding.
     """
     count, outputs = np.uint64(rows.truth.size), np.uint64(rows.start.shape[1])
     means, first = scratch.means, _ZERO if several is None else _ONE
-    for row in range(count):
-        for k in range(outputs):
-            means[row, k] = rows.added[row, k]
-    put_means(loss, rows.start, means)
     slope_sum, curve_sum = 0.0, 0.0
     for row in range(count):
         for k in range(outputs):
