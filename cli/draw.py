@@ -15,12 +15,12 @@ from .show import Facts, duration, lines, size
 # Options by argument of `plot_forest`, with its defaults, in the order of --help.
 PLOT = {
     "what": option(
-        str,
+        list[str],
         "NAME,...",
         "error, rounds, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
         "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time. Default: all that can "
         "be drawn, except surface and interactions.",
-        read=lambda text: text.split(","),
+        read=options.values_of_lists,
     ),
     "out": option(str, "DIR", "Folder of the files. Default: <stem of FOREST>.pictures."),
     "format": option(str, "svg|png|html", "Format of the files.", default="svg"),

@@ -65,6 +65,11 @@ def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choic
     return {name: choice for name, choice in group.items() if name in requested}
 
 
+def values_of_lists(texts: Iterable[str]) -> list[str]:
+    """Return the values of an option that may be repeated, each time with values separated by commas."""
+    return [value for text in texts for value in text.split(",")]
+
+
 def count_or_word(text: str) -> str | int:
     """Return text as a whole number if it is one."""
     return int(text) if text.isdecimal() else text

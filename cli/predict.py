@@ -33,10 +33,10 @@ PREDICT = {
         default="larger",
     ),
     "quantiles": option(
-        str,
+        list[str],
         "LIST",
         "Regression: also write these quantiles, such as 0.1,0.5,0.9. The forest needs --keep-targets.",
-        read=lambda text: text.split(","),
+        read=options.values_of_lists,
     ),
     "coverage": option(
         float,

@@ -70,6 +70,16 @@ def test_error__says_how_to_give_several_files_or_values(folder: Path, run: Run)
     assert "(0.9); put commas between the values of an option" in " ".join(run.err.split())
 
 
+def test_lists__of_an_option_that_is_repeated_are_joined(folder: Path, run: Run) -> None:
+    options = ["--target", "noise", "--keep-targets", "--trees", "4", "--out", "a.forest"]
+    assert run("train", "things.parquet", *options).code == 0, run.err
+    quantiles = ["--quantiles", "0.1,0.5", "--quantiles", "0.9"]
+    assert run("predict", "a.forest", "things.parquet", *quantiles, "--out", "p.parquet").code == 0, run.err
+    assert pl.read_parquet("p.parquet").columns == ["prediction", "q0.1", "q0.5", "q0.9"]
+    assert run("plot", "a.forest", "--what", "depth", "--what", "leaves", "--out", "plots").code == 0, run.err
+    assert sorted(path.name for path in Path("plots").iterdir()) == ["depth.svg", "leaves.svg"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
