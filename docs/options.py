@@ -193,6 +193,8 @@ def package_names() -> str:
 
     return _NAMES.format(
         families="\n".join(f"    {literal(family.name)}," for family in families),
+        options=rows({family.name: literal(family.options_of or family.name) for family in families}),
+        lacks=rows({family.name: repr(family.lacks).replace("'", '"') for family in families}),
         tasks=rows({family.name: repr(family.tasks).replace("'", '"') for family in families}),
         splits=rows({family.name: literal("{} ({})".format(*family.splits_on)) for family in families}),
         impurities=", ".join(literal(criterion.name) for criterion in PACKAGE_CRITERIA),
@@ -213,6 +215,14 @@ from bigforest.options.values import Task
 Family = Literal[
 {families}
 ]
+# The family whose options each has.
+OPTIONS_OF = {{
+{options}
+}}
+# Options of that family that each does not have.
+LACKS: dict[str, tuple[str, ...]] = {{
+{lacks}
+}}
 # The tasks that each does.
 TASKS_OF = {{
 {tasks}

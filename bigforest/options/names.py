@@ -4,12 +4,12 @@ grow/families/registry.py and grow/criteria.py."""
 from __future__ import annotations
 
 from bigforest.errors import ConfigError, listed
-from bigforest.options.package_names import IMPURITIES, TASKS_OF
+from bigforest.options.package_names import IMPURITIES, LACKS, OPTIONS_OF, TASKS_OF
 from bigforest.options.values import Task
 
-# By family: the family of the package whose options it has, the options of it that it lacks, and its tasks.
-_FAMILIES: dict[str, str] = {name: name for name in TASKS_OF}
-_LACKS: dict[str, tuple[str, ...]] = {}
+# By family: the family of the package whose options it has, the options that it lacks, and its tasks.
+_FAMILIES: dict[str, str] = dict(OPTIONS_OF)
+_LACKS: dict[str, tuple[str, ...]] = dict(LACKS)
 _TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
 # By impurity: its task.
 _IMPURITIES: dict[str, Task] = dict(IMPURITIES)
@@ -20,7 +20,7 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
     lacks  options of that family that it does not have
     """
-    if name in TASKS_OF or options_of not in TASKS_OF:
+    if name in OPTIONS_OF or options_of not in OPTIONS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
     _FAMILIES[name] = options_of
     _LACKS[name] = lacks
@@ -35,10 +35,12 @@ def name_impurity(name: str) -> None:
 
 
 def families() -> tuple[str, ...]:
+    """Return the names of all families."""
     return tuple(_FAMILIES)
 
 
 def impurities() -> tuple[str, ...]:
+    """Return the names of all impurities."""
     return tuple(_IMPURITIES)
 
 

@@ -14,6 +14,24 @@ Family = Literal[
     "subspace-cap",
     "subspace-perceptron",
 ]
+# The family whose options each has.
+OPTIONS_OF = {
+    "axis": "axis",
+    "tree": "tree",
+    "rotation": "rotation",
+    "sparse-oblique": "sparse-oblique",
+    "subspace-cap": "subspace-cap",
+    "subspace-perceptron": "subspace-perceptron",
+}
+# Options of that family that each does not have.
+LACKS: dict[str, tuple[str, ...]] = {
+    "axis": (),
+    "tree": (),
+    "rotation": (),
+    "sparse-oblique": (),
+    "subspace-cap": (),
+    "subspace-perceptron": (),
+}
 # The tasks that each does.
 TASKS_OF = {
     "axis": ("classification", "regression"),
