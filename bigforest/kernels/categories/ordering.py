@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.categories.level_counts import CLOSE, take_slots
 from bigforest.kernels.categories.principal import find_component
-from bigforest.kernels.common.node_scan import ONE, TWO, ZERO, ZERO_I64
+from bigforest.kernels.common.node_scan import ONE, ZERO, ZERO_I64
 from bigforest.kernels.common.rng import level_number
+from bigforest.kernels.common.sort import first_gap
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_means
 from bigforest.kernels.llvm.numbers import smaller
 
-# Up to this many groups an insertion sort is faster than a heap.
-_FEW = np.uint64(48)
+_THREE = np.uint64(3)
 _BITS = np.uint64(64)
 
 
@@ -181,34 +181,17 @@ def by_number(levels, group, other):
 def sort_groups(groups, before, levels):
     """Set levels.order to the groups in order; before: by_mean or by_number."""
     order = levels.order
-    if groups <= _FEW:
-        for i in range(groups):
-            j = i
-            while j > ZERO and before(levels, i, np.uint64(order[j - ONE])):
-                order[j] = order[j - ONE]
-                j -= ONE
-            order[j] = np.uint32(i)
-        return
     for i in range(groups):
         order[i] = np.uint32(i)
-    start, last = groups // TWO, groups
-    while last > ONE:
-        if start > ZERO:  # build the heap
-            start -= ONE
-        else:  # move the last group to the end
-            last -= ONE
-            order[ZERO], order[last] = order[last], order[ZERO]
-        at, group = start, order[start]
-        child = TWO * at + ONE
-        while child < last:
-            if child + ONE < last and before(levels, np.uint64(order[child]), np.uint64(order[child + ONE])):
-                child += ONE
-            if not before(levels, np.uint64(group), np.uint64(order[child])):
-                break
-            order[at] = order[child]
-            at = child
-            child = TWO * at + ONE
-        order[at] = group
+    gap = first_gap(groups)
+    while gap > ZERO:  # as sort_bucket of kernels/common/sort.py
+        for i in range(gap, groups):
+            group, j = order[i], i
+            while j >= gap and before(levels, np.uint64(group), np.uint64(order[j - gap])):
+                order[j] = order[j - gap]
+                j -= gap
+            order[j] = group
+        gap //= _THREE
 
 
 @helper

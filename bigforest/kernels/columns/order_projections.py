@@ -1,7 +1,7 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
 Values are put into buckets of equal width over their range, so that most buckets hold one value. Insertion sort orders
-small buckets, and heapsort large ones, so that no data is slow.
+them, large buckets first with gaps, so that no data is slow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SORT_BUCKETS, TWO, ZERO, as_key
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SORT_BUCKETS, TWO, as_key
+from bigforest.kernels.common.sort import first_gap
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.numbers import larger, smaller
 
@@ -20,6 +21,7 @@ from bigforest.kernels.llvm.numbers import larger, smaller
 _FEWEST_BUCKETS = 128
 # Up to this many rows insertion sort is fastest.
 _FEW = np.uint64(12)
+_THREE = np.uint64(3)
 
 
 class ProjectionScratch(NamedTuple):
@@ -70,17 +72,17 @@ def bucket_of(value, low, slope, last):
 
 
 @inlined
-def insert_in_order(projected, begin, end):
-    """Sort a stretch by insertion: few rows, or rows that are almost in order."""
+def insert_in_order(projected, begin, end, gap):
+    """Sort every `gap`-th row of a stretch by insertion, see kernels/common/sort.py."""
     row, ordered = projected.row, projected.ordered
-    for i in range(begin + ONE, end):
+    for i in range(begin + gap, end):
         value = ordered[i]
         moved = row[i]
         j = i
-        while j > begin and ordered[j - ONE] > value:
-            ordered[j] = ordered[j - ONE]
-            row[j] = row[j - ONE]
-            j -= ONE
+        while j >= begin + gap and ordered[j - gap] > value:
+            ordered[j] = ordered[j - gap]
+            row[j] = row[j - gap]
+            j -= gap
         ordered[j] = value
         row[j] = moved
 
@@ -109,33 +111,6 @@ def spread_projections(projected, begin, end, low, high, buckets):
 
 
 @helper
-def order_by_heap(projected, begin, end):
-    """Sort a stretch by a heap (Williams 1964)."""
-    row, ordered = projected.row[begin:end], projected.ordered[begin:end]
-    start = (end - begin) // TWO
-    last = end - begin
-    while last > ONE:
-        if start > ZERO:  # build the heap
-            start -= ONE
-            value, moved = ordered[start], row[start]
-        else:  # move the largest to the end
-            last -= ONE
-            value, moved = ordered[last], row[last]
-            ordered[last], row[last] = ordered[ZERO], row[ZERO]
-        at = start
-        child = TWO * at + ONE
-        while child < last:
-            if child + ONE < last and ordered[child] < ordered[child + ONE]:
-                child += ONE
-            if ordered[child] <= value:
-                break
-            ordered[at], row[at] = ordered[child], row[child]
-            at = child
-            child = TWO * at + ONE
-        ordered[at], row[at] = value, moved
-
-
-@helper
 def order_stretch(projected, begin, end):
     """Sort projected.ordered[begin:end], and projected.row along with it. About 10 ns per row."""
     size, low = end - begin, projected.ordered[begin]
@@ -150,10 +125,12 @@ def order_stretch(projected, begin, end):
     first = begin
     for b in range(buckets):
         after = begin + np.uint64(projected.positions[b])
-        if after - first > _FEW:
-            order_by_heap(projected, first, after)
+        gap = first_gap(after - first)
+        while gap > ONE:
+            insert_in_order(projected, first, after, gap)
+            gap //= _THREE
         first = after
-    insert_in_order(projected, begin, end)
+    insert_in_order(projected, begin, end, ONE)
 
 
 @inlined
@@ -172,7 +149,7 @@ def keys_in_order(projected, begin, end, base, items, keys):
 def order_bucket(projected, begin, end, base, items, keys):
     """Order a stretch of rows, an opened bucket or all, and set its keys as `keys_in_order`."""
     if end - begin <= _FEW:  # most buckets; saves a call
-        insert_in_order(projected, begin, end)
+        insert_in_order(projected, begin, end, ONE)
     else:
         order_stretch(projected, begin, end)
     keys_in_order(projected, begin, end, base, items, keys)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
-from bigforest.kernels.common.sort import insertion_sort, sort_many
+from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
 
 # Most bits of a digit, bits of a digit of few items, and most items for an insertion sort.
@@ -34,17 +34,16 @@ def sort_scratch(buffered: int) -> SortScratch:
 def sort_items(items, begin, end, bits, scratch):
     """Sort items[begin:end] by bits 32 .. 32 + bits - 1; higher bits are equal; bits <= 32.
 
-    About 4 ns per item, for any order and any ties. More items than the buffer holds are sorted by a heap. Not stable.
+    About 4 ns per item, for any order and any ties. More items than the buffer holds are sorted as a
+    bucket of sort.py. Not stable.
     """
     size = end - begin
     if size < np.uint64(2) or bits == ZERO:
         return
-    if size <= np.uint64(FEW):
-        insertion_sort(items[begin:end], size)
-    elif size <= np.uint64(scratch.buffer.size):
+    if np.uint64(FEW) < size <= np.uint64(scratch.buffer.size):
         _sort_by_digits(items, begin, size, bits, scratch)
     else:
-        sort_many(items, begin, end)
+        sort_bucket(items, begin, end)
 
 
 @inlined

@@ -9,8 +9,9 @@ from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 
-# Up to this many keys insertion sort is faster than heapsort.
-_FEW = 48
+# Up to this many entries are sorted by insertion without gaps.
+_FEW = np.uint64(48)
+_THREE = np.uint64(3)
 # Fewest buckets of a counting sort.
 _FEWEST = 512
 # Up to this many rows are ranked by comparing pairs, if the range of their codes is below _NEAR: 32 bits then have room
@@ -20,53 +21,37 @@ _INDEX_BITS = np.uint64(7)
 _NEAR = ONE << np.uint64(25)
 
 
-@helper
-def sort_many(keys, begin, end):
-    """Sort keys[begin:end] in place by a heap (Williams 1964), in O(n log n) for any input."""
-    size = end - begin
-    start = size // TWO
-    last = size
-    while last > ONE:
-        if start > ZERO:  # build the heap
-            start -= ONE
-        else:  # move the largest to the end
-            last -= ONE
-            largest = keys[begin]
-            keys[begin] = keys[begin + last]
-            keys[begin + last] = largest
-        at = start
-        key = keys[begin + at]
-        child = TWO * at + ONE
-        while child < last:
-            if child + ONE < last and keys[begin + child] < keys[begin + child + ONE]:
-                child += ONE
-            if keys[begin + child] <= key:
-                break
-            keys[begin + at] = keys[begin + child]
-            at = child
-            child = TWO * at + ONE
-        keys[begin + at] = key
+@inlined
+def first_gap(n):
+    """Return the first gap for sorting n entries: 1, a plain insertion sort, for few entries or ordered ones."""
+    gap = ONE
+    while gap * _FEW < n:
+        gap = _THREE * gap + ONE
+    return gap
 
 
 @inlined
-def insertion_sort(keys, n):
-    """Sort keys[:n] by insertion. For few keys, or keys that are almost in order."""
-    for i in range(ONE, n):
+def insertion_sort(keys, gap):
+    """Sort every `gap`-th entry of keys by insertion. With a gap of 1, for few keys, or keys that are almost in
+    order."""
+    for i in range(gap, np.uint64(keys.size)):
         key = keys[i]
         j = i
-        while j > ZERO and keys[j - ONE] > key:
-            keys[j] = keys[j - ONE]
-            j -= ONE
+        while j >= gap and keys[j - gap] > key:
+            keys[j] = keys[j - gap]
+            j -= gap
         keys[j] = key
 
 
 @helper
 def sort_bucket(keys, begin, end):
-    """Sort keys[begin:end]: a few by insertion, more by a heap."""
-    if end - begin > np.uint64(_FEW):
-        sort_many(keys, begin, end)
-    else:
-        insertion_sort(keys[begin:], end - begin)
+    """Sort keys[begin:end] by insertion with decreasing gaps (Shell 1959; gaps of Knuth, TAOCP 5.2.1), so that no
+    data is slow."""
+    gap = first_gap(end - begin)
+    while gap > ONE:
+        insertion_sort(keys[begin:end], gap)
+        gap //= _THREE
+    insertion_sort(keys[begin:end], ONE)
 
 
 @helper
@@ -107,7 +92,7 @@ def sort_rows(codes, low, high, items, keys, positions):
     if shift == np.uint32(0):
         return
     if n <= TWO * buckets:
-        insertion_sort(keys, n)
+        insertion_sort(keys[:n], ONE)
         return
     begin = ZERO
     for b in range(buckets):

@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
+    PADDING,
     count_terms,
-    feature_of,
-    is_term,
     link_of,
     node_terms,
     right_of,
     row_goes_left,
     table_value,
+    term_column,
 )
 from bigforest.kernels.llvm.lanes import LANES
 from bigforest.kernels.llvm.numbers import smaller
@@ -93,8 +93,8 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
             child = node + _ONE if left else right_of(layout, node)
             shares = count_terms(layout, directions, sets, node)
             for t in range(node_terms(layout, directions, sets, node)):
-                if is_term(layout, directions, sets, node, np.uint64(t)):
-                    column = feature_of(layout, directions, sets, node, np.uint64(t))
+                column = term_column(layout, directions, sets, node, np.uint64(t))
+                if column != PADDING:
                     for k in range(classes):
                         out[row, column, k] += (answer[child - begin, k] - answer[node - begin, k]) / shares
             node = child
@@ -123,7 +123,7 @@ def find_edges(trees, begin, end, weight, stack, edges):
             if inner and (node == parent + _ONE or node == right_of(layout, begin + parent) - begin):
                 break
             depth -= _ONE
-        column = _edge_feature(layout, trees.sets, begin + parent)
+        column = term_column(layout, None, trees.sets, begin + parent, _ZERO)
         previous, share = _ZERO, weight[node] / weight[parent]
         for back in range(depth):
             above = depth - np.uint64(back)
@@ -138,14 +138,6 @@ def find_edges(trees, begin, end, weight, stack, edges):
         edges.share[node] = share
         edges.different[node] = edges.different[parent] + np.uint32(previous == _ZERO)
         stack[depth] = node
-
-
-@inlined
-def _edge_feature(layout, sets, node):
-    column = link_of(layout, node) >> layout.shift
-    if sets is None:
-        return column
-    return column - sets.features if column - sets.features < sets.features else column
 
 
 _ROWS = np.uint64(LANES)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.rng import GOLDEN, below, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
+    PADDING,
     count_terms,
-    feature_of,
-    is_term,
     leaf_from,
     link_of,
     node_terms,
@@ -26,6 +25,7 @@ from bigforest.kernels.explain.step import (
     right_of,
     row_goes_left,
     table_value,
+    term_column,
 )
 
 _ZERO = np.uint64(0)
@@ -138,9 +138,8 @@ def _separate(trees, replaced, row, at, begin, parted, stamp):
         left = row_goes_left(table_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
         right = right_of(layout, node)
         for t in range(node_terms(layout, directions, sets, node)):
-            if not is_term(layout, directions, sets, node, np.uint64(t)):
-                continue
-            group = np.int64(replaced.group[feature_of(layout, directions, sets, node, np.uint64(t))])
+            column = term_column(layout, directions, sets, node, np.uint64(t))
+            group = np.int64(-1) if column == PADDING else np.int64(replaced.group[column])
             if group < 0 or parted.seen[group] == stamp:
                 continue
             if row_goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
@@ -233,5 +232,6 @@ def decreases(trees, begin, end, answer, labels, out):
             decrease += labels[right, k] * (answer[right, k] - answer[node, k])
         shares = count_terms(layout, directions, sets, at)
         for t in range(node_terms(layout, directions, sets, at)):
-            if is_term(layout, directions, sets, at, np.uint64(t)):
-                out[feature_of(layout, directions, sets, at, np.uint64(t))] += decrease / shares
+            column = term_column(layout, directions, sets, at, np.uint64(t))
+            if column != PADDING:
+                out[column] += decrease / shares

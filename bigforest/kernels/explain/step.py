@@ -19,6 +19,8 @@ _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _BLOCK = np.uint64(2 * TERMS)
 _LAST = np.uint64(2 * TERMS - 2)
+# Column of a term that is no feature.
+PADDING = np.uint64(2**64 - 1)
 
 
 class WalkedTrees(NamedTuple):
@@ -112,66 +114,40 @@ def _is_up_to(look, state, row, other, group, layout, directions, node):
 
 
 @inlined
-def _is_category(layout, sets, node):
-    if sets is None:
-        return False
-    return (link_of(layout, node) >> layout.shift) - sets.features < sets.features
-
-
-@inlined
-def _category(layout, sets, node):
-    if sets is None:
-        return _ZERO
-    return (link_of(layout, node) >> layout.shift) - sets.features
-
-
-@inlined
 def node_terms(layout, directions, sets, node):
-    """Return the number of features of an inner node, including padding of weight 0 (`is_term`)."""
+    """Return the number of terms of an inner node, including padding (`term_column`)."""
     if directions is None:
         return _ONE
     else:  # noqa: RET505, only this form is dropped when directions is None
-        terms = _ONE
-        if not _is_category(layout, sets, node):
-            word = (link_of(layout, node) >> layout.shift) * _BLOCK
-            terms = np.uint64(TERMS)
-            while directions.at[word + _LAST] >= MORE:
-                word += _BLOCK
-                terms += np.uint64(TERMS)
+        column = link_of(layout, node) >> layout.shift
+        if sets is not None and column - sets.features < sets.features:
+            return _ONE
+        word, terms = column * _BLOCK, np.uint64(TERMS)
+        while directions.at[word + _LAST] >= MORE:
+            word += _BLOCK
+            terms += np.uint64(TERMS)
         return terms
 
 
 @inlined
-def feature_of(layout, directions, sets, node, term):
-    """Return the column of feature number `term` of an inner node, from 0 to before `node_terms`."""
-    if _is_category(layout, sets, node):
-        return _category(layout, sets, node)
-    return _feature_at(directions, link_of(layout, node) >> layout.shift, term)
-
-
-@inlined
-def _feature_at(directions, column, term):
-    if directions is None:
-        return column
-    return directions.at[column * _BLOCK + term + term] & ~MORE
-
-
-@inlined
-def is_term(layout, directions, sets, node, term):
-    """Return True if feature number `term` counts at a node: padding of the last block has the weight 0."""
-    if directions is None:
-        return True
-    else:  # noqa: RET505, only this form is dropped when directions is None
-        column = link_of(layout, node) >> layout.shift
-        return _is_category(layout, sets, node) or directions.weight[column * _BLOCK + term + term + _ONE] != 0.0
+def term_column(layout, directions, sets, node, term):
+    """Return the column of the feature of a term of an inner node, from 0 to before `node_terms`; PADDING for a term of
+    weight 0 that fills the last block."""
+    column = link_of(layout, node) >> layout.shift
+    if sets is not None and column - sets.features < sets.features:
+        return column - sets.features
+    if directions is not None:
+        at = column * _BLOCK + term + term
+        return PADDING if directions.weight[at + _ONE] == 0.0 else directions.at[at] & ~MORE
+    return column
 
 
 @inlined
 def count_terms(layout, directions, sets, node):
-    """Return how many features count at an inner node, float64."""
+    """Return the number of terms of an inner node without padding, float64."""
     count = 0.0
     for t in range(node_terms(layout, directions, sets, node)):
-        count += 1.0 if is_term(layout, directions, sets, node, np.uint64(t)) else 0.0
+        count += 1.0 if term_column(layout, directions, sets, node, np.uint64(t)) != PADDING else 0.0
     return count
 
 

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.partition import partition_by
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
-    feature_of,
-    is_term,
+    PADDING,
     link_of,
     node_terms,
     replaced_value,
     right_of,
     row_goes_left,
     table_value,
+    term_column,
 )
 
 _ZERO = np.uint64(0)
@@ -102,6 +102,7 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
 def _looks_at_varied(layout, directions, sets, group, node):
     varied = False
     for t in range(node_terms(layout, directions, sets, node)):
-        if is_term(layout, directions, sets, node, np.uint64(t)):
-            varied = varied or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
+        column = term_column(layout, directions, sets, node, np.uint64(t))
+        if column != PADDING:
+            varied = varied or group[column] == _VARIED
     return varied

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.predict.leaf_values import present_classes
@@ -308,12 +309,6 @@ def nodes_to_codes(thresholds, nodes, values, code, whole):
         threshold = thresholds[index]
         if not whole and threshold >= last:
             return done
-        reached, beyond = 0, values.size
-        while reached < beyond:
-            middle = (reached + beyond) >> 1
-            if values[middle] <= threshold:
-                reached = middle + 1
-            else:
-                beyond = middle
-        thresholds[index] = np.float64(code + reached - 1)
+        below = np.int64(last_up_to(values, np.uint64(0), np.uint64(values.size), threshold))
+        thresholds[index] = np.float64(code + below if values[0] <= threshold else code - 1)
     return nodes.size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
 
@@ -48,17 +49,10 @@ def add_up_leaves(start, code, reach, codes):
 @inlined
 def share_up_to(begin, end, code, reach, limit):
     """Return the share of the weight of a leaf, in steps, on codes up to `limit`; a binary search."""
-    last = np.float64(reach[end - _ONE])
-    first = begin
-    while begin < end:
-        middle = (begin + end) >> _ONE
-        if np.uint64(code[middle]) <= limit:
-            begin = middle + _ONE
-        else:
-            end = middle
-    if begin == first:
+    if np.uint64(code[begin]) > limit:
         return np.uint64(0)
-    return np.uint64(np.rint(np.float64(reach[begin - _ONE]) / last * UNIT))
+    up_to = reach[last_up_to(code, begin, end - begin, limit)]
+    return np.uint64(np.rint(np.float64(up_to) / np.float64(reach[end - _ONE]) * UNIT))
 
 
 @kernel
