@@ -58,7 +58,8 @@ def column_notices(store: Store) -> Iterator[str]:
     target = store.spec.target
     texts = _searched_texts(store)
     target_text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
-    dates = {name for name, levels in texts.items() if _are_dates(levels)}
+    of_dates = {name: levels.str.contains(_DATE).mean() for name, levels in texts.items() if len(levels) >= _MIN_DATES}
+    dates = {name for name, share in of_dates.items() if share >= _DATE_SHARE}  # type: ignore[operator]
     numbers = [*_numbers_in_text(target_text | {name: texts[name] for name in texts if name not in dates})]
     yield from (message for _, message in numbers)
     named = {name for names, _ in numbers for name in names}
@@ -127,10 +128,6 @@ def _are_days(values: NDArray[np.float64]) -> bool:
         return False
     month, day = values // 100 % 100, values % 100
     return bool(((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (day % 1 == 0)).all())
-
-
-def _are_dates(levels: pl.Series) -> bool:
-    return len(levels) >= _MIN_DATES and bool(levels.str.contains(_DATE).mean() >= _DATE_SHARE)  # type: ignore[operator]
 
 
 def _are_row_numbers(store: Store, number: int) -> bool:

@@ -75,7 +75,9 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     config.for_task(task)
     others = _groups_and_weights(config, columns, name)
     left_out = [*exclude, *others]
-    indexes = [index for index in _indexes(source, columns) if index not in (name, *left_out, *config.categories)]
+    # The first columns of a file are indexes if they have no name, as pandas and R write them.
+    unnamed = takewhile(_INDEX_IN_TEXT.fullmatch, columns if source.files else ())
+    indexes = [index for index in unnamed if index not in (name, *left_out, *config.categories)]
     kinds = feature_kinds(columns, name, [*left_out, *indexes], config.categories)
     check_features(config, kinds)
     for used in (name, *others, *kinds):
@@ -84,12 +86,6 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
                 f"the name of column {used!r} has a zero byte, which no Arrow file has; rename or exclude it"
             )
     return ColumnRoles(columns, name, task, others, kinds, values, why, indexes)
-
-
-def _indexes(source: Source, columns: Collection[str]) -> list[str]:
-    """Return the first columns of a file if they are indexes without a name, as pandas and R write them."""
-    named = takewhile(_INDEX_IN_TEXT.fullmatch, columns)
-    return list(named) if source.files else []
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:

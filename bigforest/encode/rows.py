@@ -29,7 +29,6 @@ from bigforest.encode.targets import (
     class_codes,
     find_classes,
     find_numbers,
-    number_codes,
     present_numbers,
 )
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
@@ -97,7 +96,7 @@ def encode_target(
     for first, series, places in slices():
         if isinstance(target, FoundNumbers):
             numbers, present = present_numbers(series)
-            codes = number_codes(numbers, target.spec)
+            codes = np.rint((numbers - target.spec.offset) / target.spec.step).astype(np.int64)
             writer.add(NUMBERS, numbers, VALUE_TYPE)
             exact = exact and bool((target.spec.values(codes) == numbers).all())
         else:

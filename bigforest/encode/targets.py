@@ -354,11 +354,6 @@ def _typical_distance(sample: NDArray[np.float64]) -> float:
     return float(third - first) or float(np.diff(np.unique(sample)).min(initial=math.inf))
 
 
-def number_codes(values: NDArray[np.float64], spec: TargetSpec) -> NDArray[np.int64]:
-    """Return the numbers q of targets."""
-    return np.rint((values - spec.offset) / spec.step).astype(np.int64)
-
-
 def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
     """Return the values of a slice other than null and NaN, and their places; None for the places of a full slice."""
     values = numbers(series, str(series.dtype)).astype(np.float64)

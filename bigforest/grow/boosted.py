@@ -101,7 +101,7 @@ def in_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64]) -> NDArr
 
 def in_sample(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """Return a mask of the rows that the stage uses if it uses the share `share` of the table."""
-    return _fraction(store, config, rows, _SAMPLE) < share
+    return (row_random(store, config, rows, _SAMPLE) >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 
 def stage_bags(store: Store, config: TrainConfig, rows: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
@@ -146,10 +146,6 @@ def row_random(store: Store, config: TrainConfig, rows: NDArray[np.int64], strea
     if config.group is not None and store.spec.group is not None and rows.size:
         numbers = _read_rows(store.groups_of, rows).astype(np.uint64)
     return draw_rows(stream_key(config.seed, PURPOSE_REFINE, stream, 0), numbers)
-
-
-def _fraction(store: Store, config: TrainConfig, rows: NDArray[np.int64], stream: int) -> NDArray[np.float64]:
-    return (row_random(store, config, rows, stream) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def row_truth(store: Store, rows: NDArray[np.int64]) -> NDArray[np.float64]:

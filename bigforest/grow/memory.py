@@ -226,11 +226,6 @@ def _waiting_bytes(shape: Shape, config: TrainConfig, needs: PassMemory, limits:
     return distinct_rows(shape.rows, config, shape.classes) * row + CHUNK * small
 
 
-def _sweeps(shape: Shape, limits: MemoryLimits) -> int:
-    """Return how often codes are read to look up all values: once for each range of a dictionary of mean size."""
-    return max(1, -(-shape.codes // (shape.features * limits.values)))
-
-
 def expected_visits(shape: Shape, config: TrainConfig) -> float:
     """Return an estimate of the values that growing reads, for trees grown until their leaves are pure."""
     drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
@@ -255,7 +250,9 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     level = needs.level
     if needs.epochs:  # perceptrons read the rows once if the rows of a node fit in memory
         level += 1 if shape.rows * needs.trained <= plan.limits.training else needs.epochs + 1
-    passes = groups * (needs.before + level * levels + 2) + _sweeps(shape, plan.limits) * needs.sweeps
+    # To look up values, codes are read once for each range of a dictionary of mean size.
+    sweeps = needs.sweeps * max(1, -(-shape.codes // (shape.features * plan.limits.values)))
+    passes = groups * (needs.before + level * levels + 2) + sweeps
     return MemoryEstimate("grow", plan.memory, smallest, scratch, passes, plan.group)
 
 

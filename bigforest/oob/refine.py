@@ -204,7 +204,10 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     """
     store, config, directory, resources, listener = job
     link, fixed = Link(store.spec, config), isinstance(config.refine, int)
-    used = _not_held_out(store, config, sampled)
+    used = sampled
+    if config.calibration is not None and sampled.rows.size:
+        kept = ~held_out_rows(store, config, sampled.rows)
+        used = SampledRows(sampled.rows[kept], sampled.predictions[kept])
     if len(store.spec.target.classes) == 1 or not used.rows.size:
         return None, Rounds()
     if not in_bags(store, config, used.rows).any(axis=1).all():
@@ -231,13 +234,6 @@ def grow_refinement(job: ForestJob, sampled: SampledRows, leaves: float) -> tupl
     boosted = boosted._replace(value=scale * boosted.value)
     write_refinement(directory, boosted, job.header())
     return boosted, chosen
-
-
-def _not_held_out(store: Store, config: TrainConfig, sampled: SampledRows) -> SampledRows:
-    if config.calibration is None or not sampled.rows.size:
-        return sampled
-    kept = ~held_out_rows(store, config, sampled.rows)
-    return SampledRows(sampled.rows[kept], sampled.predictions[kept])
 
 
 def _pieces(store: Store, sample: StageSample) -> list[tuple[int, int]]:

@@ -498,7 +498,10 @@ class SubspaceTable(ProjectionTable):
             some_columns(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
         )
         subspace = self.trees.of(space, tree_data.drawn, subtree.target.number, rows)
-        return grow(_no_codes(tree_data.feature.size), NO_ROWS, *subtree, subspace)
+        columns = tree_data.feature.size
+        none = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
+        codes = Codes._make([read_only(array) for array in (*none, places(1, columns))])  # values are used instead
+        return grow(codes, NO_ROWS, *subtree, subspace)
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """Train the requested perceptrons, a task for each tree, or several if there are few trees."""
@@ -536,12 +539,6 @@ def train_perceptrons(
 
     trained = train_by_passes(requests, rows, table.context.limits.training)
     return {(asked.tree, entry): perceptron for entry, perceptron in trained.items()}
-
-
-def _no_codes(columns: int) -> Codes:
-    """Return codes of this many columns, without rows: trees in subspaces use values."""
-    u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
-    return Codes._make([read_only(array) for array in (u8, u16, u32, places(1, columns))])
 
 
 class SubspaceFamily(ProjectionFamily):
