@@ -94,15 +94,19 @@ class BlockReader(MatrixReader):
 
     _cells = Codes
 
-    def __init__(self, path: Path, spec: DataSpec, place: NDArray[np.uint32], again: bool) -> None:
-        """Open the files; `again` is True if these blocks have been read before, see ColumnFile."""
+    def __init__(self, path: Path, spec: DataSpec, codes: Codes, again: bool) -> None:
+        """Open the files.
+
+        codes  the mapped codes of the store
+        again  True if these blocks have been read before
+        """
         self._codes, self._again = [feature.codes for feature in spec.features], again
-        columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
+        matrices: tuple[NDArray[Any], ...] = codes[:3]
         files = {
-            width: ColumnFile(path / CODES[width], CODE_TYPES[width], count, spec.rows, BLOCK_ROWS, again)
-            for width, count in columns.items()
+            width: ColumnFile(path / name, CODE_TYPES[width], matrix.shape, BLOCK_ROWS, matrix if again else None)
+            for (width, name), matrix in zip(CODES.items(), matrices, strict=True)
         }
-        super().__init__(files, place, range(block_count(spec.rows)), spec.rows)
+        super().__init__(files, codes.place, range(block_count(spec.rows)), spec.rows)
 
     def _is_checked(self, features: Collection[int], block: int) -> bool:
         return self._again
@@ -120,16 +124,23 @@ class ColumnFile:
     A file larger than the page cache is no longer in it when it is read again. It is then read past the cache, so that
     the system need not evict and copy pages (half of the processor time of growing on 30 million rows). Pages that are
     in the cache are read from there, so a file that fits the cache is read from disk once; or they are used where they
-    are (`mapped`), which saves copying them (an eighth of the processor time of growing by passes).
+    are (`mapped`), which saves copying them (7 % of the processor time of growing by passes).
 
     path    the file.
     matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
-        """Open the file; `again` is True if it has been read before. Raises OSError."""
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], most: int, mapped: NDArray[Any] | None
+    ) -> None:
+        """Open the file of a matrix of this shape.
+
+        mapped  the whole matrix, mapped, if it has been read before
+
+        Raises OSError.
+        """
         self.path = path
-        self._rows, self._columns = rows, columns
+        self._shape = columns, rows = shape
         self._size = dtype.itemsize
         # Columns are as far from each other, in units, as in the file, with room for a unit before and after.
         stride = most + (rows - most) % (DIRECT_UNIT // self._size) + 2 * DIRECT_UNIT // self._size
@@ -143,10 +154,9 @@ class ColumnFile:
         self._file = path.open("rb", buffering=0) if columns else None
         self._direct: IO[bytes] | None = None
         self._cache: PageCache | None = None
-        if again and self._file is not None:
-            with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries have none
-                cache = PageCache(self._file.fileno())
-                self._cache = cache if cache.mapped.size == columns * rows * self._size else None
+        if mapped is not None and self._file is not None:
+            with suppress(OSError, AttributeError):  # some file systems and C libraries have none
+                self._cache = PageCache(mapped)
                 self._direct = os.fdopen(os.open(path, os.O_RDONLY | os.O_DIRECT), "rb", buffering=0)
 
     def close(self) -> None:
@@ -157,7 +167,7 @@ class ColumnFile:
 
     def read(self, slot: int, first: int, count: int) -> None:
         """Read the rows from `first` on of a column. Raises FormatError when the file is cut short."""
-        place, size = (slot * self._rows + first) * self._size, count * self._size
+        place, size = self._place(slot, first), count * self._size
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
         direct, file = self._direct, self._file
@@ -169,22 +179,24 @@ class ColumnFile:
     def is_cached(self, slot: int, first: int) -> bool:
         """Return True if the file has been read before, and the rows from `first` on of a column are in the page
         cache."""
-        return self._cache is not None and self._cache.holds((slot * self._rows + first) * self._size)
+        return self._cache is not None and self._cache.holds(self._place(slot, first))
 
     def mapped(self, first: int) -> NDArray[Any]:
         """Return the mapped file as a matrix that begins with row `first`. It is of the type of `matrix`, so its last
         column seems to go on for `first` rows after the end of the file."""
         if self._cache is None:  # there are no columns
             return self.matrix
-        cells = self._cache.mapped.view(self.matrix.dtype)[first:]
-        return as_strided(cells, (self._columns, self._rows), (self._rows * self._size, self._size), writeable=False)
+        mapped = self._cache.mapped
+        return as_strided(mapped.reshape(-1)[first:], mapped.shape, mapped.strides, writeable=False)
 
     def announce(self, slot: int, first: int, count: int) -> None:
         """Tell the system what will be read next. A block is a piece of every column: without this, each column of a
         block would wait for the disk."""
         if self._file is not None and self._direct is None and hasattr(os, "posix_fadvise"):
-            place = (slot * self._rows + first) * self._size
-            os.posix_fadvise(self._file.fileno(), place, count * self._size, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(self._file.fileno(), self._place(slot, first), count * self._size, os.POSIX_FADV_WILLNEED)
+
+    def _place(self, slot: int, first: int) -> int:
+        return (slot * self._shape[1] + first) * self._size
 
     def _read_past(self, direct: IO[bytes], at: int, place: int, size: int) -> bool:
         """Read the whole units that contain the bytes past the page cache, so that the bytes are at the address `at`;
@@ -198,15 +210,15 @@ class ColumnFile:
 
 
 class PageCache:
-    """The pages of an open file that are in the page cache.
+    """The pages of a mapped file that are in the page cache.
 
-    Without permission to write the file the system reports all pages as cached. Raises OSError if the file cannot be
-    mapped, ValueError for an empty file, and AttributeError if the system cannot be asked.
+    Without permission to write the file the system reports all pages as cached. Raises OSError or AttributeError if the
+    system cannot be asked.
     """
 
-    def __init__(self, file: int) -> None:
-        self.mapped = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
-        self._address = self.mapped.ctypes.data
+    def __init__(self, mapped: NDArray[Any]) -> None:
+        self.mapped = mapped
+        self._address = mapped.ctypes.data
         self._ask = ctypes.CDLL(None).mincore
         self._found = ctypes.create_string_buffer(1)
 

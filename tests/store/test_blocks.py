@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def test_column_file__reads_what_is_there(
         path.write_bytes(values.tobytes())
         if evicted:
             evict(path)
-        file = ColumnFile(path, np.dtype(dtype), columns, rows, block_rows, again)
+        mapped = np.memmap(path, dtype, "r", shape=values.shape) if again else None
+        file = ColumnFile(path, np.dtype(dtype), values.shape, block_rows, mapped)
         for first in range(0, rows, block_rows):
             count = min(block_rows, rows - first)
             for column in range(columns):
@@ -60,7 +62,7 @@ def test_block_reader__reads_the_codes_of_the_store(tmp_path: Path, again: bool,
         for path in store.folder.iterdir():
             evict(path)
     features = range(len(columns))
-    with BlockReader(store.folder, store.spec, store.place, again) as reader:
+    with BlockReader(store.folder, store.spec, store.mapped_codes, again) as reader:
         for block, cells in reader.each(range(3), features):
             span = slice(block * BLOCK, block * BLOCK + reader.size(block))
             for feature in features:
@@ -74,9 +76,11 @@ def test_block_reader__reads_the_codes_of_the_store(tmp_path: Path, again: bool,
 @pytest.mark.parametrize("again", [False, True])
 def test_column_file__cut_short(tmp_path: Path, again: bool) -> None:
     path = tmp_path / "matrix.bin"
-    path.write_bytes(bytes(8 * 999))
+    path.write_bytes(bytes(8 * 1000))
+    mapped = np.memmap(path, "<f8", "r", shape=(1, 1000)) if again else None
+    os.truncate(path, 8 * 999)
     evict(path)
-    file = ColumnFile(path, np.dtype("<f8"), 1, 1000, BLOCK, again)
+    file = ColumnFile(path, np.dtype("<f8"), (1, 1000), BLOCK, mapped)
     with pytest.raises(FormatError, match=r"matrix.bin is cut short"):
         file.read(0, 0, 1000)
     file.close()
