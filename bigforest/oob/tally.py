@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.ballots import loaded_bytes, shrunk_leaves
@@ -286,17 +285,12 @@ def _leaves(ballots: _LeafBallots, chunk: LeafChunk, trees: int) -> RoutedRows:
     return RoutedRows(chunk.rows, chunk.leaves, ends, ballots.first, ballots.ballot)
 
 
-def loaded_size(file: LeafFile, spec: DataSpec, lambdas: int) -> int:
-    """Return the bytes of the ballots of a file while they are loaded; lambdas: number of lambdas."""
-    nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
-    return int(loaded_bytes(nodes, impure, spec.target.answer_width, lambdas)[0])
-
-
 def _load_ballots(work: TallyInputs, file: LeafFile) -> _LeafBallots:
     """Load the ballots of the leaves of a file, shrunk by the lambdas, with votes instead of counts and values. Map
     them if they do not fit in memory."""
     spec, amounts = work.store.spec, np.array(work.amounts) / work.store.spec.weight_unit
-    fits = loaded_size(file, spec, amounts.size) <= work.fitting
+    nodes, impure = np.array(file.nodes(spec), np.int64)[:, None]
+    fits = loaded_bytes(nodes, impure, spec.target.answer_width, amounts.size)[0] <= work.fitting
     with local_workdir(work.folder) as folder:
         made: Callable[..., NDArray[Any]] = np.empty if fits else partial(mapped_array, folder)
         grown = file.ballots(spec, mapped=not fits)
