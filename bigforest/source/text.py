@@ -485,11 +485,12 @@ def _separator(file: Path) -> str:
 def header_of(file: Path, separator: str) -> list[str]:
     """Return the names of the columns of a CSV file. Raises DataError when they cannot be read."""
     try:
-        with text_lines(file, "utf-8-sig") as lines, file.open("rb") as content:
-            names = next(filter(None, csv.reader(lines, delimiter=separator)), [])
+        with text_lines(file, "utf-8-sig") as lines:
+            line = ""
+            names = next(filter(None, csv.reader((line := each for each in lines), delimiter=separator)), [])
             if names == ["sep=", ""]:
                 raise DataError(f"{file}: its first line, sep=, is for Excel and no header; remove the line")
-            if content.readline(_PIECE).endswith(b"\r\r\n"):
+            if line.endswith("\r") and next(lines, "") == "\r\n":
                 raise DataError(
                     f"{file}: lines end with two carriage returns and a line feed; drop the former, as tr -d '\\r' does"
                 )
