@@ -7,7 +7,6 @@ import errno
 import os
 import secrets
 import tempfile
-import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ from bigforest.errors import (
 )
 from bigforest.options.values import check_flag
 from bigforest.storage.file_kinds import OTHERS
-from bigforest.storage.locks import LockedDir, create_locked_dir, remove_stale_dirs, remove_tree
+from bigforest.storage.locks import LockedDir, create_locked_dir, finalize, remove_stale_dirs, remove_tree
 from bigforest.storage.paths import (
     as_path,
     copy,
@@ -217,7 +216,7 @@ class TemporaryFolder:
             held = create_locked_dir(parent, _PREFIX)
             self.path = held.path
         _temporary.add(self.path)
-        self.remove = weakref.finalize(self, _remove_temporary, self.path, held)
+        self.remove = finalize(self, _remove_temporary, self.path, held)
 
     def __enter__(self) -> Path:
         return self.path

@@ -20,10 +20,11 @@ import shutil
 import socket
 import tempfile
 import threading
+import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bigforest.errors import StorageError
 from bigforest.storage.object_store import ObjectPath
@@ -137,6 +138,16 @@ def take_lock(path: Path, *, beat: float = _BEAT, dead: float = _DEAD) -> Lock |
 
 def is_lease(path: Path) -> bool:
     return path.name.startswith(_LEASE)
+
+
+def finalize(owner: object, remove: Callable[..., object], *args: object) -> weakref.finalize[..., Any]:
+    """Like `weakref.finalize`, but do nothing in a forked process: the files belong to the one that made them."""
+    return weakref.finalize(owner, _call_in, os.getpid(), remove, *args)
+
+
+def _call_in(process: int, remove: Callable[..., object], *args: object) -> None:
+    if os.getpid() == process:
+        remove(*args)
 
 
 class LockedDir(NamedTuple):

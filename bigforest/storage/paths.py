@@ -26,7 +26,6 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -35,7 +34,7 @@ from typing import Any
 
 from bigforest.errors import ConfigError, naming_file, shown
 from bigforest.planning.sizes import parse_bytes
-from bigforest.storage.locks import create_locked_dir, remove_stale_dirs
+from bigforest.storage.locks import create_locked_dir, finalize, remove_stale_dirs
 from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 
 # Objects copied at a time: each waits for the network most of the time.
@@ -77,7 +76,7 @@ class ObjectCache:
         remove_stale_dirs(home, _PREFIX)
         held = create_locked_dir(home, _PREFIX)
         self.folder = held.path
-        weakref.finalize(self, held.remove)
+        finalize(self, held.remove)
         self._lock = threading.RLock()  # a folder may be dropped by the garbage collector in a thread that holds it
         self._making: dict[tuple[object, ...], threading.Lock] = {}
         self._files: dict[tuple[object, ...], tuple[Path, int, float]] = {}

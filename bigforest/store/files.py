@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import weakref
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import FeatureSpec, GroupSpec, TargetSpec, WeightSpec
 from bigforest.errors import FormatError, damaged_store, naming_file
 from bigforest.source.unchanged import FileStamp
+from bigforest.storage.locks import finalize
 from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import local_copies
 from bigforest.store.format import (
@@ -125,7 +125,7 @@ class LocalCopy:
     def __init__(self, path: ObjectPath, manifest: Manifest) -> None:
         self._copies = local_copies()
         self.folder = Path(tempfile.mkdtemp(prefix="store-", dir=self._copies.folder))
-        weakref.finalize(self, self._copies.drop, self.folder)
+        finalize(self, self._copies.drop, self.folder)
         self._path = path
         self._rows = manifest.spec.rows
         self._crc = manifest.crc

@@ -145,6 +145,29 @@ def test_temporary_folder__removes_those_of_killed_processes(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_folders__stay_when_a_forked_process_ends(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os, sys; from pathlib import Path; from bigforest.storage.atomic import TemporaryFolder\n"
+            "from bigforest.storage.paths import ObjectCache\n"
+            "kept = TemporaryFolder(Path(sys.argv[1])); copies = ObjectCache()\n"
+            "if os.fork() == 0: sys.exit()\n"
+            "os.wait(); print(kept.path.exists(), copies.folder.exists())",
+            tmp_path,
+        ],
+        cwd=ROOT,
+        env=os.environ | {"BIGFOREST_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert made.stdout == "True True\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_copies__of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGFOREST_CACHE", str(tmp_path))
     killed("from bigforest.storage.paths import ObjectCache\nc = ObjectCache(); (c.folder / 'file-1').write_text('x')")
