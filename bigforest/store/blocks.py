@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Self
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
@@ -58,14 +57,9 @@ class MatrixReader(ABC):
         more  the block that follows will be read next
 
         A column is from row 0 on in its matrix. Cells of other features, and of rows after the last of the block, are
-        arbitrary, or outside of all memory. A block that was checked before, and is in the page cache, is not copied.
-        Raises FormatError for a damaged file, and when it is cut short.
+        arbitrary. Raises FormatError for a damaged file, and when it is cut short.
         """
         first, rows = (block - self._first) * BLOCK_ROWS, self.size(block)
-        if self._is_checked(features, block):
-            columns = (self._places[feature] for feature in features)
-            if all(self._files[width].is_cached(slot, first) for width, slot in columns):
-                return self._cells._make([*(file.mapped(first) for file in self._files.values()), self._place])
         for feature in features:
             width, slot = self._places[feature]
             file = self._files[width]
@@ -81,10 +75,6 @@ class MatrixReader(ABC):
             yield block, self.read(block, features, more=block + 1 in blocks)
 
     @abstractmethod
-    def _is_checked(self, features: Collection[int], block: int) -> bool:
-        """Return True if the columns of these features in a block were checked before."""
-
-    @abstractmethod
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         """Raise FormatError where the column of a feature in a block is damaged."""
 
@@ -94,22 +84,15 @@ class BlockReader(MatrixReader):
 
     _cells = Codes
 
-    def __init__(self, path: Path, spec: DataSpec, codes: Codes, again: bool) -> None:
-        """Open the files.
-
-        codes  the mapped codes of the store
-        again  True if these blocks have been read before
-        """
-        self._codes, self._again = [feature.codes for feature in spec.features], again
-        matrices: tuple[NDArray[Any], ...] = codes[:3]
+    def __init__(self, path: Path, spec: DataSpec, place: NDArray[np.uint32], again: bool) -> None:
+        """Open the files; `again` is True if these blocks have been read before, see ColumnFile."""
+        self._codes = [feature.codes for feature in spec.features]
+        columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
         files = {
-            width: ColumnFile(path / name, CODE_TYPES[width], matrix.shape, BLOCK_ROWS, matrix if again else None)
-            for (width, name), matrix in zip(CODES.items(), matrices, strict=True)
+            width: ColumnFile(path / CODES[width], CODE_TYPES[width], count, spec.rows, BLOCK_ROWS, again)
+            for width, count in columns.items()
         }
-        super().__init__(files, codes.place, range(block_count(spec.rows)), spec.rows)
-
-    def _is_checked(self, features: Collection[int], block: int) -> bool:
-        return self._again
+        super().__init__(files, place, range(block_count(spec.rows)), spec.rows)
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         # Private memory cannot change any more: kernels index by codes and do not check bounds.
@@ -123,24 +106,16 @@ class ColumnFile:
 
     A file larger than the page cache is no longer in it when it is read again. It is then read past the cache, so that
     the system need not evict and copy pages (half of the processor time of growing on 30 million rows). Pages that are
-    in the cache are read from there, so a file that fits the cache is read from disk once; or they are used where they
-    are (`mapped`), which saves copying them (7 % of the processor time of growing by passes).
+    in the cache are read from there, so a file that fits the cache is read from disk once.
 
     path    the file.
     matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
     """
 
-    def __init__(
-        self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], most: int, mapped: NDArray[Any] | None
-    ) -> None:
-        """Open the file of a matrix of this shape.
-
-        mapped  the whole matrix, mapped, if it has been read before
-
-        Raises OSError.
-        """
+    def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
+        """Open the file; `again` is True if it has been read before. Raises OSError."""
         self.path = path
-        self._shape = columns, rows = shape
+        self._rows = rows
         self._size = dtype.itemsize
         # Columns are as far from each other, in units, as in the file, with room for a unit before and after.
         stride = most + (rows - most) % (DIRECT_UNIT // self._size) + 2 * DIRECT_UNIT // self._size
@@ -153,10 +128,9 @@ class ColumnFile:
         self._stride = stride * self._size
         self._file = path.open("rb", buffering=0) if columns else None
         self._direct: IO[bytes] | None = None
-        self._cache: PageCache | None = None
-        if mapped is not None and self._file is not None:
-            with suppress(OSError, AttributeError):  # some file systems and C libraries have none
-                self._cache = PageCache(mapped)
+        if again and self._file is not None and hasattr(os, "O_DIRECT"):
+            with suppress(OSError, AttributeError, ValueError):  # some file systems and C libraries have none
+                self._cache = PageCache(self._file.fileno())
                 self._direct = os.fdopen(os.open(path, os.O_RDONLY | os.O_DIRECT), "rb", buffering=0)
 
     def close(self) -> None:
@@ -167,36 +141,21 @@ class ColumnFile:
 
     def read(self, slot: int, first: int, count: int) -> None:
         """Read the rows from `first` on of a column. Raises FormatError when the file is cut short."""
-        place, size = self._place(slot, first), count * self._size
+        place, size = (slot * self._rows + first) * self._size, count * self._size
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
         direct, file = self._direct, self._file
-        if direct is not None and not self.is_cached(slot, first) and self._read_past(direct, at, place, size):
+        if direct is not None and not self._cache.holds(place) and self._read_past(direct, at, place, size):
             return
         if file is None or read_at(file, target, place) != size:
             raise FormatError(f"{self.path} is cut short; make it again")
-
-    def is_cached(self, slot: int, first: int) -> bool:
-        """Return True if the file has been read before, and the rows from `first` on of a column are in the page
-        cache."""
-        return self._cache is not None and self._cache.holds(self._place(slot, first))
-
-    def mapped(self, first: int) -> NDArray[Any]:
-        """Return the mapped file as a matrix that begins with row `first`. It is of the type of `matrix`, so its last
-        column seems to go on for `first` rows after the end of the file."""
-        if self._cache is None:  # there are no columns
-            return self.matrix
-        mapped = self._cache.mapped
-        return as_strided(mapped.reshape(-1)[first:], mapped.shape, mapped.strides, writeable=False)
 
     def announce(self, slot: int, first: int, count: int) -> None:
         """Tell the system what will be read next. A block is a piece of every column: without this, each column of a
         block would wait for the disk."""
         if self._file is not None and self._direct is None and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._file.fileno(), self._place(slot, first), count * self._size, os.POSIX_FADV_WILLNEED)
-
-    def _place(self, slot: int, first: int) -> int:
-        return (slot * self._shape[1] + first) * self._size
+            place = (slot * self._rows + first) * self._size
+            os.posix_fadvise(self._file.fileno(), place, count * self._size, os.POSIX_FADV_WILLNEED)
 
     def _read_past(self, direct: IO[bytes], at: int, place: int, size: int) -> bool:
         """Read the whole units that contain the bytes past the page cache, so that the bytes are at the address `at`;
@@ -210,15 +169,15 @@ class ColumnFile:
 
 
 class PageCache:
-    """The pages of a mapped file that are in the page cache.
+    """The pages of an open file that are in the page cache.
 
-    Without permission to write the file the system reports all pages as cached. Raises OSError or AttributeError if the
-    system cannot be asked.
+    Without permission to write the file the system reports all pages as cached. Raises OSError if the file cannot be
+    mapped, ValueError for an empty file, and AttributeError if the system cannot be asked.
     """
 
-    def __init__(self, mapped: NDArray[Any]) -> None:
-        self.mapped = mapped
-        self._address = mapped.ctypes.data
+    def __init__(self, file: int) -> None:
+        self._mapped = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
+        self._address = self._mapped.ctypes.data
         self._ask = ctypes.CDLL(None).mincore
         self._found = ctypes.create_string_buffer(1)
 

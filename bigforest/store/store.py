@@ -208,11 +208,6 @@ class Store:
         return self._codes.place
 
     @property
-    def mapped_codes(self) -> Codes:
-        """The `codes`, as far as they have been fetched."""
-        return self._codes
-
-    @property
     def codes(self) -> Codes:
         """Codes of all features, see kernels/common/layout.py."""
         self.fetch()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bigforest
 from benchmarks.cgroup import evict
 from bigforest.errors import FormatError
 from bigforest.storage.regular_files import DIRECT_UNIT, write_past_cache
-from bigforest.store.blocks import BlockReader, ColumnFile
+from bigforest.store.blocks import ColumnFile
 from tests.thorough import examples
 
 BLOCK = 65_536
@@ -39,8 +37,7 @@ def test_column_file__reads_what_is_there(
         path.write_bytes(values.tobytes())
         if evicted:
             evict(path)
-        mapped = np.memmap(path, dtype, "r", shape=values.shape) if again else None
-        file = ColumnFile(path, np.dtype(dtype), values.shape, block_rows, mapped)
+        file = ColumnFile(path, np.dtype(dtype), columns, rows, block_rows, again)
         for first in range(0, rows, block_rows):
             count = min(block_rows, rows - first)
             for column in range(columns):
@@ -51,36 +48,12 @@ def test_column_file__reads_what_is_there(
         file.close()
 
 
-@pytest.mark.parametrize("evicted", [False, True])
-@pytest.mark.parametrize("again", [False, True])
-def test_block_reader__reads_the_codes_of_the_store(tmp_path: Path, again: bool, evicted: bool) -> None:
-    """A block that is read again is mapped if its pages are in the cache."""
-    random, rows = np.random.default_rng(0), 2 * BLOCK + 70
-    columns = {f"x{codes}": random.integers(0, codes, rows) for codes in (2, 200, 300, 1000, 100_000)}
-    store = bigforest.encode_store(columns | {"y": random.integers(0, 2, rows)}, tmp_path / "t.store", target="y")
-    if evicted:
-        for path in store.folder.iterdir():
-            evict(path)
-    features = range(len(columns))
-    with BlockReader(store.folder, store.spec, store.mapped_codes, again) as reader:
-        for block, cells in reader.each(range(3), features):
-            span = slice(block * BLOCK, block * BLOCK + reader.size(block))
-            for feature in features:
-                column = next(matrix for matrix in cells[:3] if matrix.itemsize == store.place[feature, 0])
-                codes = column[store.place[feature, 1], : reader.size(block)]
-                assert (codes == store.feature_codes(feature)[span]).all()
-            kinds = [(matrix.dtype, matrix.flags.c_contiguous, matrix.flags.writeable) for matrix in cells[:3]]
-            assert kinds == [(np.dtype(kind), True, False) for kind in ("<u1", "<u2", "<u4")]
-
-
 @pytest.mark.parametrize("again", [False, True])
 def test_column_file__cut_short(tmp_path: Path, again: bool) -> None:
     path = tmp_path / "matrix.bin"
-    path.write_bytes(bytes(8 * 1000))
-    mapped = np.memmap(path, "<f8", "r", shape=(1, 1000)) if again else None
-    os.truncate(path, 8 * 999)
+    path.write_bytes(bytes(8 * 999))
     evict(path)
-    file = ColumnFile(path, np.dtype("<f8"), (1, 1000), BLOCK, mapped)
+    file = ColumnFile(path, np.dtype("<f8"), 1, 1000, BLOCK, again)
     with pytest.raises(FormatError, match=r"matrix.bin is cut short"):
         file.read(0, 0, 1000)
     file.close()

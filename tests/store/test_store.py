@@ -393,6 +393,6 @@ def test_row_cache__refuses_a_damaged_code_in_every_call(copy: Path) -> None:
 def test_blocks__codes_out_of_range_are_refused(copy: Path) -> None:
     (copy / "codes-u8.bin").write_bytes(bytes([255]) * (copy / "codes-u8.bin").stat().st_size)
     store = Store.open(copy, verify=False)
-    reader = BlockReader(copy, store.spec, store.mapped_codes, again=False)
+    reader = BlockReader(copy, store.spec, store.place, again=False)
     with reader, pytest.raises(FormatError, match=r"codes-u8.bin, block 0: a code is out of range"):
         reader.read(0, range(len(store.spec.features)))

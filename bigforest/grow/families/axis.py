@@ -164,7 +164,7 @@ class FeatureTable(TableView):
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> BlockReader:
         store = self.store
         store.fetch(features, blocks)
-        return BlockReader(store.folder, store.spec, store.mapped_codes, again)
+        return BlockReader(store.folder, store.spec, store.place, again)
 
     def place(self, tree_data: None) -> NDArray[np.uint32]:
         return self.store.place

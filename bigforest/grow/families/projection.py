@@ -18,7 +18,7 @@ import math
 import secrets
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
@@ -51,7 +51,7 @@ from bigforest.kernels.tree.grow import grow
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler
-from bigforest.storage.array_file import damaged, map_file
+from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
@@ -117,7 +117,7 @@ def decode_blocks(
     crc = np.zeros((len(place), len(blocks)), np.int64)
     store.fetch(range(len(place)), blocks)
     with ExitStack() as stack:
-        reader = BlockReader(store.folder, store.spec, store.mapped_codes, False)
+        reader = BlockReader(store.folder, store.spec, store.place, False)
         stack.enter_context(reader)
         files: dict[int, FileIO] = {}
         for width in np.unique(place[:, 0]).tolist():
@@ -166,15 +166,8 @@ class ValueReader(MatrixReader):
         for width, kind in _TYPES.items():
             path = self._path.with_suffix(f".{width}")
             local, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
-            try:
-                mapped = map_file(local, kind, (columns, rows))
-            except ValueError as error:  # it is too short
-                raise damaged(path) from error
-            files[width] = ColumnFile(local, kind, mapped.shape, BLOCK_ROWS, mapped)
+            files[width] = ColumnFile(local, kind, columns, rows, BLOCK_ROWS, again=True)
         super().__init__(files, decoded.place, blocks, rows)
-
-    def _is_checked(self, features: Collection[int], block: int) -> bool:
-        return bool((self._crc[list(features), block - self._first] == _VERIFIED).all())
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         checksums, number = self._crc[feature], block - self._first

@@ -158,9 +158,8 @@ class TableView(ABC):
                     name = f"{'nodes' if asked.small is None else 'rows'}-{asked.tree}-{blocks.start}"
                     response.row_nodes[blocks.start] = path = folder / f"{name}-{secrets.token_hex(8)}.bin"
                 sinks.append(stack.enter_context(writing_rows(path, asked.small, room)) if asked.small else None)
-            for at, cells, node_items, target in self.route(requests, blocks, responses):
+            for at, cells, node_items, value in self.route(requests, blocks, responses):
                 asked, response, sink = requests[at], responses[at], sinks[at]
-                value = target if stats.regression else None
                 rows = (cells, asked.asked, *node_items, value)
                 if asked.counts.node.size:
                     counted = (response.counts, response.low, response.high, response.mark)
@@ -173,18 +172,18 @@ class TableView(ABC):
                     sum_rows(cells, *node_items, asked.sums, self.steps, response.sums)
                 if sink is not None:
                     targets = [] if value is None else [value[np.newaxis]]
-                    sink([*targets, *self._columns(asked.tree_data, cells, target.size)], node_items)
+                    sink([*targets, *self._columns(asked.tree_data, cells)], node_items)
         return responses
 
     def route(
         self, requests: Sequence[SplitRequest], blocks: range, responses: Sequence[SplitResponse]
-    ) -> Iterator[tuple[int, Any, NodeItems, NDArray[Any]]]:
+    ) -> Iterator[tuple[int, Any, NodeItems, NDArray[np.int64] | None]]:
         """Read blocks and route their rows through the newest splits of each request.
 
         responses  record the values that went left and right; row_nodes: files to write the new nodes of rows into
 
         Yields for every block and request: number of the request, cells of the block as its tree sees them, rows of
-        the block sorted by node, and the targets of all its rows.
+        the block sorted by node, and their regression targets; None for classes.
         """
         allow_many_files()  # two for each tree, on each thread
         store, regression = self.store, self.context.stats.regression
@@ -215,14 +214,14 @@ class TableView(ABC):
                         ends = (begin, end, response.below, response.above)
                         route_rows(seen, asked.ways, node_rows, spare, read, asked.splits, *ends)
                         keep(*node_items)
-                    yield at, seen, node_items, target
+                    yield at, seen, node_items, target if regression else None
 
-    def _columns(self, tree_data: Any, cells: Any, rows: int) -> Iterator[NDArray[Any]]:
-        """Yield the columns that a tree grows on, from each matrix of a block of this many rows."""
+    def _columns(self, tree_data: Any, cells: Any) -> Iterator[NDArray[Any]]:
+        """Yield the columns that a tree grows on, from each matrix of a block."""
         place = self.place(tree_data)
         for matrix in cells[:3]:
             slots = place[place[:, 0] == matrix.itemsize, 1]
-            yield read_only(matrix if slots.size == len(matrix) else matrix[slots, :rows])
+            yield read_only(matrix if slots.size == len(matrix) else matrix[slots])
 
 
 class Passes(NamedTuple):
