@@ -29,6 +29,7 @@ signal.alarm(100)
 if {trained}:
     assert forest.predict(X).shape == (50,)
     assert "2 trees" in repr(forest) and forest[0].predict(X).shape == (50,)
+    assert "CASE" in forest.to_sql()
     for call in (
         lambda: bf.train(X, y, trees=2),
         lambda: forest.predict(table),
@@ -39,7 +40,6 @@ if {trained}:
         lambda: forest.oob,
         lambda: forest[0].depth,
         lambda: forest.expr(),
-        lambda: forest.to_sql(),
         lambda: forest.explain(),
         lambda: explanation["importance"],
         lambda: comparison._repr_html_(),
