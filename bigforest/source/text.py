@@ -221,7 +221,7 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
 
 
 def _check_keys(file: Path) -> None:
-    """Raise DataError if an object of the first rows has a key twice, of which Polars takes the first value."""
+    """Raise DataError if an object in the first rows has the same key twice: Polars would take the first value."""
 
     def check(pairs: list[tuple[str, Any]]) -> None:
         if len({key for key, _ in pairs}) < len(pairs):

@@ -1,7 +1,7 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
 Values are put into buckets of equal width over their range, so that most buckets hold one value. Insertion sort orders
-them, large buckets first with gaps, so that no data is slow.
+them, large buckets with gaps (`sort_bucket` of kernels/common/sort.py).
 """
 
 from __future__ import annotations

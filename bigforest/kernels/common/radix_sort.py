@@ -34,8 +34,8 @@ def sort_scratch(buffered: int) -> SortScratch:
 def sort_items(items, begin, end, bits, scratch):
     """Sort items[begin:end] by bits 32 .. 32 + bits - 1; higher bits are equal; bits <= 32.
 
-    About 4 ns per item, for any order and any ties. More items than the buffer holds are sorted as a
-    bucket of sort.py. Not stable.
+    About 4 ns per item, for any order and any ties. More items than the buffer holds, or only a few, are sorted by
+    `sort_bucket`. Not stable.
     """
     size = end - begin
     if size < np.uint64(2) or bits == ZERO:
