@@ -22,6 +22,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.columns.labels import proba_names
 from bigforest.columns.types import kind_of
@@ -222,9 +223,12 @@ def to_sql(files: ForestFiles, table: str, keep: Sequence[str], dialect: str, li
         query.select([*kept, *(cell.without_nan for cell in cells.values())])
     count = _number(float(len(trees)))
     votes = [f"v{output}" for output in range(len(names))]
-    sums = [(f"({_sum(trees, output, cells, sql)}) / {count}", alias) for output, alias in enumerate(votes)]
-    scores = [f"s{output}" for output in range(stage[0].votes.shape[1])] if stage else []
-    sums += [(_sum(stage, output, cells, sql), alias) for output, alias in enumerate(scores)]
+    sums = [(f"({total}) / {count}", alias) for total, alias in zip(_sums(trees, cells, sql), votes, strict=True)]
+    scores = []
+    if stage:
+        totals = _sums(stage, cells, sql)
+        scores = [f"s{output}" for output in range(len(totals))]
+        sums += zip(totals, scores, strict=True)
     query.select([*kept, *sums])
     shares = _to_power(votes, files.power.amount)
     if stage:
@@ -287,29 +291,36 @@ def _check_types(features: Sequence[FeatureSpec]) -> None:
         )
 
 
-def _sum(trees: Sequence[ExportedTree], output: int, cells: Mapping[int, _Cell], sql: _Dialect) -> str:
-    """Return the sum of the votes of trees for an output, added in their order."""
-    terms = "\n  + ".join([sql.zero, *(_case(tree, output, cells) for tree in trees)])
-    return f"({terms})"
+def _sums(trees: Sequence[ExportedTree], cells: Mapping[int, _Cell], sql: _Dialect) -> list[str]:
+    """Return for each output the sum of the votes of trees, added in their order."""
+    conditions = [_conditions(tree, cells) for tree in trees]
+    return [
+        "({})".format("\n  + ".join([sql.zero, *map(_case, conditions, (tree.votes[:, output] for tree in trees))]))
+        for output in range(trees[0].votes.shape[1])
+    ]
 
 
-def _case(tree: ExportedTree, output: int, cells: Mapping[int, _Cell]) -> str:
-    """Return the votes of a tree for an output as a CASE expression.
+def _conditions(tree: ExportedTree, cells: Mapping[int, _Cell]) -> list[str | None]:
+    """Return the conditions of the nodes; None for leaves."""
+    features = enumerate(tree.feature.tolist())
+    return [None if feature < 0 else cells[feature].condition(tree, node) for node, feature in features]
+
+
+def _case(conditions: Sequence[str | None], votes: NDArray[np.float64]) -> str:
+    """Return the votes of a tree for an output as a CASE expression; votes [nodes], conditions see `_conditions`.
 
     Subtrees whose leaves have equal votes become one value. A right child continues the CASE of its parent, as parsers
     limit how deep expressions are.
     """
-    branches: dict[int, str] = {}
+    branches: list[str] = []  # of the nodes whose parent is to come; the left child of a node is the last one
     begin, end = "CASE ", " END"
-    for number in reversed(range(tree.nodes)):  # children come after their parents
-        left, right = int(tree.left[number]), int(tree.right[number])
-        if left < 0:
-            branches[number] = _number(float(tree.votes[number, output]))
+    for condition, vote in zip(reversed(conditions), votes[::-1].tolist(), strict=True):
+        if condition is None:
+            branches.append(_number(vote))
             continue
-        below, above = branches.pop(left), branches.pop(right)
-        condition = cells[int(tree.feature[number])].condition(tree, number)
+        below, above = branches.pop(), branches.pop()
         rest = above[len(begin) : -len(end)] if above.startswith(begin) else f"ELSE {above}"
-        branches[number] = below if below == above else f"{begin}WHEN {condition} THEN {below} {rest}{end}"
+        branches.append(below if below == above else f"{begin}WHEN {condition} THEN {below} {rest}{end}")
     return branches[0]
 
 
@@ -378,4 +389,5 @@ def _literal(label: Any, sql: _Dialect) -> str:
 
 def _number(value: float) -> str:
     """Return a float64 literal, with an exponent: databases parse others as decimals."""
-    return f"{value!r}" if "e" in repr(value) else f"{value!r}e0"
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"

@@ -142,9 +142,18 @@ def node_values(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     rows = nodes.weight * files.spec.weight_unit
     kept = rows / (rows + files.shrinkage.amount)  # the share of its children's difference that a node keeps
     shrunk = values.copy()
-    for node, *children in zip(*nodes.splits, strict=True):  # in preorder: a node before its children
-        shrunk[children] = shrunk[node] + (values[children] - values[node]) * kept[node]
+    for node, *children in _by_depth(nodes):
+        for child in children:
+            shrunk[child] = shrunk[node] + (values[child] - values[node]) * kept[node, None]
     return shrunk
+
+
+def _by_depth(nodes: TreeArrays) -> list[NDArray[np.int64]]:
+    """Return the inner nodes of each depth with their left and right children, int64 [3, inner nodes], top down."""
+    splits = np.stack(nodes.splits)
+    depth = nodes.depth[splits[0]]
+    order = np.argsort(depth, kind="stable")
+    return np.split(splits[:, order], np.flatnonzero(np.diff(depth[order])) + 1, axis=1)
 
 
 def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
@@ -158,8 +167,10 @@ def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64
     if of_shares is not None:
         leaf = nodes.feature == LEAF
         impurities[leaf] = of_shares(answers_of(nodes.counts[leaf], None))
-    for node, *children in zip(*(places[::-1] for places in nodes.splits), strict=True):  # children before their parent
-        impurities[node] = nodes.gain[node] + weight[children] @ impurities[children] / weight[node]
+    weighted = impurities * weight
+    for node, left, right in reversed(_by_depth(nodes)):
+        impurities[node] = nodes.gain[node] + (weighted[left] + weighted[right]) / weight[node]
+        weighted[node] = impurities[node] * weight[node]
     return impurities
 
 
