@@ -26,7 +26,7 @@ from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import MatrixFile, read_arrays, write_arrays
 
 if TYPE_CHECKING:
-    from bigforest.kernels.explain.proximities import LeafRows, Shares
+    from bigforest.kernels.explain.proximities import LeafRows
 
 # Rows of a sample, unless some are named; and rows of a task.
 _SAMPLE = 10_000
@@ -162,14 +162,16 @@ def near_rows(
     return place, proximity, sums
 
 
-def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
+def leaf_scratch(
+    oob: OutOfBagRows, leaves: ListedLeaves
+) -> tuple[LeafRows, tuple[NDArray[np.float64], NDArray[np.uint32]]]:
     """Return the rows by leaf, and room for the proximities of a row, for kernels/explain/proximities.py."""
-    from bigforest.kernels.explain.proximities import LeafRows, Shares
+    from bigforest.kernels.explain.proximities import LeafRows
 
     kept, weight = oob.table.labelled_rows(), oob.table.weight()
     kept_weight = None if weight is None else np.ascontiguousarray(weight[kept])
     rows_by_leaf = LeafRows._make([*(file.mapped() for file in leaves.files), leaves.begin, leaves.start, kept_weight])
-    return rows_by_leaf, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
+    return rows_by_leaf, (np.zeros(kept.size), np.zeros(kept.size, np.uint32))
 
 
 def _neighbor_table(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from bigforest.kernels.explain.proximities import LeafRows, Shares, fill_missing
+from bigforest.kernels.explain.proximities import LeafRows, fill_missing
 from tests.naive.explain import filled, proximities
 from tests.thorough import examples
 
@@ -91,7 +91,7 @@ def test_fill_missing__does_not_count_levels_that_training_has_not_seen() -> Non
     known = LeafRows(np.zeros((1, 5), np.uint32), bag, members, np.array([0, 2]), ends, None)
     filled, mass = np.full((1, 1), np.nan), np.zeros((1, 1))
     chosen, kept = np.zeros(1, np.uint32), np.arange(5, dtype=np.uint32)
-    scratch, places = Shares(np.zeros(5), np.zeros(5, np.uint32)), np.zeros(1, np.uint32)
+    scratch, places = (np.zeros(5), np.zeros(5, np.uint32)), np.zeros(1, np.uint32)
     tally = beyond[:codes]
     fill_missing(chosen, known, scratch, kept, values, places, np.array([codes]), tally, filled, mass)
     assert filled.tolist() == [[1.0]]

@@ -10,7 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError
-from bigforest.kernels.explain.proximities import LeafRows, Shares, find_neighbors
+from bigforest.kernels.explain.proximities import LeafRows, find_neighbors
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import proximities
 
@@ -104,7 +104,7 @@ def test_find_neighbors__touches_each_row_once() -> None:
     start = np.tile(np.array([0, 5], np.uint32), trees)
     known = LeafRows(np.zeros((trees, rows), np.uint32), bag, members, np.arange(0, 2 * trees + 1, 2), start, weight)
     beyond = np.full(100, 77, np.uint32)
-    scratch = Shares(np.zeros(rows), beyond[:rows])
+    scratch = (np.zeros(rows), beyond[:rows])
     place, found, sums = np.zeros((1, 4), np.uint32), np.zeros((1, 4)), np.zeros((1, 1, 2))
     find_neighbors(np.zeros(1, np.uint32), known, np.zeros(rows, np.uint16), scratch, place, found, sums)
     assert (beyond[rows:] == 77).all()

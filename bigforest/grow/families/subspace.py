@@ -62,7 +62,6 @@ from bigforest.kernels.subspace.columns import (
     STEPS,
     Subspace,
     SubspaceColumns,
-    fill_subspace_values,
     make_subspace,
     pack_bits,
 )
@@ -203,7 +202,7 @@ def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]
     else:
         for place in np.flatnonzero(space.unit).tolist():
             feature = int(chosen[place])
-            fill_subspace_values(store.feature_codes(feature), store.low(feature), place, 0, store.rows, space.value)
+            space.value[:, place] = np.take(store.low(feature), store.feature_codes(feature), mode="clip")
     return space
 
 

@@ -85,15 +85,14 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
     """
     layout, directions, sets = trees.layout, trees.directions, trees.sets
     classes = np.uint64(answer.shape[1])
-    for i in range(np.uint64(out.shape[0])):
-        row = np.uint64(i)
+    for row in range(np.uint64(out.shape[0])):
         node = np.uint64(begin)
         while link_of(layout, node) != _ZERO:
             left = row_goes_left(table_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
             child = node + _ONE if left else right_of(layout, node)
             shares = count_terms(layout, directions, sets, node)
             for t in range(node_terms(layout, directions, sets, node)):
-                column = term_column(layout, directions, sets, node, np.uint64(t))
+                column = term_column(layout, directions, sets, node, t)
                 if column != PADDING:
                     for k in range(classes):
                         out[row, column, k] += (answer[child - begin, k] - answer[node - begin, k]) / shares
@@ -115,8 +114,7 @@ def find_edges(trees, begin, end, weight, stack, edges):
     edges.share[0] = 1.0
     stack[0] = _ZERO
     depth = _ZERO  # of the previous node, whose path is on the stack
-    for i in range(_ONE, np.uint64(end - begin)):
-        node = np.uint64(i)
+    for node in range(_ONE, np.uint64(end - begin)):
         while True:  # the parent is the deepest node of the path of which this is a child
             parent = stack[depth]
             inner = link_of(layout, begin + parent) != _ZERO
@@ -126,7 +124,7 @@ def find_edges(trees, begin, end, weight, stack, edges):
         column = term_column(layout, None, trees.sets, begin + parent, _ZERO)
         previous, share = _ZERO, weight[node] / weight[parent]
         for back in range(depth):
-            above = depth - np.uint64(back)
+            above = depth - back
             if np.uint64(edges.feature[stack[above]]) == column:
                 previous = above
                 share *= edges.share[stack[above]]
@@ -195,8 +193,7 @@ def _close_edge(scratch, points, edges, depth, classes):
     node = scratch.node[depth]
     size = np.uint64(points.t.size) * _ROWS
     first, at = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
-    for c in range(classes):
-        k = np.uint64(c)
+    for k in range(classes):
         begin = first + k * size
         above, total = begin - classes * size, at + k * _ROWS
         before = np.uint64(edges.previous[node])
@@ -215,7 +212,7 @@ def shapley_values(trees, begin, answer, values, first, edges, points, scratch, 
     """
     rows = np.uint64(out.shape[0])
     for block in range((rows + _ROWS - _ONE) // _ROWS):
-        start = np.uint64(block) * _ROWS
+        start = block * _ROWS
         _shapley_block(trees, begin, answer, values, first, start, edges, points, scratch, out)
 
 
@@ -225,12 +222,11 @@ def _shapley_block(trees, begin, answer, values, first, start, edges, points, sc
     classes, size = np.uint64(answer.shape[1]), np.uint64(points.t.size) * _ROWS
     last = np.uint64(out.shape[0]) - _ONE
     for i in range(np.uint64(scratch.total.size)):
-        scratch.total[np.uint64(i)] = 0.0
+        scratch.total[i] = 0.0
     for i in range(size):
-        scratch.product[np.uint64(i)] = points.weight[np.uint64(i) // _ROWS]
+        scratch.product[i] = points.weight[i // _ROWS]
     top = _ZERO
-    for n in range(np.uint64(edges.depth.size)):
-        node = np.uint64(n)
+    for node in range(np.uint64(edges.depth.size)):
         depth = np.uint64(edges.depth[node])
         while top >= depth and top > _ZERO:
             _close_edge(scratch, points, edges, top, classes)
@@ -241,8 +237,8 @@ def _shapley_block(trees, begin, answer, values, first, start, edges, points, sc
         at = begin + node
         inner = link_of(layout, at) != _ZERO
         for k in range(classes):
-            value = 0.0 if inner else answer[node, np.uint64(k)]
-            scale(scratch.below, scratch.product, value, size, (depth * classes + np.uint64(k)) * size, depth * size)
+            value = 0.0 if inner else answer[node, k]
+            scale(scratch.below, scratch.product, value, size, (depth * classes + k) * size, depth * size)
         if inner:
             for r in range(_ROWS):
                 row = first + smaller(start + r, last)  # after the last row, that row is repeated
@@ -255,5 +251,5 @@ def _shapley_block(trees, begin, answer, values, first, start, edges, points, sc
     for r in range(smaller(_ROWS, last + _ONE - start)):
         for p in range(np.uint64(out.shape[1])):
             for k in range(classes):
-                index = (np.uint64(p) * classes + np.uint64(k)) * _ROWS + r
-                out[start + r, np.uint64(p), np.uint64(k)] += scratch.total[index]
+                index = (p * classes + k) * _ROWS + r
+                out[start + r, p, k] += scratch.total[index]

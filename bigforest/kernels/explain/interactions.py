@@ -79,8 +79,7 @@ def _close(scratch, points, edges, depth, out):
     features of the edges above, and to the level above."""
     size, above = np.uint64(points.t.size), depth - _ONE
     column = np.uint64(edges.feature[scratch.node[depth]])
-    for c in range(np.uint64(scratch.below.shape[1])):
-        k = np.uint64(c)
+    for k in range(np.uint64(scratch.below.shape[1])):
         alone = 0.0
         for q in range(size):
             leaves = scratch.below[depth, k, q]
@@ -89,11 +88,11 @@ def _close(scratch, points, edges, depth, out):
             scratch.below[above, k, q] += leaves
         out[column, column, k] += alone
         for level in range(_ONE, depth):
-            other = np.uint64(edges.feature[scratch.node[np.uint64(level)]])
+            other = np.uint64(edges.feature[scratch.node[level]])
             if other != column:
                 together = 0.0
                 for q in range(size):
-                    together += scratch.charge[q] * scratch.change[np.uint64(level), q]
+                    together += scratch.charge[q] * scratch.change[level, q]
                 out[column, other, k] += together
 
 
@@ -110,12 +109,11 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
     """
     size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
     for i in range(np.uint64(rows.size)):
-        row, out_row = np.uint64(rows[np.uint64(i)]), out[np.uint64(i)]
+        row, out_row = np.uint64(rows[i]), out[i]
         for q in range(size):
             scratch.product[_ZERO, q] = points.weight[q]
         top = _ZERO
-        for n in range(np.uint64(edges.depth.size)):
-            node = np.uint64(n)
+        for node in range(np.uint64(edges.depth.size)):
             depth = np.uint64(edges.depth[node])
             while top >= depth and top > _ZERO:
                 _close(scratch, points, edges, top, out_row)
@@ -127,8 +125,8 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
             leaf = link_of(trees.layout, begin + node) == _ZERO
             for k in range(classes):
                 for q in range(size):
-                    held = answer[node, np.uint64(k)] * scratch.product[depth, q] if leaf else 0.0
-                    scratch.below[depth, np.uint64(k), q] = held
+                    held = answer[node, k] * scratch.product[depth, q] if leaf else 0.0
+                    scratch.below[depth, k, q] = held
             if not leaf:
                 left = row_goes_left(table_value, values, row, _ZERO, _NONE, trees, None, trees.sets, begin + node)
                 scratch.left[depth] = np.uint8(left)

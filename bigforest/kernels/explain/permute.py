@@ -105,18 +105,18 @@ def shuffle_columns(values, rows, columns, keys, drawn):
     Fisher and Yates, as Durstenfeld 1964 has it. Oracle: tests/naive/explain.py shuffled.
     """
     for i in range(np.uint64(rows.size)):
-        row = np.uint64(rows[np.uint64(i)])
+        row = np.uint64(rows[i])
         for c in range(np.uint64(columns.size)):
-            drawn[np.uint64(c), np.uint64(i)] = values[row, columns[np.uint64(c)]]
+            drawn[c, i] = values[row, columns[c]]
     for c in range(np.uint64(columns.size)):
-        _shuffle(drawn, np.uint64(c), keys[np.uint64(c)])
+        _shuffle(drawn, c, keys[c])
 
 
 @inlined
 def _shuffle(drawn, column, key):
     size, state = np.uint64(drawn.shape[1]), key
     for i in range(size):
-        last = size - _ONE - np.uint64(i)
+        last = size - _ONE - i
         state += GOLDEN
         other = below(mix(state), last + _ONE)
         drawn[column, last], drawn[column, other] = drawn[column, other], drawn[column, last]
@@ -138,7 +138,7 @@ def _separate(trees, replaced, row, at, begin, parted, stamp):
         left = row_goes_left(table_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
         right = right_of(layout, node)
         for t in range(node_terms(layout, directions, sets, node)):
-            column = term_column(layout, directions, sets, node, np.uint64(t))
+            column = term_column(layout, directions, sets, node, t)
             group = np.int64(-1) if column == PADDING else np.int64(replaced.group[column])
             if group < 0 or parted.seen[group] == stamp:
                 continue
@@ -161,8 +161,7 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
     Cost: two visits per row and level, and one walk for each row and feature whose route separates.
     Oracle: tests/naive/explain.py permuted_change.
     """
-    for i in range(np.uint64(rows.size)):
-        at = np.uint64(i)
+    for at in range(np.uint64(rows.size)):
         row = np.uint64(rows[at])
         leaf, waiting = _separate(trees, replaced, row, at, leaf_losses.begin, parted, np.uint32(at + _ONE))
         before = _loss(leaf_losses, row, leaf)
@@ -170,8 +169,8 @@ def permute(trees, replaced, rows, columns, leaf_losses, parted, sums):
         sums.loss[column] += weight * before
         sums.weight[column] += weight
         for w in range(waiting):
-            group = np.int64(parted.group[np.uint64(w)])
-            begin = np.uint64(parted.node[np.uint64(w)])
+            group = np.int64(parted.group[w])
+            begin = np.uint64(parted.node[w])
             other = leaf_from(replaced_value, replaced, row, at, group, trees, trees.directions, trees.sets, begin)
             sums.change[group, column] += weight * (_loss(leaf_losses, row, other) - before)
 
@@ -189,18 +188,16 @@ def permute_answers(trees, replaced, rows, begin, answer, first, parted, leaves,
 
     Cost as that of `permute`, for all numbers together. Oracle: tests/naive/explain.py refined_change.
     """
-    for i in range(np.uint64(rows.size)):
-        at = np.uint64(i)
+    for at in range(np.uint64(rows.size)):
         row = np.uint64(rows[at])
         leaf, waiting = _separate(trees, replaced, row, row, begin, parted, np.uint32(at + _ONE))
         leaves[at] = np.uint32(leaf - begin)
         for w in range(waiting):
-            group = np.int64(parted.group[np.uint64(w)])
-            node = np.uint64(parted.node[np.uint64(w)])
+            group = np.int64(parted.group[w])
+            node = np.uint64(parted.node[w])
             other = leaf_from(replaced_value, replaced, row, row, group, trees, trees.directions, trees.sets, node)
             for k in range(np.uint64(answer.shape[1])):
-                number = np.uint64(k)
-                change[group, row, first + number] += answer[other - begin, number] - answer[leaf - begin, number]
+                change[group, row, first + k] += answer[other - begin, k] - answer[leaf - begin, k]
 
 
 @kernel
@@ -219,19 +216,18 @@ def decreases(trees, begin, end, answer, labels, out):
     layout, directions, sets = trees.layout, trees.directions, trees.sets
     classes = np.uint64(answer.shape[1])
     for back in range(np.uint64(end - begin)):
-        node = np.uint64(end - begin) - _ONE - np.uint64(back)
+        node = np.uint64(end - begin) - _ONE - back
         at = begin + node
         if link_of(layout, at) == _ZERO:
             continue
         left, right = node + _ONE, right_of(layout, at) - begin
         decrease = 0.0
-        for c in range(classes):
-            k = np.uint64(c)
+        for k in range(classes):
             labels[node, k] = labels[left, k] + labels[right, k]
             decrease += labels[left, k] * (answer[left, k] - answer[node, k])
             decrease += labels[right, k] * (answer[right, k] - answer[node, k])
         shares = count_terms(layout, directions, sets, at)
         for t in range(node_terms(layout, directions, sets, at)):
-            column = term_column(layout, directions, sets, at, np.uint64(t))
+            column = term_column(layout, directions, sets, at, t)
             if column != PADDING:
                 out[column] += decrease / shares

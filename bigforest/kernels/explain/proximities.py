@@ -40,19 +40,11 @@ class LeafRows(NamedTuple):
     weight: NDArray[np.float64] | None
 
 
-class Shares(NamedTuple):
-    """Scratch: the proximities of one row. share float64 [all rows], zeros; touched uint32 [all rows]."""
-
-    share: NDArray[np.float64]
-    touched: NDArray[np.uint32]
-
-
 @inlined
 def mean_leaf_share(row, leaf_rows, share, touched):
     """Compute the proximities of a row; return the number of rows with a proximity, which are listed in `touched`."""
     reached, voters = _ZERO, _ZERO
-    for t in range(np.uint64(leaf_rows.leaf.shape[0])):
-        tree = np.uint64(t)
+    for tree in range(np.uint64(leaf_rows.leaf.shape[0])):
         if leaf_rows.bag[tree, row] != 0:
             continue
         voters += _ONE
@@ -60,10 +52,10 @@ def mean_leaf_share(row, leaf_rows, share, touched):
         begin, end = np.uint64(leaf_rows.start[leaf]), np.uint64(leaf_rows.start[leaf + _ONE])
         total = 0.0
         for m in range(begin, end):
-            other = np.uint64(leaf_rows.members[tree, np.uint64(m)])
+            other = np.uint64(leaf_rows.members[tree, m])
             total += np.float64(leaf_rows.bag[tree, other]) * row_weight(leaf_rows.weight, other)
         for m in range(begin, end):
-            other = np.uint64(leaf_rows.members[tree, np.uint64(m)])
+            other = np.uint64(leaf_rows.members[tree, m])
             part = np.float64(leaf_rows.bag[tree, other]) * row_weight(leaf_rows.weight, other) / total
             if part == 0.0:  # rounded to 0 by far heavier rows: the row would be listed again and again
                 continue
@@ -72,7 +64,7 @@ def mean_leaf_share(row, leaf_rows, share, touched):
                 reached += _ONE
             share[other] += part
     for r in range(reached):
-        share[np.uint64(touched[np.uint64(r)])] /= np.float64(voters)
+        share[np.uint64(touched[r])] /= np.float64(voters)
     return reached
 
 
@@ -99,19 +91,18 @@ def find_neighbors(rows, leaf_rows, target, scratch, neighbor, proximity, sums):
 
     rows        uint32 [rows]; leaf_rows: LeafRows
     target      uint16 [all rows], the class of each
-    scratch     Shares
+    scratch     float64 [all rows], zeros, the proximities of one row; uint32 [all rows], the rows that have one
     neighbor, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, the lowest row first among
                 ties; 0 if there are fewer
     sums        float64 [rows, classes, 2], zeros, set: proximities, and their squares
 
     Cost: trees * rows of a leaf. Oracle: tests/naive/explain.py proximities.
     """
-    share, touched = scratch.share, scratch.touched
-    for n in range(np.uint64(rows.size)):
-        i = np.uint64(n)
+    share, touched = scratch
+    for i in range(np.uint64(rows.size)):
         reached = mean_leaf_share(np.uint64(rows[i]), leaf_rows, share, touched)
         for r in range(reached):
-            other = np.uint64(touched[np.uint64(r)])
+            other = np.uint64(touched[r])
             value = share[other]
             share[other] = 0.0
             of_class = np.uint64(target[other])
@@ -129,7 +120,7 @@ def _is_missing(value, category):
 def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, filled, mass):
     """Fill the missing values of `rows` by their proximities to the rows that have the value.
 
-    rows     uint32 [rows], numbers of kept rows; leaf_rows: LeafRows; scratch: Shares
+    rows     uint32 [rows], numbers of kept rows; leaf_rows: LeafRows; scratch: see `find_neighbors`
     kept     uint32 [kept rows], the row of `values` of each
     values   [all rows, columns]; categories are codes
     columns  uint32 [columns], columns to fill; codes: int64 [columns], number of codes of a category, 0 for a number.
@@ -141,19 +132,17 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
 
     Cost: trees * rows of a leaf, and the rows reached for each missing value. Oracle: tests/naive/explain.py filled.
     """
-    share, touched = scratch.share, scratch.touched
-    for n in range(np.uint64(rows.size)):
-        i = np.uint64(n)
+    share, touched = scratch
+    for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[i])
         reached = mean_leaf_share(row, leaf_rows, share, touched)
-        for p in range(np.uint64(columns.size)):
-            at = np.uint64(p)
+        for at in range(np.uint64(columns.size)):
             column, category = np.uint64(columns[at]), codes[at] > 0
             if not _is_missing(values[np.uint64(kept[row]), column], category):
                 continue
             total, held = 0.0, 0.0
             for r in range(reached):
-                other = np.uint64(touched[np.uint64(r)])
+                other = np.uint64(touched[r])
                 value = np.float64(values[np.uint64(kept[other]), column])
                 if _is_missing(value, category) or (category and value >= np.float64(codes[at])):
                     continue
@@ -168,12 +157,12 @@ def fill_missing(rows, leaf_rows, scratch, kept, values, columns, codes, tally, 
             if category:
                 best = _ZERO
                 for c in range(np.uint64(codes[at])):
-                    if tally[np.uint64(c)] > tally[best]:
-                        best = np.uint64(c)
+                    if tally[c] > tally[best]:
+                        best = c
                 for c in range(np.uint64(codes[at])):
-                    tally[np.uint64(c)] = 0.0
+                    tally[c] = 0.0
                 filled[i, at] = np.float64(best)
             else:
                 filled[i, at] = total / held
         for r in range(reached):
-            share[np.uint64(touched[np.uint64(r)])] = 0.0
+            share[np.uint64(touched[r])] = 0.0

@@ -104,7 +104,7 @@ def _is_up_to(look, state, row, other, group, layout, directions, node):
         word = column * _BLOCK
         while True:
             for t in range(np.uint64(TERMS)):
-                term = word + np.uint64(t) + np.uint64(t)
+                term = word + t + t
                 value = look(state, row, other, group, directions.at[term] & ~MORE)
                 projection += directions.weight[term + _ONE] * np.float64(value)
             if directions.at[word + _LAST] < MORE:
@@ -147,7 +147,7 @@ def count_terms(layout, directions, sets, node):
     """Return the number of terms of an inner node without padding, float64."""
     count = 0.0
     for t in range(node_terms(layout, directions, sets, node)):
-        count += 1.0 if term_column(layout, directions, sets, node, np.uint64(t)) != PADDING else 0.0
+        count += 1.0 if term_column(layout, directions, sets, node, t) != PADDING else 0.0
     return count
 
 
@@ -174,9 +174,9 @@ def walk_rows(trees, root, values, rows, leaves):
     """
     none = np.int64(-1)
     for i in range(np.uint64(rows.size)):
-        row = np.uint64(rows[np.uint64(i)])
+        row = np.uint64(rows[i])
         leaf = leaf_from(table_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
-        leaves[np.uint64(i)] = np.uint32(leaf)
+        leaves[i] = np.uint32(leaf)
 
 
 @kernel
@@ -190,13 +190,13 @@ def node_answers(layout, begin, end, mixed, weight, answer):
     """
     classes = np.uint64(answer.shape[1])
     for back in range(np.uint64(end - begin)):
-        node = np.uint64(end - begin) - _ONE - np.uint64(back)
+        node = np.uint64(end - begin) - _ONE - back
         at = begin + node
         if link_of(layout, at) == _ZERO:
             ballot = np.uint64(layout.links[at + at]) & layout.ballot
             for k in range(classes):
                 if ballot < classes:
-                    answer[node, k] = 1.0 if np.uint64(k) == ballot else 0.0
+                    answer[node, k] = 1.0 if k == ballot else 0.0
                 else:
                     answer[node, k] = mixed[ballot - classes, k]
         else:

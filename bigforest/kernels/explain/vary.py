@@ -64,12 +64,11 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
     and range of points. Oracle: tests/naive/predict.py find_leaf.
     """
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
-    for i in range(np.uint64(rows.size)):
-        at = np.uint64(i)
+    for at in range(np.uint64(rows.size)):
         row = np.uint64(rows[at])
         drawn = points[at if points.shape[0] > 1 else _ZERO]
         for p in range(np.uint64(drawn.size)):
-            scratch.order[np.uint64(p)] = np.uint32(p)
+            scratch.order[p] = np.uint32(p)
         waiting, node, begin, end = _ZERO, np.uint64(root), _ZERO, np.uint64(drawn.size)
         while True:
             if link_of(layout, node) != _ZERO:
@@ -88,9 +87,9 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
                 end = cut if cut > begin else end
                 continue
             for p in range(begin, end):
-                point = np.uint64(scratch.order[np.uint64(p)])
+                point = np.uint64(scratch.order[p])
                 for k in range(np.uint64(answer.shape[1])):
-                    out[at, point, np.uint64(k)] += answer[node - root, np.uint64(k)]
+                    out[at, point, k] += answer[node - root, k]
             if waiting == _ZERO:
                 break
             waiting -= _ONE
@@ -102,7 +101,7 @@ def vary(trees, root, answer, replaced, rows, points, scratch, out):
 def _looks_at_varied(layout, directions, sets, group, node):
     varied = False
     for t in range(node_terms(layout, directions, sets, node)):
-        column = term_column(layout, directions, sets, node, np.uint64(t))
+        column = term_column(layout, directions, sets, node, t)
         if column != PADDING:
             varied = varied or group[column] == _VARIED
     return varied

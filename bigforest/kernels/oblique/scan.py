@@ -53,18 +53,12 @@ def cut_after_code(n, best, work, projected):
 
 
 @inlined
-def scan_projection(low, high, node, min_leaf, number, best, work, projected, criterion):
+def scan_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
     """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
 
-    Call `prepare` of kernels/scan/criterion.py before. projected.cut is set when a split is taken.
+    Call `prepare` of kernels/scan/criterion.py before. The last four arguments are the fields of Criterion.
+    projected.cut is set when a split is taken.
     """
-    two, many, scores, sums = criterion
-    offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums)
-
-
-@inlined
-def offer_projection(low, high, node, min_leaf, number, best, work, projected, two, many, scores, sums):
-    """Scan the projections of a direction (`scan_projection`); the last four arguments are the fields of Criterion."""
     n = np.uint64(node.items.size)
     if sums is not None:
         scan_projected_sums(low, high, node, min_leaf, number, best, work, projected, sums)
@@ -81,7 +75,7 @@ def offer_projection(low, high, node, min_leaf, number, best, work, projected, t
             cut_at_edge(shift, n, number, best, work, projected)
         else:
             order_all(projected, node.items, work)
-            walk_all_many(ZERO, n, node, min_leaf, number, best, work.keys, many.left)
+            walk_all_many(n, node, min_leaf, number, best, work.keys, many.left)
             keep_cut(projected, ZERO, n, ZERO, number, best)
     elif two is not None:
         scan_projected_two(low, high, node, min_leaf, number, best, work, projected, two)

@@ -187,7 +187,10 @@ def find_direction(codes, node, cached, key, rules, criterion, scratch, oblique)
                     most = codes_of_whole(low, high, n, projected, work)
                 else:
                     usable += ONE
-                    scan_projection(low, high, node, min_leaf, np.int64(number), best, work, projected, criterion)
+                    direction = np.int64(number)
+                    scan_projection(
+                        low, high, node, min_leaf, direction, best, work, projected, two, many, scores, sums
+                    )
         if least < most:
             usable += ONE
             scan_codes(least, most, node, min_leaf, np.int64(number), best, work, two, many, scores, sums)

@@ -114,7 +114,7 @@ def add_ballot(cast, row, ballot):
         cast.votes[row, ballot] += 1.0
     else:
         for k in range(classes):
-            cast.votes[row, np.uint64(k)] += cast.mixed[ballot - classes, np.uint64(k)]
+            cast.votes[row, k] += cast.mixed[ballot - classes, k]
 
 
 @inlined

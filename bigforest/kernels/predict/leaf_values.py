@@ -40,7 +40,7 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
     left = np.uint64(weight.size)
     count = np.uint64(0)
     for back in range(np.uint64(ballot.size)):
-        node = np.uint64(ballot.size) - _ONE - np.uint64(back)
+        node = np.uint64(ballot.size) - _ONE - back
         leaf_ballot = np.uint64(ballot[node])
         if ballot[node] == NO_BALLOT:
             if count < np.uint64(2):
@@ -48,7 +48,7 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
             number[node] = NO_BALLOT
             count -= np.uint64(2)
             for k in range(classes + _ONE):
-                held[count, np.uint64(k)] += held[count + _ONE, np.uint64(k)]
+                held[count, k] += held[count + _ONE, k]
             waiting[count] = larger(waiting[count], waiting[count + _ONE] + 1)
         else:
             if left == np.uint64(0):
@@ -61,14 +61,14 @@ def _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, to
                 if leaf_ballot >= classes + np.uint64(mixed.shape[0]):
                     return 0
                 for k in range(classes):
-                    held[count, _ONE + np.uint64(k)] = np.uint64(0)
+                    held[count, _ONE + k] = np.uint64(0)
                     if leaf_ballot >= classes:
-                        held[count, _ONE + np.uint64(k)] = np.uint64(mixed[leaf_ballot - classes, np.uint64(k)])
+                        held[count, _ONE + k] = np.uint64(mixed[leaf_ballot - classes, k])
                 if leaf_ballot < classes:
                     held[count, _ONE + leaf_ballot] = np.uint64(weight[left])
         total[node] = np.float64(held[count, 0])
         for k in range(classes):
-            value[node, np.uint64(k)] = np.float64(held[count, _ONE + np.uint64(k)]) / total[node]
+            value[node, k] = np.float64(held[count, _ONE + k]) / total[node]
         count += _ONE
     return waiting[0] + 1 if count == _ONE and left == np.uint64(0) else 0
 
@@ -112,15 +112,14 @@ RIGHT_CHILD = 2
 def _share(leaf, weight, of_parent, side, lambdas, tried, share):
     """Set share[k] to the weight of a node's value in the mix of the leaves below it (or of itself), for lambda k."""
     for k in range(tried):
-        j = np.uint64(k)
-        amount = lambdas[j]
+        amount = lambdas[k]
         if side == ROOT:
-            share[j] = 1.0 if leaf else amount / (weight + amount)
+            share[k] = 1.0 if leaf else amount / (weight + amount)
         elif leaf:
-            share[j] = of_parent / (of_parent + amount)
+            share[k] = of_parent / (of_parent + amount)
         else:
             # The difference of the shares a of parent and node, as factors that neither cancel nor overflow.
-            share[j] = amount / (of_parent + amount) * ((of_parent - weight) / (weight + amount))
+            share[k] = amount / (of_parent + amount) * ((of_parent - weight) / (weight + amount))
 
 
 @kernel
@@ -144,30 +143,27 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
     width, tried = np.uint64(value.shape[1]), np.uint64(lambdas.size)
     for c in range(width):
         for k in range(tried):
-            above[0, np.uint64(c), np.uint64(k)] = 0.0
+            above[0, c, k] = 0.0
     number = np.uint64(0)
     waiting, side = np.uint64(state[OPEN]), state[SIDE]
-    for i in range(np.uint64(leaf.size)):
-        node = np.uint64(i)
+    for node in range(np.uint64(leaf.size)):
         # Slot of the parent in `above`. A right child takes the slot of its parent, which no longer waits.
         parent = waiting
         slot = parent if side == RIGHT_CHILD else parent + _ONE
         _share(leaf[node], weight[node], kept[parent], side, lambdas, tried, share)
         if leaf[node]:
             for c in range(width):
-                node_value = value[node, np.uint64(c)]
+                node_value = value[node, c]
                 for k in range(tried):
-                    j = np.uint64(k)
-                    leaves[number, np.uint64(c) * tried + j] = above[parent, np.uint64(c), j] + share[j] * node_value
+                    leaves[number, c * tried + k] = above[parent, c, k] + share[k] * node_value
             number += _ONE
             waiting = slot - _ONE
             side = RIGHT_CHILD if waiting > np.uint64(0) else ROOT
         else:
             for c in range(width):
-                node_value = value[node, np.uint64(c)]
+                node_value = value[node, c]
                 for k in range(tried):
-                    j = np.uint64(k)
-                    above[slot, np.uint64(c), j] = above[parent, np.uint64(c), j] + share[j] * node_value
+                    above[slot, c, k] = above[parent, c, k] + share[k] * node_value
             kept[slot] = weight[node]
             waiting = slot
             side = LEFT_CHILD

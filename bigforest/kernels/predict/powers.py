@@ -44,7 +44,7 @@ def _largest(votes, row):
     """Return the most votes of a class on a row."""
     largest = votes[row, np.uint64(0)]
     for k in range(np.uint64(1), np.uint64(votes.shape[1])):
-        largest = larger(largest, votes[row, np.uint64(k)])
+        largest = larger(largest, votes[row, k])
     return largest
 
 
@@ -57,17 +57,15 @@ def raise_shares(shares, quarters):
 
     Cost: rows * classes steps of some ns. Oracle: tests/naive/power.py.
     """
-    for i in range(np.uint64(shares.shape[0])):
-        row = np.uint64(i)
+    for row in range(np.uint64(shares.shape[0])):
         largest, total = _largest(shares, row), 0.0
         if largest <= 0.0:
             continue
         for k in range(np.uint64(shares.shape[1])):
-            j = np.uint64(k)
-            shares[row, j] = raised(shares[row, j] / largest, quarters)
-            total += shares[row, j]
+            shares[row, k] = raised(shares[row, k] / largest, quarters)
+            total += shares[row, k]
         for k in range(np.uint64(shares.shape[1])):
-            shares[row, np.uint64(k)] /= total
+            shares[row, k] /= total
 
 
 @kernel
@@ -82,24 +80,24 @@ def true_probabilities(votes, rows, truth, quarters, probability):
 
     Cost: rows * classes * powers steps of some ns; a class without votes takes one. Oracle: tests/naive/power.py.
     """
-    for i in range(np.uint64(rows.size)):
-        at, row = np.uint64(i), np.uint64(rows[np.uint64(i)])
+    for at in range(np.uint64(rows.size)):
+        row = np.uint64(rows[at])
         largest = _largest(votes, row)
         for p in range(np.uint64(quarters.size)):
-            probability[at, np.uint64(p)] = 0.0
+            probability[at, p] = 0.0
         if largest <= 0.0:
             continue
         for k in range(np.uint64(votes.shape[1])):
-            ratio = votes[row, np.uint64(k)] / largest
+            ratio = votes[row, k] / largest
             if ratio > 0.0:
                 root = math.sqrt(ratio)
                 fourth = math.sqrt(root)
                 reached, power = _NONE, 1.0
                 for p in range(np.uint64(quarters.size)):
-                    step = quarters[np.uint64(p)] - reached
-                    reached = quarters[np.uint64(p)]
+                    step = quarters[p] - reached
+                    reached = quarters[p]
                     power *= _raised(ratio, root, fourth, step)
-                    probability[at, np.uint64(p)] += power
+                    probability[at, p] += power
         true_ratio = votes[row, np.uint64(truth[row])] / largest
         for p in range(np.uint64(quarters.size)):
-            probability[at, np.uint64(p)] = raised(true_ratio, quarters[np.uint64(p)]) / probability[at, np.uint64(p)]
+            probability[at, p] = raised(true_ratio, quarters[p]) / probability[at, p]

@@ -282,14 +282,11 @@ def route(inputs, roots, goes, arrive, state, scratch):
     rows = scratch.numbers[0]
     size = np.uint64(rows_of_tile(inputs.tiles, inputs.directions))
     tiles = (np.uint64(inputs.rows) + size - _ONE) // size
-    for t in range(np.uint64(roots.size)):
-        tree = np.uint64(t)
-        for n in range(tiles):
-            number = np.uint64(n)
+    for tree in range(np.uint64(roots.size)):
+        for number in range(tiles):
             first = number * size
             listed = _ZERO
-            for j in range(smaller(size, np.uint64(inputs.rows) - first)):
-                row = np.uint64(j)
+            for row in range(smaller(size, np.uint64(inputs.rows) - first)):
                 rows[listed] = np.uint32(row)
                 listed += np.uint64(goes(state, tree, first + row))
             if listed > _ZERO:

@@ -301,7 +301,7 @@ def compared_values(view, splits, node, rows, value):
         count, feature = _ONE, np.uint64(splits.feature[node])
     for t in range(count):
         if splits.feature[node] == OBLIQUE:
-            feature, weight = np.uint64(splits.term[begin + np.uint64(t)]), splits.weight[begin + np.uint64(t)]
+            feature, weight = np.uint64(splits.term[begin + t]), splits.weight[begin + t]
         add_node_term(view, splits, feature, weight, rows, value)
 
 

@@ -111,7 +111,7 @@ def descend_levels(tile, inputs, lanes, listed, scratch):
     while going > _ZERO:
         kept = _ZERO
         for i in range(going):
-            item = np.uint64(active[np.uint64(i)])
+            item = np.uint64(active[i])
             active[kept] = item
             kept += np.uint64(step(tile, inputs, lanes, position, item))
         going = kept
@@ -124,24 +124,19 @@ def route_levels(inputs, roots, arrive, state, scratch):
     height, trees = np.uint64(inputs.tiles.shape[2]), np.uint64(roots.size)
     lanes = lanes_of(height)
     tiles = (np.uint64(inputs.rows) + height - _ONE) // height
-    for t in range(_ZERO, trees, lanes.trees):
-        tree = np.uint64(t)
-        for n in range(tiles):
-            number = np.uint64(n)
+    for tree in range(_ZERO, trees, lanes.trees):
+        for number in range(tiles):
             first = number * height
             rows = smaller(height, np.uint64(inputs.rows) - first)
             listed = _ZERO
-            for k in range(smaller(lanes.trees, trees - tree)):
-                lane = np.uint64(k)
+            for lane in range(smaller(lanes.trees, trees - tree)):
                 for j in range(rows):
-                    item = (lane << lanes.shift) | np.uint64(j)
+                    item = (lane << lanes.shift) | j
                     active[listed] = np.uint32(item)
                     position[item] = np.uint32(roots[tree + lane])
                     listed += _ONE
             descend_levels(inputs.tiles[number].reshape(-1), inputs, lanes, listed, scratch)
-            for k in range(smaller(lanes.trees, trees - tree)):
-                lane = np.uint64(k)
-                for j in range(rows):
-                    row = np.uint64(j)
+            for lane in range(smaller(lanes.trees, trees - tree)):
+                for row in range(rows):
                     node = np.uint64(position[(lane << lanes.shift) | row])
                     arrive(state, inputs.layout, tree + lane, first + row, node)

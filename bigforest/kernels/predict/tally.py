@@ -130,8 +130,8 @@ def _count_class_vote(state, tree, row, ballot):
     best, most = np.uint64(0), votes[row, 0]
     # Without branches: the leading class changes often while trees are few.
     for k in range(_ONE, np.uint64(votes.shape[1])):
-        vote = votes[row, np.uint64(k)]
-        best = np.uint64(k) if vote > most else best
+        vote = votes[row, k]
+        best = k if vote > most else best
         most = larger(most, vote)
     before = heard & np.int64(np.uint64(state.prediction[row]) != truth)
     state.wrong[tree] += weight * (np.int64(best != truth) - before)
@@ -181,7 +181,7 @@ def _add_lambdas(state, tree, row, leaf):
     lambdas, tried = state
     first = np.uint64(lambdas.truth[row]) * tried
     for k in range(tried):
-        lambdas.votes[row, np.uint64(k)] += lambdas.mixed[leaf, first + np.uint64(k)]
+        lambdas.votes[row, k] += lambdas.mixed[leaf, first + k]
     lambdas.voters[row] += np.uint32(1)
 
 
@@ -198,8 +198,8 @@ def _ask_votes(state, row, ballot):
     if ballot >= width:
         begin = (ballot - width) * width
         for k in range(np.uint64(0), width, _LINE):
-            prefetch(cast.mixed, begin + np.uint64(k))
-            prefetch(cast.votes, row * width + np.uint64(k))
+            prefetch(cast.mixed, begin + k)
+            prefetch(cast.votes, row * width + k)
         prefetch(cast.mixed, begin + width - _ONE)
 
 
@@ -221,15 +221,12 @@ def _add_up(routed, rows, least, ballots, ask, count, state):
     ask      ask(state, row, ballot - least) is called to prefetch for a later row
     """
     begin = np.uint64(0)
-    for t in range(np.uint64(routed.end.size)):
-        tree = np.uint64(t)
+    for tree in range(np.uint64(routed.end.size)):
         first, end = np.uint64(routed.first[tree]), np.uint64(routed.end[tree])
         nodes = np.uint64(routed.first[tree + _ONE]) - first
         for i in range(begin, end):
-            prefetch(
-                routed.ballot, first + np.uint64(routed.leaves[smaller(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)])
-            )
-            later = smaller(np.uint64(i) + _AHEAD, end - _ONE)
+            prefetch(routed.ballot, first + np.uint64(routed.leaves[smaller(i + _AHEAD + _AHEAD, end - _ONE)]))
+            later = smaller(i + _AHEAD, end - _ONE)
             row, leaf = np.uint64(routed.rows[later]), np.uint64(routed.leaves[later])
             if row < rows and leaf < nodes:
                 ask(state, row, np.uint64(routed.ballot[first + leaf]) - least)

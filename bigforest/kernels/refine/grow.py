@@ -568,7 +568,7 @@ def grow_tree(rows, rules, drawn, scratch, several, mixed):
         totals[_ZERO, k] = 0
     for i in range(count):
         order[i] = np.uint32(i)
-        _add_row(totals[_ZERO], _ZERO, scratch.whole, np.uint64(i), several)
+        _add_row(totals[_ZERO], _ZERO, scratch.whole, i, several)
     made, small, large = _ONE, _ZERO, _ZERO
     while True:
         nodes[small, _LEFT], nodes[large, _LEFT] = _ZERO, _ZERO

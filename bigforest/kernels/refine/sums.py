@@ -63,7 +63,7 @@ def add_values(tiles, rows, thresholds, links, shift, default, ballot, sets, mis
     size, outputs = np.uint64(tiles.shape[2]), np.uint64(sums.shape[1])
     bits_of_tile, leaves = scratch
     for number in range(np.uint64(tiles.shape[0])):
-        first = np.uint64(number) * size
+        first = number * size
         if first >= np.uint64(rows):
             break
         tile, bits = tiles[number], bits_of_tile[: smaller(size, np.uint64(rows) - first)]

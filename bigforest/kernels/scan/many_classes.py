@@ -162,11 +162,11 @@ def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, keys, 
 
 
 @inlined
-def walk_all_many(begin, end, node, min_leaf, feature, best, keys, left):
-    """Offer every boundary of the sorted keys[begin:end] of a node. All other rows of the node have smaller codes."""
+def walk_all_many(end, node, min_leaf, feature, best, keys, left):
+    """Offer every boundary of the sorted keys[:end] of a node. All other rows of the node have smaller codes."""
     for k in range(np.uint64(node.total.size)):
         left[k] = node.total[k]
-    walk_many(begin, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)
+    walk_many(ZERO, end, node.sq, node.weight, ZERO_I64, node, min_leaf, feature, best, keys, left)
 
 
 @inlined
@@ -293,7 +293,7 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
                 at += np.uint64(work.codes[i] != low)
             work.keys[ZERO] = as_key(low, ZERO)  # represents the rows of the smallest code, which stay on the left
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
-            walk_all_many(ZERO, above + ONE, node, min_leaf, feature, best, work.keys, many.left)
+            walk_all_many(above + ONE, node, min_leaf, feature, best, work.keys, many.left)
             return
     shift = shift_for(span, np.uint64(_BUCKETS) if exact else buckets_for(n, *MANY_BUCKETS))
     scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, many, None)

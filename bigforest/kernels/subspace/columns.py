@@ -217,13 +217,6 @@ def make_subspace(space: SubspaceColumns, drawn: int, steps: int, epochs: int, c
     )
 
 
-@kernel
-def fill_subspace_values(column, low, slot, start, stop, value):
-    """Set value[r, slot] to low[column[r]] for start <= r < stop; value float64 [rows, columns]."""
-    for row in range(start, stop):
-        value[np.uint64(row), slot] = low[np.uint64(column[np.uint64(row)])]
-
-
 @inlined
 def has_bits(subspace):
     return subspace.space.bits.shape[1] > 0
