@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import ConfigError, DataError, FormatError
 from bigforest.events import Notice
-from bigforest.grow.filled_store import filled_store
+from bigforest.grow.families.sparse_oblique import feature_scale
+from bigforest.grow.filled_store import filled_store, ordered_store
 from bigforest.grow.filled_store import level_values as find_values
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan
@@ -98,6 +99,21 @@ def test_passes__give_the_files_of_growing_in_memory(
     case: tuple[Data, TrainConfig, bool], way: GrowPlan, bins: str | int, least: int
 ) -> None:
     assert_passes_equal_memory(case, way, max_bins=bins, min_level=least)
+
+
+@pytest.mark.parametrize("seed", [62, 120, 132])
+def test_scale__is_the_same_in_memory_and_by_passes_if_levels_have_equal_values(seed: int, tmp_path: Path) -> None:
+    """In memory, levels of equal values are one code; by passes they are several. The sums are rounded as one."""
+    draw, rows = np.random.default_rng(seed), 200
+    levels, x, y = draw.integers(0, 30, rows), draw.integers(0, 5, rows), draw.integers(0, 2, rows)
+    frame = pl.DataFrame({"c": [f"l{level:02}" for level in levels], "x": x, "y": y})
+    config = TrainConfig(family="sparse-oblique", normalize="zscore", min_level=1).for_task("classification")
+    encoded = bigforest.encode_store(frame, tmp_path / "store", target="y", task="classification")
+    store = filled_store(encoded, config, ONE)
+    assert np.unique(store.low(0)).size < store.low(0).size
+    scale = feature_scale(store, "zscore")
+    for other, most in ((ordered_store(store), None), (store, 7), (store, 1)):
+        assert feature_scale(other, "zscore", most).tobytes() == scale.tobytes()
 
 
 def table(rows: int = 600) -> pl.DataFrame:

@@ -248,14 +248,12 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
 
 def _deviation(store: Store, feature: int, most: int | None) -> float:
     """Return the standard deviation of a column. Sums are rounded once, so they do not depend on the order of rows."""
-    low = store.low(feature)
     if not np.isfinite(store.ends(feature)).all():
         return math.nan
 
     def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
-        pieces = _counts(store, feature, most)
-        values = (of(counts, low[first : first + counts.size]).tolist() for first, counts in pieces)
-        return math.fsum(itertools.chain.from_iterable(values))
+        terms = (of(counts, values).tolist() for values, counts in _value_counts(store, feature, most))
+        return math.fsum(itertools.chain.from_iterable(terms))
 
     with np.errstate(over="ignore"):
         try:
@@ -265,16 +263,27 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
             return math.inf
 
 
-def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield the number of rows of each code of a feature, in small pieces: first code of the piece, counts.
+def _value_counts(
+    store: Store, feature: int, most: int | None
+) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Yield the values of a feature, in small pieces, and the number of rows of each.
 
     most  codes that may be counted at once; each count sweeps over the codes of all rows. None for all codes
     """
-    size = store.low(feature).size
-    for start in range(0, size, most or size):
-        counts = store.counts(feature) if most is None else _count_some(store, feature, start, min(most, size - start))
+    low = store.low(feature)
+    if store.spec.features[feature].has_level_values:
+        # Levels of equal values are one code in `ordered_store`: their products must not be rounded one by one here.
+        values, code = np.unique(low, return_inverse=True)
+        counts = np.zeros(values.size, np.int64)
+        np.add.at(counts, code, _count_some(store, feature, 0, low.size))
+        yield values, counts
+        return
+    for start in range(0, low.size, most or low.size):
+        size = min(most or low.size, low.size - start)
+        counts = store.counts(feature) if most is None else _count_some(store, feature, start, size)
         for first in range(0, counts.size, _CHUNK):
-            yield start + first, counts[first : first + _CHUNK]
+            piece = counts[first : first + _CHUNK]
+            yield low[start + first : start + first + piece.size], piece
 
 
 def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np.int64]:
