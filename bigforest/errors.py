@@ -13,11 +13,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 # Encloses a marked name: the control character "unit separator", which no option and no readable text contains.
 _MARK = "\x1f"
+# Separates the function, the option and the value of a marked call.
+_PART = "\x1e"
 # The number of an error of the system, as Polars and Arrow write it into the messages of their own errors.
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
 # Advice for errors of the system, by their numbers.
@@ -39,11 +42,27 @@ def api(name: str) -> str:
     return f"{_MARK}{name}{_MARK}"
 
 
+def call(function: str, option: str, value: str) -> str:
+    """Mark a call with one option in a message: train(resume='f'), or `bigforest train --resume f` to be copied."""
+    return f"{_MARK}{function}{_PART}{option}{_PART}{value}{_MARK}"
+
+
 def write_names(message: str, name_of: Callable[[str], str | None] = str) -> str:
     """Return the message with each marked name replaced by `name_of(name)`, or kept if that is None."""
     pieces = message.split(_MARK)
-    pieces[1::2] = [name_of(name) or name for name in pieces[1::2]]
+    pieces[1::2] = [_written(marked, name_of) for marked in pieces[1::2]]
     return "".join(pieces)
+
+
+def _written(marked: str, name_of: Callable[[str], str | None]) -> str:
+    """Return a marked name or call as the users of an interface type it."""
+    if marked.count(_PART) < 2:
+        return name_of(marked) or marked
+    function, option, value = marked.split(_PART, 2)
+    function, option = name_of(function) or function, name_of(option) or option
+    if option.startswith("--"):
+        return f"{function.removesuffix('`')} {option} {shlex.quote(value)}`"
+    return f"{function}({option}={value!r})"
 
 
 class Note(str):
@@ -128,7 +147,7 @@ class BigForestError(Exception):
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the options that the message is about, as in the Python API."""
-        return tuple(self.text.split(_MARK)[1::2])
+        return tuple(name for marked in self.text.split(_MARK)[1::2] for name in marked.split(_PART)[:2])
 
 
 class ConfigError(BigForestError, ValueError):

@@ -203,6 +203,7 @@ class GuardedCommand(TyperCommand):
         """Read the arguments; wrong ones show the usage."""
         arguments = list(args)  # typer empties `args`
         try:
+            self._check_once(ctx, arguments)
             left = super().parse_args(ctx, args)
             if ctx.params.get("out") == STREAM and self.name != "predict":
                 raise typer.BadParameter(
@@ -227,6 +228,23 @@ class GuardedCommand(TyperCommand):
             if "--json" in arguments:
                 _print_object(error.format_message(), "UsageError")
             raise
+
+    def _check_once(self, ctx: Any, arguments: list[str]) -> None:
+        """Raise ConfigError for an option given several times: click would take the last value without a word."""
+        order: list[Any] = self.make_parser(ctx).parse_args(args=list(arguments))[2]
+        if any(parameter.name == "help" for parameter in order):
+            return
+        for parameter in order:
+            if order.count(parameter) == 1 or parameter.multiple or parameter.nargs != 1:
+                continue
+            from bigforest.errors import ConfigError
+
+            name = max(parameter.opts, key=len)
+            other = next(iter({*parameter.secondary_opts} & {*arguments}), None)
+            if not parameter.is_flag:
+                raise ConfigError(f"{name} is given several times; keep one")
+            if other and {*parameter.opts} & {*arguments}:
+                raise ConfigError(f"{name} and {other} exclude each other; keep one")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; exit with 2 for an error of the user, 1 for a fault of the program, 130 after Ctrl-C.
@@ -315,7 +333,7 @@ def _command_line_names(command: Any) -> dict[str, str]:
     functions = {"validate_forest": "validate", "predict_file": "predict", "explain_forest": "explain"}
     functions |= {"train": "train", "compare": "compare"}
     names |= {name: f"`bigforest {word}`" for name, word in functions.items()}
-    names["new_rows"] = "--new-rows"
+    names |= {"new_rows": "--new-rows", "resume": "--resume"}
     for parameter in command.params:
         longest = max(parameter.opts, key=len, default="")
         if longest.startswith("--"):

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from bigforest.encode.encode import ColumnArguments
-from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, api
+from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, api, call
 from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.run_file import Origin, Stop
@@ -352,7 +352,7 @@ def output_of(path: str | Path) -> Path:
 
 def resume_advice(out: Path) -> str:
     """Return the advice to resume an unfinished run, for messages."""
-    return f"continue with {api('train')} and {api('resume')}={str(out)!r}"
+    return f"continue with {call('train', 'resume', str(out))}"
 
 
 def _remove_earlier_run(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:

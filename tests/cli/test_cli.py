@@ -17,7 +17,7 @@ import pytest
 import typer
 
 import bigforest
-from bigforest.errors import Note, api
+from bigforest.errors import Note, call
 from bigforest.events import Notice
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
@@ -276,11 +276,12 @@ def test_error__is_one_line_and_an_exit_code(
 def test_error__says_how_to_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
-    error.add_note(Note(f"go on with {api('resume')}=f"))
-    assert error.__notes__ == ["go on with resume=f"]
+    error.add_note(Note(f"go on with {call('train', 'resume', 'my f')}"))
+    assert error.__notes__ == ["go on with train(resume='my f')"]
     failing(monkeypatch, error)
     run("train", "x.parquet", "--out", "f")
-    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; go on with --resume=f\n")
+    advice = "go on with `bigforest train --resume 'my f'`"
+    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; {advice}\n")
 
 
 def test_error__unexpected_asks_for_debug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

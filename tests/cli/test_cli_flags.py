@@ -116,3 +116,21 @@ def test_pipe__that_is_closed_is_silent(folder: Path, arguments: list[str]) -> N
         assert child.stderr is not None
         child.stdout.close()  # before anything can have been written
         assert (child.wait(), child.stderr.read()) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--trees", "5", "--trees", "50"], "--trees is given several times; keep one"),
+        (["--trees=5", "--trees=5"], "--trees is given several times; keep one"),
+        (["--bootstrap", "--no-bootstrap"], "--bootstrap and --no-bootstrap exclude each other; keep one"),
+        (["--exclude", "size", "--exclude", "noise", "--quiet", "-q"], "no feature is left"),
+        (["--trees", "5", "--trees", "50", "--help"], ""),
+    ],
+)
+def test_options__given_twice_are_refused_unless_they_are_lists(
+    folder: Path, run: Run, options: list[str], message: str
+) -> None:
+    run("train", "things.parquet", *options)
+    assert (run.code, run.err.count("\n")) == ((2, 1) if message else (0, 0))
+    assert message in run.err

@@ -155,7 +155,7 @@ def test_signal__leaves_an_unfinished_run_and_says_so(folder: Path, number: int,
     running.send_signal(number)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (code, "")
-    assert err.splitlines()[-1].endswith("; continue with `bigforest train` and --resume='things.forest'")
+    assert err.splitlines()[-1].endswith("; continue with `bigforest train --resume things.forest`")
     assert "Traceback" not in err
     assert bigforest.train(frame(), out="things.forest", trees=2, overwrite=True).trees == 2
     shutil.rmtree("things.forest")

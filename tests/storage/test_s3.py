@@ -209,7 +209,7 @@ def test_resume__on_another_machine(client: Client, table: tuple[Path, Path], ex
 
     with pytest.raises(KeyboardInterrupt) as caught:
         bigforest.train(table[1], out=out, scheduler=client, listener=fail, **CONFIG)
-    assert f"resume='{out}'" in caught.value.__notes__[0]
+    assert f"train(resume='{out}')" in caught.value.__notes__[0]
     assert not out.exists()
     with pytest.raises(OutputExistsError, match="unfinished run"):
         bigforest.train(table[1], out=out, scheduler="threads", **CONFIG)

@@ -77,7 +77,7 @@ def interrupted(data: Any, out: Path, stage: str = "grow", **options: Any) -> Pa
     """The folder of a run that was interrupted in a stage."""
     with pytest.raises(KeyboardInterrupt) as caught:
         bigforest.train(data, "kind", out=out, listener=stop_in(stage), **{**OPTIONS, **options})
-    assert caught.value.__notes__ == [f"continue with train and resume='{out}'"]
+    assert caught.value.__notes__ == [f"continue with train(resume='{out}')"]
     return out.with_name(out.name + ".unfinished")
 
 
