@@ -73,6 +73,11 @@ def _run(words: list[str], folder: str, environment: dict[str, str]) -> int:
 
 def _serve(address: str) -> None:
     """Run commands until the process is ended."""
+    import typer
+
+    from cli import app as command_line
+
+    command_line.app = typer.main.get_command(command_line.app)
     nothing = os.open(os.devnull, os.O_RDWR)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)

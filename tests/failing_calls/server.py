@@ -181,7 +181,8 @@ def _warm_up(folder: Path) -> None:
 
 def _load() -> None:
     """Load all modules, the command line and the kernels that growing needs, so that children do not."""
-    from bigforest_cli.app import main
+    import typer
+    from bigforest_cli import app as command_line
 
     import bigforest
 
@@ -192,11 +193,13 @@ def _load() -> None:
     for extra in ("altair", "vl_convert"):  # of plots, which load them when they draw
         with contextlib.suppress(ImportError):
             importlib.import_module(extra)
+    importlib.import_module("numba.np.arrayobj")  # of kernels that predict
+    command_line.app = typer.main.get_command(command_line.app)
     sys.argv = ["bigforest", "train", "missing.parquet"]
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(SystemExit):
         _warm_up(Path(folder))
         with contextlib.redirect_stderr(io.StringIO()):
-            main()
+            command_line.main()
     gc.unfreeze()  # the end of a command freezes, and pauses of the collector count what is frozen
 
 
