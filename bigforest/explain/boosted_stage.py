@@ -135,13 +135,6 @@ class WalkedStage(NamedTuple):
         return np.where(near, derivative, (high_score - low_score) / np.where(near, 1.0, gap))
 
 
-def walked_stage(forest: Forest) -> WalkedStage | None:
-    if not forest.files.is_refined:
-        return None
-    trees = forest.files.read_refinement()
-    return WalkedStage(trees, Link(forest.spec, forest.config), forest.power.amount, forest.spec)
-
-
 def scale_of(forest: Forest) -> str:
     """Return the name of the scale of contributions to the predictions of a forest, which the link decides."""
     if forest.files.is_refined:

@@ -147,9 +147,9 @@ def explain_rows(
 
 
 def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contributions:
-    from bigforest.kernels.explain.contributions import path_contributions
+    from bigforest.kernels.explain.contributions import path_contributions, shapley_values
 
-    values = sweep.table.values()
+    values, begin = sweep.table.values(), np.uint64(rows.start)
 
     def summed(trees: Iterable[tuple[LoadedTree, NDArray[np.float64]]], classes: int) -> Contributions:
         base, votes = np.zeros(classes), np.zeros((len(rows), classes))
@@ -157,9 +157,11 @@ def contributions(sweep: Sweep, rules: ContributionRules, rows: range) -> Contri
         spare = np.zeros_like(sums) if rules.exact else sums
         for tree, answer in trees:
             base += answer[0]
-            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(rows.start), votes, spare)
+            path_contributions(tree.walked, np.uint64(tree.begin), answer, values, begin, votes, spare)
             if rules.exact:
-                _add_shapley(tree, answer, values, rows.start, sums)
+                edges, points = edges_and_points(tree)
+                scratch = _shapley_scratch(int(edges.depth.max()) + 1, points.t.size, sums[0].size, classes)
+                shapley_values(tree.walked, np.uint64(tree.begin), answer, values, begin, edges, points, scratch, sums)
         return Contributions(np.broadcast_to(base, votes.shape), votes, sums[:, :-1])
 
     return _prediction_contributions(sweep, rules, summed)
@@ -181,17 +183,6 @@ def _prediction_contributions(
         return forest_means
     added = summed(sweep.stage_trees(), stage.link.outputs)
     return stage.on_scores(forest_means, added, rules.chosen)
-
-
-def _add_shapley(
-    tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, sums: NDArray[np.float64]
-) -> None:
-    from bigforest.kernels.explain.contributions import shapley_values
-
-    edges, points = edges_and_points(tree)
-    levels, classes = int(edges.depth.max()) + 1, answer.shape[1]
-    scratch = _shapley_scratch(levels, points.t.size, sums.shape[1] * classes, classes)
-    shapley_values(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), edges, points, scratch, sums)
 
 
 def _shapley_scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScratch:

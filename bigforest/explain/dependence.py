@@ -74,6 +74,11 @@ class CurveSums(NamedTuple):
     rows: NDArray[np.int64]
     individual: NDArray[np.float64]
 
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean prediction, or mean change, at each point, float64 [points, classes]; 0 without rows."""
+        return self.total / np.maximum(self.rows, 1)[:, None]
+
 
 def plan_dependence(job: ExplainJob, name: str) -> SectionPlan:
     """Plan `dependence` or `effects`, with the largest grid that each feature can have."""
@@ -129,17 +134,19 @@ def write_dependence(job: ExplainJob, plan: SectionPlan, name: str) -> None:
     labels = rules.labels(job.forest.spec.target)
     for width, suffix in ((1, ""), (2, "-pairs")):
         tables = [
-            (_effects if local else _means)(curve, curve_sums, job, labels)
-            for curve, curve_sums in zip(curves, sums, strict=True)
+            _effects(curve, each, job, labels) if local else _table(curve, job, labels, prediction=each.mean)
+            for curve, each in zip(curves, sums, strict=True)
             if len(curve.places) == width
         ]
         if tables:
             job.folder.write(name + suffix, pl.concat(tables, how="vertical"), settings)
     if "individual" in names:
-        singles = [
-            (curve, curve_sums) for curve, curve_sums in zip(curves, sums, strict=True) if len(curve.places) == 1
+        pieces = [
+            _table(curve, job, labels, prediction=prediction).with_columns(row=pl.lit(row, pl.UInt64))
+            for curve, each in zip(curves, sums, strict=True)
+            if len(curve.places) == 1
+            for row, prediction in zip(rows.tolist(), each.individual, strict=False)
         ]
-        pieces = [_individual(curve, curve_sums, job, labels, rows) for curve, curve_sums in singles]
         job.folder.write("individual", pl.concat(pieces), settings)
 
 
@@ -357,25 +364,10 @@ def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: ND
     return pl.concat(pieces)
 
 
-def _means(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None) -> pl.DataFrame:
-    return _table(curve, job, labels, prediction=sums.total / np.maximum(sums.rows, 1)[:, None])
-
-
-def _individual(
-    curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None, rows: NDArray[np.uint32]
-) -> pl.DataFrame:
-    pieces = [
-        _table(curve, job, labels, prediction=prediction).with_columns(row=pl.lit(int(row), pl.UInt64))
-        for row, prediction in zip(rows.tolist(), sums.individual, strict=False)
-    ]
-    return pl.concat(pieces)
-
-
 def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None) -> pl.DataFrame:
     sizes = [grid.size for grid in curve.grids]
     rows = sums.rows.reshape(sizes)
-    change = sums.total / np.maximum(sums.rows, 1)[:, None]
-    effect = change.reshape(*sizes, -1)
+    effect = sums.mean.reshape(*sizes, -1)
     for axis in range(len(sizes)):
         effect = np.cumsum(effect, axis=axis)
     effect = _centre(effect, rows) if len(sizes) == 1 else _subtract_main(effect, rows)

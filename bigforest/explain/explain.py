@@ -400,14 +400,11 @@ def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
     run = None if forest.files.stamp is None else forest.files.stamp.digest
     amounts = [forest.shrinkage.amount, forest.power.amount]
     amounts += [forest.rounds.amount] if forest.files.is_refined else []
-    return digest(forest.identity, run, amounts), digest(None if source is None else _rows_of(source))
-
-
-def _rows_of(source: Source) -> list[Any]:
-    if source.files and not source.spooled:
-        return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in source.files]
-    schema = {name: str(dtype) for name, dtype in source.schema.items()}
-    hashes = [
-        zlib.crc32(batch.hash_rows(0).to_numpy().tobytes()) for batch in source.batches([*source.schema], _HASHED_ROWS)
-    ]
-    return [schema, source.rows, hashes]
+    rows: list[Any] | None = None
+    if source is not None and source.files and not source.spooled:
+        rows = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in source.files]
+    elif source is not None:
+        batches = source.batches([*source.schema], _HASHED_ROWS)
+        hashes = [zlib.crc32(batch.hash_rows(0).to_numpy().tobytes()) for batch in batches]
+        rows = [{name: str(dtype) for name, dtype in source.schema.items()}, source.rows, hashes]
+    return digest(forest.identity, run, amounts), digest(rows)

@@ -17,7 +17,7 @@ from bigforest.columns.labels import label_codes
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
 from bigforest.execution.resources import Resources
-from bigforest.explain.boosted_stage import WalkedStage, walked_stage
+from bigforest.explain.boosted_stage import WalkedStage
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
@@ -32,6 +32,7 @@ from bigforest.explain.tree_groups import (
 )
 from bigforest.forest.format import CALIBRATED
 from bigforest.forest.oob_report import oob_row_batches
+from bigforest.forest.refinement import Link
 from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.groups import LOADING_BYTES
@@ -90,7 +91,11 @@ class ExplainJob:
 
     @cached_property
     def stage(self) -> WalkedStage | None:
-        return walked_stage(self.forest)
+        forest = self.forest
+        if not forest.files.is_refined:
+            return None
+        link = Link(forest.spec, forest.config)
+        return WalkedStage(forest.files.read_refinement(), link, forest.power.amount, forest.spec)
 
     @property
     def shrunk(self) -> TreeStock:

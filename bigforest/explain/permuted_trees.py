@@ -159,15 +159,19 @@ def _permute_groups(
     columns  uint32, the column of the sums to which each evaluated row is added
     width    number of columns of the sums
     """
-    from bigforest.kernels.explain.permute import Losses, permute
+    from bigforest.kernels.explain.permute import Losses, permute, shuffle_columns
 
     left_out, chosen = rows
     values, at = rules.oob.table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
     parts = _losses_of_leaves(tree, rules, weight)
     for numbers in rules.together(max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
-        replaced = _shuffle_groups(rules, values, left_out, numbers, tree.number)
-        if at is not None:
-            replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
+        permuted, groups = rules.columns(numbers)
+        keys = np.array([rules.key(tree.number, numbers[group]) for group in groups.tolist()], np.uint64)
+        drawn = np.empty((permuted.size, left_out.size), values.dtype)
+        with np.errstate(over="ignore"):
+            shuffle_columns(values, left_out, permuted, keys, drawn)
+        drawn = drawn if at is None else np.ascontiguousarray(drawn[:, at])
+        replaced = replace_columns(values, drawn, permuted, groups)
         parted = parted_scratch(len(numbers))
         sums = Losses(np.zeros((len(numbers), width)), np.zeros(width), np.zeros(width))
         for leaf_losses in parts:
@@ -175,19 +179,6 @@ def _permute_groups(
             parted.seen[:] = 0
             permute(tree.walked, replaced, chosen, columns, leaf_losses, parted, sums)
         yield numbers, sums
-
-
-def _shuffle_groups(
-    rules: PermutationRules, values: NDArray[Any], rows: NDArray[np.uint32], numbers: list[int], tree: int
-) -> Any:
-    from bigforest.kernels.explain.permute import shuffle_columns
-
-    columns, groups = rules.columns(numbers)
-    keys = np.array([rules.key(tree, numbers[group]) for group in groups.tolist()], np.uint64)
-    drawn = np.empty((columns.size, rows.size), values.dtype)
-    with np.errstate(over="ignore"):
-        shuffle_columns(values, rows, columns, keys, drawn)
-    return replace_columns(values, drawn, columns, groups)
 
 
 def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray[np.float64] | None) -> list[Any]:

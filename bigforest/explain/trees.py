@@ -213,18 +213,14 @@ def rule_of(nodes: TreeArrays, node: int, parent: NDArray[np.int64], header: Hea
             low[place] = max(low.get(place, -np.inf), bound)
         if feature.has_level_values:
             assert header.levels is not None
-            texts[place] = _levels_text(
-                feature.name, header.levels.between(place, feature, low.get(place, -np.inf), high.get(place, np.inf))
-            )
+            levels = header.levels.between(place, feature, low.get(place, -np.inf), high.get(place, np.inf))
+            names = listed(["missing" if level is None else level for level in levels], _NAMED)
+            texts[place] = f"{feature.name} in {{{names}}}"
             continue
         if not feature.missing or bool(nodes.default_left[at]) != left:
             shut.add(place)
         texts[place] = _interval(feature.name, low.get(place), high.get(place), place not in shut)
     return " and ".join(texts.values()) or "all rows"
-
-
-def _levels_text(name: str, levels: list[str | None]) -> str:
-    return f"{name} in {{{listed(['missing' if level is None else level for level in levels], _NAMED)}}}"
 
 
 def _interval(name: str, low: float | None, high: float | None, missing: bool) -> str:

@@ -46,8 +46,10 @@ def card(forest: Forest) -> list[str]:
     grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
     if origin is not None and origin.merged:
         grown_on = "; ".join(f"{piece.forest} ({counted(piece.trees, 'tree')})" for piece in origin.merged)
+    classes = f"{counted(len(forest.classes), 'class')}, {_list_values(forest.classes)}"
+    target = "a number" if forest.is_regression else classes
     pairs = [
-        ("target", f"{spec.target.name}: {_target(forest)}"),
+        ("target", f"{spec.target.name}: {target}"),
         ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
         (
             "rows",
@@ -116,12 +118,6 @@ def _flags(name: str, value: Any) -> Iterator[str]:
             yield from (flag, str(entry))
     else:
         yield from (flag, str(value))
-
-
-def _target(forest: Forest) -> str:
-    if forest.is_regression:
-        return "a number"
-    return f"{counted(len(forest.classes), 'class')}, {_list_values(forest.classes)}"
 
 
 def _list_values(values: list[Any]) -> str:
@@ -445,22 +441,18 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
     forest = plot.forest
     # Out-of-bag importance comes first: it refuses a table that is not the training table.
     matters = _matters(plot, data, source)
+    has_map = source is not None and forest.has_bags and forest.oob.rows_used
+    alike = [page.picture(plot.map(data), "Map of rows by proximity")] if has_map else []
     sections = [
         ("Forest and data", card(forest)),
         ("Accuracy", quality(plot)),
-        ("Errors", [*wrong(plot, source), *_alike(plot, data, source)]),
+        ("Errors", [*wrong(plot, source), *alike]),
         ("Feature importance", matters),
         ("Dependence on features", _dependence(plot, data)),
         ("Trees", _trees(plot, trees)),
         ("How to reproduce the forest", [*again(forest), page.picture(plot.time(), "Time by stage")]),
     ]
     return page.page(f"Forest for {forest.spec.target.name}", sections)
-
-
-def _alike(plot: Pictures, data: Any, source: Source | None) -> list[str]:
-    if source is None or not plot.forest.has_bags or not plot.forest.oob.rows_used:
-        return []
-    return [page.picture(plot.map(data), "Map of rows by proximity")]
 
 
 def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
