@@ -18,6 +18,7 @@ from bigforest.forest.run_file import RunStamp, same_run
 from bigforest.forest.tables import write_pieces
 from bigforest.html import facts_table, rows_table
 from bigforest.options.values import check_flag
+from bigforest.source.source import scan_parquet
 from bigforest.storage.atomic import OutputKind, check_output, write_durably
 from bigforest.storage.paths import absolute_path, can_write, files_in, is_remote, known_folder, remove_half_made_as
 
@@ -193,8 +194,8 @@ class Explanation:
         if not isinstance(name, str) or name not in self.tables:
             raise ConfigError(f"there is no table {shown(name)}; there are {', '.join(self.tables) or 'none'}")
         check_polars_threads()
-        folder = self.path / name
-        return pl.scan_parquet(folder / "part-*.parquet" if folder.is_dir() else self.path / f"{name}.parquet")
+        parts = sorted(files_in(self.path / name, "part-*.parquet"))
+        return scan_parquet(parts or [self.path / f"{name}.parquet"])
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         try:

@@ -221,7 +221,7 @@ def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
     with naming_faults(lambda fault: _unreadable(path, fault), path):
         local = _local(path)
         small = local.stat().st_size <= _READ_BYTES  # no buffer for each column then
-        source, buffer = (pa.BufferReader(local.read_bytes()), 0) if small else (local, _READ_BYTES)
+        source, buffer = (pa.BufferReader(local.read_bytes()), 0) if small else (local.absolute(), _READ_BYTES)
         return pq.ParquetFile(source, read_dictionary=words, page_checksum_verification=True, buffer_size=buffer)
 
 

@@ -343,8 +343,8 @@ def _only_polars(schema: Mapping[str, Any]) -> bool:
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
-    """Return the bare scan of Parquet files, in the order given."""
-    return pl.scan_parquet([str(file) for file in files], glob=False, hive_partitioning=False)
+    """Return the bare scan of Parquet files, in the order given. Polars would read a relative path file:a as a URL."""
+    return pl.scan_parquet([str(file.absolute()) for file in files], glob=False, hive_partitioning=False)
 
 
 def _scan_as(files: Sequence[Path], schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:

@@ -17,6 +17,7 @@ A type depends on no more than the values: not on their order, quotes, or distri
 from __future__ import annotations
 
 import csv
+import glob
 import json
 import math
 import threading
@@ -151,7 +152,11 @@ def scan_csv(file: Path, rules: Reading) -> pl.LazyFrame:
     polars_names = _names_in_polars(names)
     missing = list(rules.missing) or None
     scan = pl.scan_csv(
-        str(file), glob=False, separator=mark, null_values=missing, schema=dict.fromkeys(polars_names, pl.String())
+        str(file.absolute()),
+        glob=False,
+        separator=mark,
+        null_values=missing,
+        schema=dict.fromkeys(polars_names, pl.String()),
     )
     if ends_unnamed(file, rules):
         names = names[: _columns_with_use(scan, names)]
@@ -206,8 +211,9 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
     that differs from process to process.
     """
     _check_is_text(file)
+    path = glob.escape(str(file.absolute()))  # Polars takes every name of NDJSON for a pattern
     try:
-        schema = pl.scan_ndjson(str(file), infer_schema_length=None).collect_schema()
+        schema = pl.scan_ndjson(path, infer_schema_length=None).collect_schema()
     except POLARS_FAULTS:
         _check_json(file)
         raise
@@ -217,7 +223,7 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
     _check_keys(file)
     struct = _in_order(pl.Struct(schema), first)
     assert isinstance(struct, pl.Struct)
-    return pl.scan_ndjson(str(file), schema={field.name: field.dtype for field in struct.fields})
+    return pl.scan_ndjson(path, schema={field.name: field.dtype for field in struct.fields})
 
 
 def _check_keys(file: Path) -> None:

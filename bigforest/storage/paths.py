@@ -294,8 +294,11 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def readable(path: Path) -> Any:
-    """Return an object that Arrow can read the file from, piece by piece."""
-    return path.open("rb") if is_remote(path) else path
+    """Return an object that Arrow can read the file from, piece by piece.
+
+    The path is absolute: Arrow and Polars would read relative paths such as file:a.parquet or s3:a.parquet as URLs.
+    """
+    return path.open("rb") if is_remote(path) else path.absolute()
 
 
 def local_path(path: Path) -> Path:

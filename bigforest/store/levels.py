@@ -117,7 +117,7 @@ class LevelsFile:
     """levels.parquet of a store in the making: a row group for each table that is added."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = path.absolute()  # Arrow would read a relative path such as s3:a as a URL
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, tables: Iterable[pa.Table]) -> None:
