@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
 from bigforest.columns.labels import label_series
-from bigforest.errors import ConfigError, DataError, api, counted
+from bigforest.errors import ConfigError, DataError, counted
 from bigforest.events import Notice
 from bigforest.explain.boosted_stage import Contributions
 from bigforest.explain.job import ExplainJob
@@ -290,16 +290,12 @@ def write_interactions(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
-    """Return the numbers of the requested rows, or of a sample, ascending. Raises ConfigError and DataError."""
+    """Return the numbers of the requested rows, or of a sample, ascending. Raises DataError."""
     if not rows:
         raise DataError("the table has no rows; there is nothing to explain")
     if not job.options.rows:
         return sampled(rows, job.options.sample or _PAIR_SAMPLE, job.options.seed)
-    requested = sorted(set(job.options.rows))
-    strange = [row for row in requested if not 0 <= row < rows]
-    if strange:
-        raise ConfigError(f"{api('rows')} must be numbers of rows of the table, from 0 to {rows - 1}, not {strange[0]}")
-    return np.array(requested, np.uint32)
+    return np.array(sorted(set(job.options.rows)), np.uint32)
 
 
 def pair_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:

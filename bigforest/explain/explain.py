@@ -172,6 +172,8 @@ def plan_sections(job: ExplainJob) -> dict[str, SectionPlan]:
     return {name: SECTIONS[name].plan(job) for name in job.options.parts}
 
 
+# Sections of out-of-bag rows that may be requested: they refuse a row without a target.
+_OF_SOME_ROWS = ("local", "proximities", "filling")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 # Nanoseconds of a node that is checked, and of a value that is read and written for the tasks. Measured.
@@ -300,7 +302,9 @@ def explain_forest(
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
             folder.remove_other_forests()
             # Sections that may refuse the rows come first, so that nothing is written then.
-            for name in sorted(plans, key=lambda name: SECTIONS[name].needs != "out of bag"):
+            for name in sorted(
+                plans, key=lambda name: (SECTIONS[name].needs != "out of bag", name not in _OF_SOME_ROWS)
+            ):
                 SECTIONS[name].write(job, plans[name])
     return Explanation(home, holding)
 

@@ -132,9 +132,15 @@ class ExplainJob:
         return config.left_out_share
 
     def requested(self, most: int) -> int:
-        """Return an upper bound of the number of rows to explain: the requested rows, or a sample of at most `most`."""
-        count = len(set(self.options.rows)) or self.options.sample or most
-        return min(count, self.described.rows)
+        """Return an upper bound of the number of rows to explain: the requested rows, or a sample of at most `most`.
+
+        Raises ConfigError for a requested row that the table does not have.
+        """
+        requested, rows = set(self.options.rows), self.described.rows
+        if strange := sorted(row for row in requested if not 0 <= row < rows):
+            last = rows - 1
+            raise ConfigError(f"{api('rows')} must be numbers of rows of the table, from 0 to {last}, not {strange[0]}")
+        return min(len(requested) or self.options.sample or most, rows)
 
     @cached_property
     def oob(self) -> OutOfBagRows:

@@ -55,6 +55,9 @@ class ListedLeaves(NamedTuple):
 
 
 def plan_proximities(job: ExplainJob) -> SectionPlan:
+    """Plan `proximities`. Raises ConfigError for new rows."""
+    if job.options.new_rows:
+        raise ConfigError(f"proximities are defined for training rows, out of bag; drop {api('new_rows')}")
     return plan_near(job, "proximities", job.requested(_SAMPLE))
 
 
@@ -81,8 +84,6 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
                counts only neighbors that the earlier ones do not have.
     """
     options, spec = job.options, job.forest.spec
-    if options.new_rows:
-        raise ConfigError(f"proximities are defined for training rows, out of bag; drop {api('new_rows')}")
     settings = repr((options.rows, options.sample, options.seed, options.neighbors))
     names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
     if job.folder.has_all(names, settings):
@@ -267,7 +268,14 @@ class FillableColumns(NamedTuple):
 
 
 def plan_filling(job: ExplainJob) -> SectionPlan:
-    """Plan `filling`, assuming that all requested rows lack a value, if any did in training."""
+    """Plan `filling`, assuming that all requested rows lack a value, if any did in training.
+
+    Raises ConfigError for new rows.
+    """
+    if job.options.new_rows:
+        raise ConfigError(
+            f"values are filled by proximities, which are defined for training rows; drop {api('new_rows')}"
+        )
     lacking = any(feature.missing for feature in job.forest.spec.features)
     return plan_near(job, "filling", job.requested(job.described.rows) if lacking else 0)
 
@@ -281,10 +289,6 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
             filled.
     """
     options = job.options
-    if options.new_rows:
-        raise ConfigError(
-            f"values are filled by proximities, which are defined for training rows; drop {api('new_rows')}"
-        )
     settings = repr((options.rows, options.sample, options.seed))
     if job.folder.has("filling", settings):
         return

@@ -400,3 +400,24 @@ def test_tree_shares__of_decreases_that_are_rounded_below_0() -> None:
     decrease = np.array([[1.0, 3.0, -1e-17], [0.0, 0.0, -5.0], [1e-310, 0.0, 3e-310]])
     wanted = [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.25, 0.0, 0.75]]
     np.testing.assert_allclose(tree_shares(decrease), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parts": ["permutation", "filling"], "new_rows": True},
+        {"parts": ["permutation", "proximities"], "new_rows": True},
+        {"parts": ["permutation", "local"], "rows": [3]},
+        {"parts": ["unbiased", "proximities"], "rows": [3]},
+        {"parts": ["strength", "interactions"], "rows": [60]},
+        {"parts": ["contributions", "local"], "rows": [-1]},
+    ],
+)
+def test_explain__writes_nothing_before_it_refuses(tmp_path: Path, options: dict[str, Any]) -> None:
+    frame = pl.DataFrame({"x": np.arange(60) % 7, "y": [None if row == 3 else "uv"[row % 2] for row in range(60)]})
+    forest = bf.train(frame, "y", trees=5)
+
+    with pytest.raises(ConfigError):
+        forest.explain(frame, tmp_path / "why", **options)
+
+    assert list(tmp_path.iterdir()) == []

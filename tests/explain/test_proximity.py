@@ -70,7 +70,7 @@ def test_proximities__of_chosen_rows() -> None:
     some = case.kept[3], case.kept[40]
     found = case.forest.explain(case.frame, parts="proximities", neighbors=4, rows=some, threads=2)["neighbors"]
     assert found.equals(every.filter(pl.col("row").is_in(some)))
-    with pytest.raises(ConfigError, match="100 is not one"):
+    with pytest.raises(ConfigError, match="from 0 to 99, not 100"):
         case.forest.explain(case.frame, parts="proximities", rows=[100])
 
 
