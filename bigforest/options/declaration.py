@@ -91,6 +91,11 @@ class Declared:
         return any(get_args(kind) == (str, ...) for kind in self.types)
 
     @property
+    def is_number(self) -> bool:
+        """True for an option whose numbers need not be whole: 5 means 5.0."""
+        return float in self.types and int not in self.types
+
+    @property
     def default_text(self) -> str:
         """Default in words, with the defaults of single families; empty without a default."""
         by_value: dict[str, list[str]] = {}

@@ -77,6 +77,9 @@ class TrainConfig(TrainOptions):
         object.__setattr__(self, "subspace", as_text(self.subspace))
         object.__setattr__(self, "min_level", as_text(self.min_level))
         check(self, OPTIONS, base_family(self.family), lacked_options(self.family))
+        for name, entry in OPTIONS.items():
+            if entry.is_number and getattr(self, name) is not None and not isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, float(getattr(self, name)))  # 5 and 5.0 are one configuration
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
         object.__setattr__(self, "subspace", as_kept(self.subspace, sizes_of))

@@ -121,6 +121,12 @@ def test_mtry__a_float_is_a_fraction(given: Any, drawn: int) -> None:
     assert bigforest.train(FRAME, mtry=given, trees=2).trees == 2
 
 
+@pytest.mark.parametrize("name", ["shrink", "power", "sample_fraction", "feature_fraction"])
+def test_numbers__that_are_whole_or_not_are_one_configuration(name: str) -> None:
+    whole, other = TrainConfig(**{name: 1}), TrainConfig(**{name: 1.0})
+    assert whole.to_json() == other.to_json() == TrainConfig.from_json(whole.to_json()).to_json()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
     """Options that are declared outside of the package."""
