@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
+from bigforest.kernels.predict.accumulate import new_spread
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.options.train_config import TrainConfig
 from bigforest.storage.array_file import damaged, read_arrays, write_arrays
@@ -26,8 +27,8 @@ class OobAccumulator(NamedTuple):
     votes       float64 [rows, classes], [rows, 1] of numbers, or [rows, lambdas]: votes for the true class by lambda
     voters      uint32 [rows], number of trees
     prediction  uint16 [rows]; empty for regression, where it is votes / voters, and by lambdas
-    spread      float64 [rows, 2], sums of the unshrunk predictions, minus the offset of the target, and of their
-                squares; empty for classes, and by lambdas
+    spread      float64 [rows, 3], of the unshrunk predictions, see kernels/predict/accumulate.py new_spread; empty for
+                classes, and by lambdas
     """
 
     votes: NDArray[np.float64]
@@ -71,13 +72,11 @@ class RangeTally(NamedTuple):
 def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
     class_rows = rows if spec.target.classes else 0
     votes, voters = np.zeros((rows, spec.target.answer_width)), np.zeros(rows, np.uint32)
-    return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
+    return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), new_spread(rows - class_rows))
 
 
 def no_votes_by(lambdas: int, rows: int) -> OobAccumulator:
-    return OobAccumulator(
-        np.zeros((rows, lambdas)), np.zeros(rows, np.uint32), np.zeros(0, np.uint16), np.zeros((0, 2))
-    )
+    return OobAccumulator(np.zeros((rows, lambdas)), np.zeros(rows, np.uint32), np.zeros(0, np.uint16), new_spread(0))
 
 
 def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:

@@ -171,7 +171,7 @@ def choose_oob(
 
 
 def votes_bytes(classes: int) -> int:
-    return 8 * classes + 6 + (16 if classes == 1 else 0)
+    return 8 * classes + 6 + (24 if classes == 1 else 0)
 
 
 def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executor: Executor) -> int:

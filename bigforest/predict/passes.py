@@ -141,7 +141,7 @@ def plan_passes(
     # predictions.
     row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
     # Votes are kept between groups and, for quantiles, the leaf of every tree, in addition to a chunk of leaves.
-    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (16 if spread else 0)
+    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (24 if spread else 0)
     table_rows = max(1, shape.rows)
     tiles = max(CHUNK_BYTES, tile_bytes(shape.features))
     chunk = 8 * LEAF_CELLS if quantiles else 0

@@ -17,6 +17,7 @@ from bigforest.kernels.predict.accumulate import (
     SpreadVotes,
     TreeLeaves,
     Votes,
+    new_spread,
     note_leaves,
     place_leaves,
     vote,
@@ -176,9 +177,8 @@ class Predictions(NamedTuple):
 
 
 def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
-    """Return standard deviations of `count` numbers from their sums and sums of squares, float64 [rows, 2]; 0 for fewer
-    than two."""
-    total, squares = sums.T
+    """Return standard deviations of `count` numbers from their `new_spread`; 0 for fewer than two."""
+    _, total, squares = sums.T
     number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
     variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
     return np.sqrt(np.maximum(variance, 0.0))
@@ -189,7 +189,7 @@ class PartialVotes(NamedTuple):
 
     votes   float64 [rows, classes], or [rows, 1] of numbers.
     leaves  for quantiles, uint32 [rows, trees].
-    spread  for intervals by it, float64 [rows, 2].
+    spread  for intervals by it, float64 [rows, 3], see kernels/predict/accumulate.py new_spread.
     """
 
     votes: NDArray[np.float64]
@@ -270,7 +270,7 @@ class Predictor(NamedTuple):
     def nothing_yet(self, rows: int) -> PartialVotes:
         """Return the votes of this many rows before the first group of trees."""
         leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
-        spread = None if self.grown is None else np.zeros((rows, 2))
+        spread = None if self.grown is None else new_spread(rows)
         return PartialVotes(np.zeros((rows, self.spec.target.answer_width)), leaves, spread)
 
     def predict(

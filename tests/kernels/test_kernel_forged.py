@@ -99,4 +99,4 @@ def test_add_spread__indices_out_of_range(row: int, leaf: int, ballot: int, soun
         np.array([0, 1], np.int64),
         np.array([ballot], np.uint32),
     )
-    assert add_spread(found, np.array([3.0]), np.zeros((2, 2))) is sound
+    assert add_spread(found, np.array([3.0]), np.zeros((2, 3))) is sound

@@ -77,6 +77,34 @@ def test_predict__intervals_as_the_oracle(options: dict[str, Any], coverage: flo
 
 
 @compiled
+def test_spread__is_that_of_the_trees_where_targets_are_of_two_scales() -> None:
+    """The squares of predictions of 1e9 leave nothing of a spread of 1."""
+    far = pl.col("y") + 1e9 * (pl.col("a") > 3)
+    table, new = frame(500).with_columns(far), frame(60, 1).with_columns(far)
+    forest = bigforest.train(table, trees=32, threads=2, refine="off", **TARGETS["y"])
+    value = {
+        key: number
+        for *key, number in forest.nodes.select("tree", "node", "value").collect().rows()
+        for key in [tuple(key)]
+    }
+    leaves, bags = forest.apply(table), forest.inbag().drop("row").to_numpy()
+    oob = forest.oob.rows.collect()
+    expected = [
+        stdev([value[tree, leaf] for tree, leaf in enumerate(own) if not bag[tree]])
+        for own, bag in zip(leaves.tolist(), bags, strict=True)
+    ]
+    assert np.allclose(oob["spread"].to_numpy(), expected, rtol=1e-9, atol=1e-6)
+    assert np.median(expected) < 2
+    known = oob["prediction"].to_list(), oob["truth"].to_list(), "0.9"
+    found = forest.predict(new, coverage=0.9)
+    intervals = [
+        naive.interval(*known, value, expected, spread)
+        for value, spread in zip(found["prediction"], tree_spread(forest, new), strict=True)
+    ]
+    assert np.allclose(found.select("low", "high").to_numpy(), np.array(intervals), rtol=1e-12, atol=1e-4)
+
+
+@compiled
 def test_predict__intervals_of_few_trees_or_older_forests_do_not_follow_the_spread(tmp_path: Path) -> None:
     """A spread of fewer than ten trees says little, and forests of before lack the column."""
     few, older = grown("y", 500, trees=20), grown("y", 500, out=tmp_path / "f")

@@ -33,12 +33,23 @@ class SpreadVotes(NamedTuple):
 
     cast    Votes
     value   float64 [leaves], values of the leaves as grown
-    spread  float64 [rows, 2], sums of these values and of their squares
+    spread  float64 [rows, 3], see `new_spread`
     """
 
     cast: Votes
     value: NDArray[np.float64]
     spread: NDArray[np.float64]
+
+
+def new_spread(rows: int) -> NDArray[np.float64]:
+    """Return sums for the spread of the trees on rows without votes, float64 [rows, 3].
+
+    For each row: the prediction of its first tree, nan without one, and sums of the differences from it and of their
+    squares. Squares of the predictions themselves would leave nothing of a small spread of large numbers.
+    """
+    spread = np.zeros((rows, 3))
+    spread[:, 0] = np.nan
+    return spread
 
 
 class LeafNumbers(NamedTuple):
@@ -124,12 +135,20 @@ def _cast(state, layout, tree, row, node):
 
 
 @inlined
+def add_to_spread(spread, row, value):
+    """Add the prediction of a tree for a row to its sums, see `new_spread`."""
+    if np.isnan(spread[row, 0]):
+        spread[row, 0] = value
+    difference = value - spread[row, 0]
+    spread[row, 1] += difference
+    spread[row, 2] += difference * difference
+
+
+@inlined
 def _cast_spread(state, layout, tree, row, node):
     ballot = np.uint64(layout.links[node + node]) & layout.ballot
     add_ballot(state.cast, row, ballot)
-    value = state.value[ballot - _ONE]  # ballot 0 is for a class
-    state.spread[row, 0] += value
-    state.spread[row, 1] += value * value
+    add_to_spread(state.spread, row, state.value[ballot - _ONE])  # ballot 0 is for a class
 
 
 @inlined

@@ -15,7 +15,7 @@ from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.llvm.prefetch import prefetch
-from bigforest.kernels.predict.accumulate import Votes, add_ballot
+from bigforest.kernels.predict.accumulate import Votes, add_ballot, add_to_spread
 
 _ONE = np.uint64(1)
 # Numbers in a cache line, and how many rows ahead the votes of leaves are prefetched; ballots twice as many.
@@ -172,8 +172,7 @@ def _count_number_vote(state, tree, row, ballot):
 @inlined
 def _add_spread(state, tree, row, leaf):
     value, spread = state
-    spread[row, 0] += value[leaf]
-    spread[row, 1] += value[leaf] * value[leaf]
+    add_to_spread(spread, row, value[leaf])
 
 
 @inlined
@@ -268,11 +267,11 @@ def add_numbers(routed, numbers):
 
 @kernel
 def add_spread(routed, value, spread):
-    """Add the predictions of trees for their rows, and their squares, to `spread`; return False as `add_classes`.
+    """Add the predictions of trees for their rows to `spread`; return False as `add_classes`.
 
     routed  RoutedRows; a ballot is 1 + the index in `value`
     value   float64 [leaves]
-    spread  float64 [rows, 2]
+    spread  float64 [rows, 3], see accumulate.py new_spread
 
     Cost: some ns for each row of each tree. Oracle: tests/naive/oob.py.
     """
