@@ -38,14 +38,17 @@ _COMPILING = re.compile(r"^note: compiling .*\n", re.MULTILINE)
 _TIME = re.compile(r"^time .*$|\d+(\.\d+)? m?s\b", re.MULTILINE)
 
 
-def with_outputs(text: str, folder: Path) -> str:
-    """Return the text of a page with the outputs of its blocks, which are run in an empty folder."""
+def with_outputs(text: str, folder: Path, setup: str = "") -> str:
+    """Return the text of a page with the outputs of its blocks, which are run in an empty folder.
+
+    setup  Bash that is run before each block of commands
+    """
     fill(folder)
     names: dict[str, Any] = {}
 
     def run(found: re.Match[str]) -> str:
         head, language, code, _, end = found.groups()
-        output = _of_commands(code, folder) if language == "sh" else _of_python(code, folder, names)
+        output = _of_commands(f"{setup}\n{code}", folder) if language == "sh" else _of_python(code, folder, names)
         lines = [line.rstrip() for line in output.replace(str(folder), _HOME).splitlines()]
         return head + "".join(f"{line}\n" for line in lines) + end
 
@@ -61,10 +64,13 @@ def _of_commands(code: str, folder: Path) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb"}
     command = ["bash", "-euc", f"exec 2>&1; {code}"]
-    run = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
-    if run.returncode:
-        raise RuntimeError(run.stdout)
-    return _COMPILING.sub("", run.stdout)
+    with tempfile.TemporaryFile("w+") as file:  # not a pipe, which is read until the last process has closed it
+        failed = subprocess.run(command, cwd=folder, env=environment, stdout=file).returncode
+        file.seek(0)
+        output = file.read()
+    if failed:
+        raise RuntimeError(output)
+    return _COMPILING.sub("", output)
 
 
 def _of_python(code: str, folder: Path, names: dict[str, Any]) -> str:

@@ -111,9 +111,9 @@ def test_page__commands_run_one_after_the_other_and_its_python_after_them(
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_page__shows_what_its_blocks_print(name: str, tmp_path: Path) -> None:
+def test_page__shows_what_its_blocks_print(name: str, server: CommandServer, tmp_path: Path) -> None:
     text = (DOCS.parent / name).read_text(encoding="utf-8")
-    found = with_outputs(text, tmp_path)
+    found = with_outputs(text, tmp_path, server.shell_function())
     assert without_times(found) == without_times(text), "python docs/outputs.py writes the outputs"
 
 

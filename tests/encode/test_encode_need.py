@@ -26,8 +26,8 @@ PEAK = """
 import sys, threading, time
 from pathlib import Path
 def anonymous():
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous")) * 1024
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
 peak, ended = 0, threading.Event()
 def watch():
     global peak
@@ -71,7 +71,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="anonymous memory is read from /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="anonymous memory is read from /proc")
 @pytest.mark.parametrize("max_bins", ["exact", 65_536])
 def test_encode__takes_no_more_than_it_says_and_writes_the_same(
     table: Path, max_bins: str | int, tmp_path: Path

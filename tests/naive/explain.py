@@ -288,11 +288,12 @@ def refined_change(
     """
     seed, orders, stream = draws
     found: list[list[float]] = [[] for _ in rows]
+    plain = [predicted(i, row) for i, row in enumerate(rows)]
     for repetition in range(orders):
         columns = {place: shuffled([row[place] for row in rows], seed, repetition, stream) for place in places}
-        for i, row in enumerate(rows):
+        for i, (row, before) in enumerate(zip(rows, plain, strict=True)):
             other = [columns[place][i] if place in columns else cell for place, cell in enumerate(row)]
-            before, after = predicted(i, row), predicted(i, other)
+            after = before if other == row else predicted(i, other)
             if before is not None and after is not None:
                 found[i].append(loss_of(after, truth[i], loss) - loss_of(before, truth[i], loss))
     return [math.fsum(own) / orders if own else None for own in found]

@@ -52,13 +52,15 @@ def read(path: Path) -> Reader:
     return reader
 
 
-def test_page__escapes_loads_nothing_and_closes(tmp_path: Path) -> None:
-    for classes, target in ((2, "y"), (3, "^y$")):
-        frame = table(classes=classes).rename({"y": target})
+def test_page__of_any_names_escapes_loads_nothing_and_closes(tmp_path: Path) -> None:
+    patterns = {"a<b>": "^a$", "c": "*", "y": "^y$"}
+    for classes, target, names in ((2, "count", {"y": "count"}), (3, "^y$", patterns)):
+        frame = table(classes=classes).rename(names)
         forest = bf.train(frame, target=target, trees=8, threads=1)
         page = read(forest.report(frame, tmp_path / f"{classes}.html", threads=1))
         assert page.tags.count("svg") >= 14 and page.tags.count("details") == 5
         assert "viewport" in (tmp_path / f"{classes}.html").read_text(encoding="utf-8")
+        assert slices(forest, open_source(frame, scratch=tmp_path)).height
 
 
 def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
@@ -85,13 +87,6 @@ def test_page__of_a_boosted_stage_includes_it(tmp_path: Path) -> None:
     assert f"The out-of-bag error is {forest.oob.error:.4g} on" in text
     read(forest.unrefined().report(table().drop("y"), tmp_path / "b.html", threads=1))
     assert "Partial dependence" in (tmp_path / "b.html").read_text(encoding="utf-8")
-
-
-def test_page__of_names_that_are_patterns_and_a_target_called_count(tmp_path: Path) -> None:
-    frame = table().rename({"a<b>": "^a$", "c": "*", "y": "count"})
-    forest = bf.train(frame, target="count", trees=5, threads=1)
-    read(forest.report(frame, tmp_path / "a.html", threads=1))
-    assert slices(forest, open_source(frame, scratch=tmp_path)).height
 
 
 def test_page__where_all_rows_are_in_all_bags(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Measured against projected memory, in processes of their own; /proc/self/smaps_rollup is Linux's."""
+"""Measured against projected memory, in processes of their own; /proc/self/status is Linux's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.thorough import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or numba.config.DISABLE_JIT, reason="needs smaps_rollup and compiled kernels"
+    sys.platform != "linux" or numba.config.DISABLE_JIT, reason="needs /proc/self/status and compiled kernels"
 )
 
 
