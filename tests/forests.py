@@ -36,7 +36,7 @@ def random_tree(
 
     def grow(splits: int, depth: int) -> NDArray[np.uint32]:
         number = len(nodes)
-        nodes.append([-1, 0, 0, depth, np.nan, False, np.nan])
+        nodes.append([-1, 0, depth, np.nan, False, np.nan])
         if splits == 0:
             counts = random.integers(0, 4, classes).astype(np.uint32)
             if random.random() < 0.6:
@@ -51,18 +51,17 @@ def random_tree(
                 feature = OBLIQUE
                 chosen = sorted(random.choice(features, random.integers(1, features + 1), replace=False))
                 terms[number] = [(place, weights[random.integers(len(weights))]) for place in chosen]
-            nodes[number][:3] = [feature, number + 1, len(nodes)]
-            nodes[number][4:7] = [threshold, feature >= 0 and bool(random.random() < 0.5), random.random()]
+            nodes[number][:2] = [feature, len(nodes)]
+            nodes[number][3:6] = [threshold, feature >= 0 and bool(random.random() < 0.5), random.random()]
             counts = left + grow(splits - 1 - below, depth + 1)
         nodes[number].append(counts)
         return counts
 
     grow(splits, 0)
-    feature, left, right, depth, threshold, default_left, gain, counts = zip(*nodes, strict=True)
+    feature, right, depth, threshold, default_left, gain, counts = zip(*nodes, strict=True)
     table = np.array(counts, np.uint32)
     return TreeArrays(
         np.array(feature, np.int32),
-        np.array(left, np.uint32),
         np.array(right, np.uint32),
         np.array(depth, np.uint32),
         np.array(threshold, np.float64),

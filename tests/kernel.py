@@ -62,7 +62,6 @@ def check_kernel(
         assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
         if node.feature >= 0:
             assert tree.threshold[number] == node.threshold, f"node {number}: {tree.threshold[number]} {node}"
-            assert tree.left[number] == number + 1
             assert tree.right[number] == node.right
             assert abs(tree.gain[number] - node.gain) < 1e-9 * max(1.0, node.gain) + resolution
     assert found.feature.size == len(expected)

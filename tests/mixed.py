@@ -64,34 +64,33 @@ def mixed_tree(
 
     def grow(splits: int, depth: int) -> int:
         number = len(nodes)
-        nodes.append([-1, 0, 0, depth, np.nan, False, np.nan, None])
+        nodes.append([-1, 0, depth, np.nan, False, np.nan, None])
         lists.append([])
         if splits == 0:
-            nodes[number][7] = random.integers(0, 4, len(CLASSES)) * (random.random(len(CLASSES)) < 0.5)
-            nodes[number][7][random.integers(len(CLASSES))] += 1
+            nodes[number][6] = random.integers(0, 4, len(CLASSES)) * (random.random(len(CLASSES)) < 0.5)
+            nodes[number][6][random.integers(len(CLASSES))] += 1
             return number
         below = int(random.integers(splits))
         feature = int(random.integers(4))
         left = grow(below, depth + 1)
         right = grow(splits - 1 - below, depth + 1)
-        nodes[number][:3] = [feature, number + 1, right]
-        nodes[number][5:7] = [bool(random.random() < 0.5), random.random()]
+        nodes[number][:2] = [feature, right]
+        nodes[number][4:6] = [bool(random.random() < 0.5), random.random()]
         if feature in CATEGORIES:
             most = codes[feature]
             listed = random.choice(most, random.integers(1, most if random.random() < 0.5 else 4), replace=False)
             lists[number] = sorted(listed.tolist())
         else:
-            nodes[number][4] = thresholds[random.integers(len(thresholds))]
-        nodes[number][7] = nodes[left][7] + nodes[right][7]
+            nodes[number][3] = thresholds[random.integers(len(thresholds))]
+        nodes[number][6] = nodes[left][6] + nodes[right][6]
         return number
 
     grow(splits, 0)
-    feature, left, right, depth, threshold, default_left, gain, counts = zip(*nodes, strict=True)
+    feature, right, depth, threshold, default_left, gain, counts = zip(*nodes, strict=True)
     table = np.array(counts, np.uint32)
     start = np.cumsum([0, *map(len, lists)])
     return TreeArrays(
         np.array(feature, np.int32),
-        np.array(left, np.uint32),
         np.array(right, np.uint32),
         np.array(depth, np.uint32),
         np.array(threshold, np.float64),

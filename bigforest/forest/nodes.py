@@ -168,11 +168,10 @@ class TreeArrays(NamedTuple):
     """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
     Growing trees, checked trees from disk, and trees of a boosted stage have this form. From disk they come in pieces,
-    which may begin and end within a tree. Then `below` and `above` are empty, and entries of `left`, `right`,
-    `threshold`, `default_left` and `gain` are undefined where the file has null.
+    which may begin and end within a tree. Then `below` and `above` are empty, and entries of `right`, `threshold`,
+    `default_left` and `gain` are undefined where the file has null. The left child of a node follows it.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE for a projection, which `terms` has
-    left          uint32 (0), always the node's own number in its tree + 1
     right         uint32 (0), number of the right child in the tree
     depth         uint32
     threshold     float64 (nan), nan on a category
@@ -190,7 +189,6 @@ class TreeArrays(NamedTuple):
     """
 
     feature: NDArray[np.int32]
-    left: NDArray[np.uint32]
     right: NDArray[np.uint32]
     depth: NDArray[np.uint32]
     threshold: NDArray[np.float64]
@@ -399,7 +397,7 @@ def nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.
     columns = {
         "tree": arrow_array(tree),
         "node": arrow_array(number),
-        "left": where("left", nodes.left),
+        "left": where("left", number + np.uint32(1)),
         "right": where("right", nodes.right),
         "depth": arrow_array(nodes.depth),
         "kind": _dictionary_column(arrow_array(kind), KINDS),

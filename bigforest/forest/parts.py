@@ -98,7 +98,7 @@ def check_batch(
     tree, node, left, right, depth, weight = numbers.values()
     result = pack.check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
     require(result == 0, PROBLEMS[result])
-    shared = (feature, left, right, depth, threshold, default_left, gain, weight, counts)
+    shared = (feature, right, depth, threshold, default_left, gain, weight, counts)
     none = np.empty(0, np.uint32)
     return TreeArrays(*shared, none, none, value, levels, terms, int(tree[0]))
 

@@ -285,10 +285,8 @@ def _with_values(nodes: StageNodes, bins: list[Bins], unit: float) -> TreeArrays
         length[places + 1] = [codes.size for codes in lists]
         levels = LevelLists(np.cumsum(length), np.concatenate(lists))
     none = np.zeros(size, np.uint32)
-    number = np.arange(size) - np.repeat(nodes.ends[:-1], np.diff(nodes.ends))
     return TreeArrays(
         feature,
-        np.where(inner, number + 1, 0).astype(np.uint32),
         nodes.right,
         nodes.depth,
         threshold,

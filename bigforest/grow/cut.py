@@ -77,6 +77,5 @@ def cut_nodes(
     columns = remaining._asdict()
     for name, value in _LEAF.items():
         columns[name][leaf] = value
-    columns["left"] = np.where(leaf, np.uint32(0), number[kept] + np.uint32(1))
     columns["right"] = np.where(leaf, np.uint32(0), right[kept])
     return TreeArrays(**columns)

@@ -24,7 +24,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import Criterion
 from bigforest.grow.feature_kinds import Features
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.common.layout import Codes, LevelLists, RowMajorCodes, Terms
+from bigforest.kernels.common.layout import LEAF, Codes, LevelLists, RowMajorCodes, Terms
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
@@ -78,21 +78,22 @@ def tree_arrays(
     If a node had no missing values in training, they go to the child of more weight, left if both are equal.
     """
     size = nodes.feature.size
-    left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
+    roots = np.flatnonzero(nodes.depth == nodes.depth[0])
+    root = np.repeat(roots, np.diff(np.append(roots, size)))
     exact_thresholds = pool.threshold if pool is not None else thresholds
     threshold = np.empty(size) if exact_thresholds is None else exact_thresholds.copy()
-    gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
+    weight, gain, value = np.empty(size, np.uint64), np.empty(size), np.empty(size)
+    default_left = np.empty(size, np.bool_)
     start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
     grown = (nodes, nodes.sum, subsets, offsets, low, high, thresholds is not None, criterion.impurity, scale)
-    finalize_nodes(*grown, left, right, threshold, default_left, gain, weight, value, start)
+    finalize_nodes(*grown, threshold, default_left, gain, weight, value, start)
     terms = None
     if pool is not None and pool.feature.size:
         terms = Terms(np.concatenate([[0], np.cumsum(pool.size, dtype=np.int64)]), pool.feature, pool.weight)
     return TreeArrays(
         feature=nodes.feature,
-        left=left,
-        right=right,
+        right=np.where(nodes.feature == LEAF, 0, nodes.right - root).astype(np.uint32),
         depth=nodes.depth,
         threshold=threshold,
         default_left=default_left,

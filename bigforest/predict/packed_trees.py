@@ -237,7 +237,7 @@ def _pack_pieces(
     trees = _Trees(np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
     shrinking = LeafShrinking(lambdas) if lambdas.size else None
-    done = impure = directions = sets = 0
+    done = before = impure = directions = sets = 0
     for piece in pieces:
         size = piece.feature.size
         layout = _layout_of(words[2 * done : 2 * (done + size)])
@@ -245,10 +245,10 @@ def _pack_pieces(
         impure_counts = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
-        columns: list[NDArray[Any]] = [piece.left - np.uint32(1), piece.right, piece.threshold, counts]
-        number, right, threshold, classes = map(read_only, columns)
-        nodes = (number, piece.feature, right, threshold, piece.default_left, listed, blocks, classes)
-        pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, trees.used)
+        columns: list[NDArray[Any]] = [piece.depth, piece.right, piece.threshold, counts]
+        depth, right, threshold, classes = map(read_only, columns)
+        nodes = (before, depth, piece.feature, right, threshold, piece.default_left, listed, blocks, classes)
+        before = pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, trees.used)
         roots.append(piece.roots + done)
         done += size
         impure += len(impure_counts)

@@ -224,7 +224,7 @@ def _expected(case: Refined, tree: TreeArrays, votes: list[list[float]], row: Se
     def at(node: int) -> Any:
         if tree.feature[node] < 0:
             return np.array(votes[node])
-        left, right = int(tree.left[node]), int(tree.right[node])
+        left, right = node + 1, int(tree.right[node])
         if int(tree.feature[node]) in known:
             return at(left if goes_left(tree, node, row, case.names) else right)
         return (tree.weight[left] * at(left) + tree.weight[right] * at(right)) / float(tree.weight[node])

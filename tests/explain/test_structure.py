@@ -55,7 +55,7 @@ def test_tree_pairs__are_parents_and_children(tmp_path: Path) -> None:
         pairs: Counter[tuple[str, str]] = Counter()
         for tree in case.trees:
             for node in np.flatnonzero(tree.feature != -1).tolist():
-                for child in (int(tree.left[node]), int(tree.right[node])):
+                for child in (node + 1, int(tree.right[node])):
                     if tree.feature[child] != -1:
                         pairs.update(
                             (names[a], names[b]) for a in features_at(tree, node) for b in features_at(tree, child)

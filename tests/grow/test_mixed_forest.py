@@ -120,7 +120,7 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store, config: T
         assert terms_of(found, number) == node.terms
         if node.feature == -1:
             continue
-        assert (found.left[number], found.right[number]) == (node.left, node.right)
+        assert (number + 1, found.right[number]) == (node.left, node.right)
         assert node.default_left in (None, found.default_left[number])
         scale = target.step if config.criterion == "poisson" else target.step**2
         assert abs(found.gain[number] - node.gain * scale) <= GAIN_TOLERANCE * max(1.0, node.gain * scale)

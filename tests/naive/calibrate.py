@@ -17,7 +17,7 @@ def calibrated(tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequenc
             counts[find_leaf(tree, row)][label] += 1
     for node in reversed(range(len(counts))):
         if tree.feature[node] != LEAF:
-            counts[node] = [a + b for a, b in zip(counts[tree.left[node]], counts[tree.right[node]], strict=True)]
+            counts[node] = [a + b for a, b in zip(counts[node + 1], counts[tree.right[node]], strict=True)]
         elif sum(counts[node]) == 0:
             counts[node] = tree.counts[node].tolist()
     return counts

@@ -51,7 +51,7 @@ def leaves_below(tree: TreeArrays, node: int) -> Iterator[int]:
     if tree.feature[node] == LEAF:
         yield node
     else:
-        yield from leaves_below(tree, int(tree.left[node]))
+        yield from leaves_below(tree, node + 1)
         yield from leaves_below(tree, int(tree.right[node]))
 
 
@@ -59,8 +59,8 @@ def path(tree: TreeArrays, row: Row, names: Names = NO_NAMES) -> list[int]:
     """The nodes from the root to the leaf of a row."""
     nodes = [0]
     while tree.feature[nodes[-1]] != LEAF:
-        side = tree.left if goes_left(tree, nodes[-1], row, names) else tree.right
-        nodes.append(int(side[nodes[-1]]))
+        node = nodes[-1]
+        nodes.append(node + 1 if goes_left(tree, node, row, names) else int(tree.right[node]))
     return nodes
 
 
@@ -157,7 +157,7 @@ def expectation(
     """What the tree answers where only the features `known` of a row are: other nodes go both ways, by their bags."""
     if tree.feature[node] == LEAF:
         return _ballot(tree, node, vote)
-    left, right = int(tree.left[node]), int(tree.right[node])
+    left, right = node + 1, int(tree.right[node])
     if int(tree.feature[node]) in known:
         child = left if goes_left(tree, node, row, names) else right
         return expectation(tree, row, known, child, names, vote)

@@ -22,7 +22,7 @@ def find_leaf(tree: TreeArrays, row: Sequence[Any], names: Names = MappingProxyT
     """Number of the leaf a row ends in. A cell is a number or a level; None or NaN where it is missing."""
     node = 0
     while tree.feature[node] != LEAF:
-        node = int(tree.left[node]) if goes_left(tree, node, row, names) else int(tree.right[node])
+        node = node + 1 if goes_left(tree, node, row, names) else int(tree.right[node])
     return node
 
 

@@ -26,7 +26,7 @@ def prune(
         return counts, own
     left = [looked_at(tree, node, row) <= tree.threshold[node] for row in rows]
     shapes, below = [], 0
-    for side, child in ((True, tree.left[node]), (False, tree.right[node])):
+    for side, child in ((True, node + 1), (False, tree.right[node])):
         chosen = [i for i, goes_left in enumerate(left) if goes_left == side]
         shape, right = prune(tree, [rows[i] for i in chosen], [truth[i] for i in chosen], ties, int(child))
         shapes.append(shape)

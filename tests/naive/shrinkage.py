@@ -19,7 +19,7 @@ def path_to(tree: TreeArrays, leaf: int) -> list[int]:
     parent = {}
     for node, feature in enumerate(tree.feature):
         if feature != LEAF:
-            parent[int(tree.left[node])] = parent[int(tree.right[node])] = node
+            parent[node + 1] = parent[int(tree.right[node])] = node
     path = [leaf]
     while path[0] != 0:
         path.insert(0, parent[path[0]])

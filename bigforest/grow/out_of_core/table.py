@@ -131,13 +131,12 @@ class TableView(ABC):
         sizes = np.array([top.sizes.get(entry, 1) for entry in order], np.int64)
         numbers = np.cumsum(sizes) - sizes
         upper, begin = self.finished(top, None, numbers), 0
-        upper = renumbered(upper, numbers[upper.left], numbers[upper.right])
+        upper = renumbered(upper, numbers[upper.right])
         for place, entry in enumerate(order):
             if entry in top.sizes:
                 yield upper.rows(begin, place)
                 below = self.finished(top, top.subtree(folder, entry), numbers[place] + np.arange(sizes[place]))
-                offset = np.uint32(numbers[place])
-                yield renumbered(below, below.left + offset, below.right + offset)
+                yield renumbered(below, below.right + numbers[place])
                 begin = place + 1
         yield upper.rows(begin, len(order))
 

@@ -347,8 +347,6 @@ def cut_pieces(
         begin = end
 
 
-def renumbered(nodes: TreeArrays, left: NDArray[Any], right: NDArray[Any]) -> TreeArrays:
-    """Set the numbers of the children of inner nodes, and 0 in leaves."""
-    inner = nodes.feature != LEAF
-    left, right = (np.where(inner, side, 0).astype(np.uint32) for side in (left, right))
-    return nodes._replace(left=left, right=right)
+def renumbered(nodes: TreeArrays, right: NDArray[Any]) -> TreeArrays:
+    """Set the numbers of the right children of inner nodes, and 0 in leaves."""
+    return nodes._replace(right=np.where(nodes.feature == LEAF, 0, right).astype(np.uint32))

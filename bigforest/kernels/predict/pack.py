@@ -131,7 +131,8 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
 
 @kernel
 def pack_nodes(
-    node,
+    before,
+    depth,
     feature,
     right,
     threshold,
@@ -149,7 +150,7 @@ def pack_nodes(
     """Write checked nodes into the layout (kernels/predict/flat_tree.py) and counts of mixed leaves into
     `mixed`.
 
-    node         uint32 [nodes], number within the tree
+    before       int64, number of the first node within its tree; depth: uint32 [nodes]
     feature      int32 [nodes], LEAF in a leaf. Written unchanged (`number_nodes` renumbers it), except in an oblique
                  node: twice the number of all features, plus the number of its first block
     right        uint32 [nodes], number within the tree
@@ -162,11 +163,14 @@ def pack_nodes(
     first_mixed  mixed leaves before these nodes, so that ballots are numbered consecutively
     first_block  blocks before these nodes; first_set: nodes on categories before these nodes
     used         bool [features], set for features that an axis node or a node on a category splits on
+
+    Return `before` for the nodes that follow.
     """
     classes = counts.shape[1]
-    impure = 0
+    impure, root = 0, -before
     features = used.size
     for i in range(feature.size):
+        root = i if depth[i] == 0 else root
         if feature[i] != LEAF:
             column = 2 * features + first_block
             default = np.uint64(0)
@@ -177,11 +181,12 @@ def pack_nodes(
             else:
                 first_block += blocks[i]
             layout.thresholds[2 * i] = threshold[i]
+            distance = np.uint64(np.int64(right[i]) + root - i)
             if listed[i]:
                 column += features
                 layout.links[2 * i] = np.uint64(first_set)
                 first_set += 1
-            layout.links[2 * i + 1] = (np.uint64(column) << layout.shift) | default | np.uint64(right[i] - node[i])
+            layout.links[2 * i + 1] = (np.uint64(column) << layout.shift) | default | distance
             continue
         if classes == 0:
             layout.links[2 * i] = LEAF_BITS + np.uint64(1 + first_mixed + impure)
@@ -196,6 +201,7 @@ def pack_nodes(
             impure += 1
         layout.links[2 * i] = LEAF_BITS + np.uint64(ballot)
         layout.links[2 * i + 1] = np.uint64(0)
+    return feature.size - root
 
 
 @kernel

@@ -62,18 +62,6 @@ def decrease_of(node, child_l, child_r, weight, value, sums, impurity, scale):
     return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r) * scale[1] * scale[1]
 
 
-@inlined
-def number_in_tree(nodes, left, right):
-    """Set left and right to the numbers of the children within their tree. The nodes of all trees are consecutive."""
-    root = np.uint64(0)
-    for node in range(np.uint64(nodes.feature.size)):
-        if nodes.depth[node] == nodes.depth[0]:
-            root = node
-        inner = nodes.feature[node] != LEAF
-        left[node] = np.uint32(node + np.uint64(1) - root) if inner else np.uint32(0)
-        right[node] = nodes.right[node] - np.uint32(root) if inner else np.uint32(0)
-
-
 @kernel
 def finalize_nodes(
     nodes,
@@ -85,8 +73,6 @@ def finalize_nodes(
     has_thresholds,
     impurity,
     scale,
-    left,
-    right,
     threshold,
     default_left,
     gain,
@@ -104,7 +90,6 @@ def finalize_nodes(
     has_thresholds  True if `threshold` has the thresholds of all nodes on entry, False if only of oblique nodes
     impurity        see impurity_of
     scale           float64 [2], offset and step of regression targets, see TargetSpec; not used for classes
-    left, right     uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
     threshold       float64 [nodes], out: nan in a leaf and on a category; infinite if no value goes right
     default_left    bool [nodes], out: True if rows without a value went left; in nodes without such rows, True if the
                     left child weighs at least as much as the right one; False in leaves and oblique nodes
@@ -114,7 +99,6 @@ def finalize_nodes(
     value           float64 [nodes], out: impurity for classes, mean for numbers
     start           int64 [nodes + 1], out: node i lists the levels start[i]:start[i + 1]; not written without subsets
     """
-    number_in_tree(nodes, left, right)
     if subsets is not None:
         start[0] = np.int64(0)
         for node in range(np.uint64(nodes.feature.size)):
