@@ -245,7 +245,7 @@ class Pictures:
         with self.opened(data) as source:
             if not is_integer(row, 0, source.rows - 1):
                 raise ConfigError(f"{api('row')} must be a number from 0 to {source.rows - 1}, not {shown(row)}")
-            rows = pl.concat(list(source.batches([*source.schema], 1, row, row + 1)))
+            rows = pl.concat(list(source.batches([*source.schema], _SLICE, row, row + 1)))
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row, scale_of(self.forest))
 
     def swarm(self, data: Any, label: Any = None) -> Any:

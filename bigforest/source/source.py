@@ -185,7 +185,7 @@ class Source:
                 groups_rows = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
                 ends = list(accumulate(groups_rows, initial=begin))  # the first row of each row group, and the end
                 groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
-                at = ends[groups[0]] if groups else ends[-1]
+                at, end = (ends[groups[0]], ends[groups[-1] + 1]) if groups else (ends[-1], ends[-1])
                 batches = file.iter_batches(rows, row_groups=groups, columns=list(names), use_threads=False)
                 for batch in batches if groups else ():
                     requested = batch.slice(max(0, first - at))[: max(0, stop - max(at, first))]
@@ -193,7 +193,9 @@ class Source:
                     if requested.num_rows:
                         frame = frame_of(requested.select(list(names)), str(path))
                         yield pl.DataFrame({name: _cast(frame[name], self.schema[name]) for name in names}).rechunk()
-                if groups and at != ends[groups[-1] + 1]:
+                    if stop <= at < end:  # the rest is not decoded
+                        break
+                if at > end or at < min(stop, end):
                     raise _unreadable(str(path), "it has fewer rows than it says")
                 begin = ends[-1]
 

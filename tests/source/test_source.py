@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,6 +199,19 @@ def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.D
             assert [len(batch) for batch in batches[:-1]] == [rows] * (len(batches) - 1)
             assert all(batch.n_chunks() == 1 for batch in batches)
             assert_frame_equal(pl.concat(batches), frame.select(chosen))
+
+
+def test_source__first_rows_are_read_without_the_rest_of_their_row_group(tmp_path: Path) -> None:
+    path, values = tmp_path / "t.parquet", np.random.default_rng(0).normal(size=100_000)
+    pq.write_table(pa.table({"x": values}), path, compression="none", use_dictionary=False, data_page_size=10_000)
+    content = bytearray(path.read_bytes())
+    content[400_000:500_000] = bytes(100_000)
+    path.write_bytes(content)
+    source = open_source(path, scratch=tmp_path)
+    assert source.frame is None
+    assert pl.concat(source.batches(["x"], 1_000, 100, 200)).to_series().to_list() == values[100:200].tolist()
+    with pytest.raises(DataError, match="cannot be read"):
+        source.column("x")
 
 
 @pytest.mark.parametrize(
