@@ -201,8 +201,9 @@ class Sweep(NamedTuple):
 
         If all trees are one group, they stay loaded until `forget_trees`.
         """
+        all_classes = self.classes == tuple(range(self.stock.width))
         for tree in chain.from_iterable(map(self._group, self.groups)):
-            yield tree, np.ascontiguousarray(tree.answer[:, list(self.classes)])
+            yield tree, tree.answer if all_classes else tree.answer.take(self.classes, axis=1)
 
     def stage_trees(self) -> Iterator[tuple[LoadedTree, NDArray[np.float64]]]:
         """Yield the trees of the boosted stage, see `load_stage`, each with the values of its nodes."""
