@@ -102,15 +102,15 @@ def empty_code_cache(codes: Codes, near: int, regression: bool, far: int = 0) ->
 
 
 @inlined
-def is_copied(cache, copy, begin, end):
+def is_copied(span, copy, begin, end):
     """Return True if the items begin..end have row numbers of a copy (0: near, 1: far)."""
-    return begin >= cache.span[copy, ZERO] and end <= cache.span[copy, ONE]
+    return begin >= span[copy, ZERO] and end <= span[copy, ONE]
 
 
 @inlined
-def is_cached(cache, begin, end):
+def is_cached(span, begin, end):
     """Return True if the items begin..end have row numbers of any copy."""
-    return is_copied(cache, ZERO, begin, end) or is_copied(cache, ONE, begin, end)
+    return is_copied(span, ZERO, begin, end) or is_copied(span, ONE, begin, end)
 
 
 @inlined
@@ -170,10 +170,10 @@ def copy_codes(by_row, items, cache, first):
 
 
 @inlined
-def number_in_table(items, cache):
+def number_in_table(items, row):
     """Renumber items that number rows of a copy by rows of the table."""
     for i in range(np.uint64(items.size)):
-        items[i] = (np.uint64(cache.row[items[i] >> SHIFT32]) << SHIFT32) | (items[i] & BITS32)
+        items[i] = (np.uint64(row[items[i] >> SHIFT32]) << SHIFT32) | (items[i] & BITS32)
 
 
 @inlined
@@ -207,14 +207,14 @@ def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
 
     The codes are those of the table or of a copy, which is made if it pays. `constant`: see fill_code_cache.
     """
-    n, near = end - begin, cache.room[ZERO]
+    n, near, span = end - begin, cache.room[ZERO], cache.span
     copy = np.uint64(n > near)
-    if FEWEST_ROWS <= n <= cache.room[copy] and not is_copied(cache, copy, begin, end):
-        if is_copied(cache, ONE, begin, end):
-            number_in_table(items[begin:end], cache)
+    if FEWEST_ROWS <= n <= cache.room[copy] and not is_copied(span, copy, begin, end):
+        if is_copied(span, ONE, begin, end):
+            number_in_table(items[begin:end], cache.row)
         fill_code_cache(by_row, value, items[begin:end], copy * near, constant, cache)
-        cache.span[copy, ZERO] = begin
-        cache.span[copy, ONE] = end
-    if is_cached(cache, begin, end):
+        span[copy, ZERO] = begin
+        span[copy, ONE] = end
+    if is_cached(span, begin, end):
         return cache.codes, cache.value
     return codes, value

@@ -53,7 +53,7 @@ def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
     """Make the copy of the items begin..end if it pays. Return True if the items have row numbers of the copy."""
     code_cache = cache.code_cache
     n = end - begin
-    if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache, begin, end):
+    if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache.span, begin, end):
         rows = items[begin:end]
         if value is not None:
             gather_column(value, rows, code_cache.copied)
@@ -63,7 +63,7 @@ def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
         look_up_all(code_cache, values, n, cache.value)
         code_cache.span[ZERO, ZERO] = begin
         code_cache.span[ZERO, ONE] = end
-    return is_cached(code_cache, begin, end)
+    return is_cached(code_cache.span, begin, end)
 
 
 @inlined

@@ -24,6 +24,8 @@ from numba import _dynfunc, types
 from numba.core import codegen, compiler, compiler_machinery, event, registry, sigutils, typed_passes, untyped_passes
 from numba.core.analysis import dead_branch_prune
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.ir_utils import build_definitions
+from numba.core.ssa import reconstruct_ssa
 
 from bigforest.kernels.compiler.lower import Lowering
 
@@ -190,6 +192,27 @@ class _Prune(untyped_passes.DeadBranchPrune):  # type: ignore[misc]
         return True
 
 
+@compiler_machinery.register_pass(mutates_CFG=False, analysis_only=False)
+class _Single(untyped_passes.ReconstructSSA):  # type: ignore[misc]
+    _name = "bigforest_single_assignment"
+
+    def run_pass(self, state: Any) -> bool:
+        """Give each assignment a variable of its own, as Numba does, without the lifetimes of variables."""
+        state.func_ir = reconstruct_ssa(state.func_ir)
+        state.func_ir._definitions = build_definitions(state.func_ir.blocks)
+        return True
+
+
+@compiler_machinery.register_pass(mutates_CFG=False, analysis_only=False)
+class _StripPhis(typed_passes.PreLowerStripPhis):  # type: ignore[misc]
+    _name = "bigforest_strip_phis"
+
+    def run_pass(self, state: Any) -> bool:
+        """Replace phis by assignments, as Numba does, without the lifetimes of variables."""
+        state.func_ir = self._strip_phi_nodes(state.func_ir)
+        return True
+
+
 class _Passes(compiler_machinery.PassManager):  # type: ignore[misc]
     """The passes of Numba that kernels need.
 
@@ -200,8 +223,8 @@ class _Passes(compiler_machinery.PassManager):  # type: ignore[misc]
     _STEPS = (
         *(untyped_passes.TranslateByteCode, untyped_passes.FixupArgs),
         *(untyped_passes.RewriteSemanticConstants, _Prune, untyped_passes.GenericRewrites),
-        *(untyped_passes.ReconstructSSA, _Prune),
-        *(_Inference, typed_passes.PreLowerStripPhis),
+        *(_Single, _Prune),
+        *(_Inference, _StripPhis),
     )
 
     def __init__(self, lowering: type[typed_passes.NativeLowering]) -> None:

@@ -218,7 +218,7 @@ def grow_while_room(
         middle = begin + size_l
         # The left child is on top of the stack, because it is numbered next.
         push(stack, top, middle, end, mix(key ^ RIGHT), depth + 1, np.int64(number), total, constant)
-        push(stack, top + ONE, begin, middle, mix(key ^ LEFT), depth + 1, -1, total_l, constant)
+        push(stack, top + ONE, begin, middle, mix(key ^ LEFT), depth + 1, np.int64(-1), total_l, constant)
         top += TWO
     growing.size[ZERO], growing.size[ONE] = count, top
 
