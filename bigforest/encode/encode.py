@@ -46,8 +46,8 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task, names_of
 from bigforest.planning.sizes import Limits
 from bigforest.progress import watching
-from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
-from bigforest.source.in_memory import numeric_categories, with_columns_beside
+from bigforest.source import Reading, Source, check_csv, declared_categories, open_source, opens_quickly
+from bigforest.source.in_memory import with_columns_beside
 from bigforest.source.source import source_of_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
@@ -290,7 +290,8 @@ def encode_store(
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        reading = Reading(missing=config.missing, excluded=frozenset(left_out))
+        categories = frozenset(config.categories)
+        reading = Reading(missing=config.missing, excluded=frozenset(left_out), categories=categories)
         source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
         roles = column_roles(source, target, left_out, config)
         with staged(out, STORE, overwrite=overwrite) as folder:
@@ -318,18 +319,18 @@ def column_arguments(
 ) -> ColumnArguments:
     """Name the columns that the arguments refer to.
 
-    Categorical columns of numbers of a pandas frame are added to the option `categories`, unless a forest is resumed,
-    which records its categories. Raises ConfigError and DataError.
+    Categorical columns of numbers (`numeric_categories`) are added to the option `categories`, unless a forest is
+    resumed, which records its categories. Raises ConfigError and DataError.
     """
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
-    coded = [] if resumes else numeric_categories(data[0] if isinstance(data, tuple) and data else data)
+    kinds = {} if resumes else declared_categories(data[0] if isinstance(data, tuple) and data else data)
     left_out = names_of(exclude, "exclude")
     data = as_path(data) if isinstance(data, os.PathLike) else data
     data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
     options = plain_options(options | {name: names[name] for name in ("weight", "group") if name in options})
     target = checked_target(names["target"])
-    if coded:
-        usual = next((name for name in USUAL_NAMES if name in data.columns), None)
+    if coded := [name for name, is_coded in kinds.items() if is_coded]:
+        usual = next((name for name in USUAL_NAMES if name in kinds), None)
         no_features = {target or usual, *names.values(), *left_out}
         categories = list(names_of(options.get("categories", ()), "categories"))
         options["categories"] = tuple(

@@ -34,7 +34,6 @@ from bigforest.sklearn.tables import (
     outputs_of,
     table_frame,
     unmasked,
-    with_categories,
 )
 from bigforest.sklearn.tree import ForestTree, mean_of_shares, path_matrix
 from bigforest.source.in_memory import (
@@ -333,11 +332,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         options = training_options(
             self._parameters(), self._criteria, frame.shape[0], weighted=weighted, outputs=len(targets)
         )
-        categories = list(dict.fromkeys([*category_names(self.categories, names), *numeric_categories(X)]))
+        coded = [name for name, is_coded in numeric_categories(X).items() if is_coded]
+        categories = list(dict.fromkeys([*category_names(self.categories, names), *coded]))
         options |= {"task": self._task, "categories": categories, "class_weight": only(class_weights)}
-        if not isinstance(frame, SparseTable):
-            frame = with_categories(frame, categories)
-        elif categories:
+        if isinstance(frame, SparseTable) and categories:
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
         target_name = free_name("target", names)
         columns, called = [], {"data: ": "X: "}

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
-from bigforest.columns.types import cells
 from bigforest.columns.values import level_text
 from bigforest.errors import ConfigError, DataError, shown
 from bigforest.options.values import is_integer
@@ -94,23 +93,6 @@ def category_names(categories: Any, names: Sequence[str]) -> list[str]:
         else:
             raise ConfigError(f"categories must be names or places of columns of X, not {category!r}")
     return selected
-
-
-def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Convert float columns to whole numbers: other libraries store integers with missing values as floats.
-
-    Raises DataError for a value that is not whole.
-    """
-    made = []
-    for name in names:
-        column = cells(frame, name)
-        if column.dtype.is_float():
-            column = column.fill_nan(None)
-            whole = column.cast(pl.Int64, strict=False)
-            if not (whole.cast(column.dtype) == column).all() or whole.null_count() > column.null_count():
-                raise DataError(f"the category {name!r} holds numbers that are not whole; convert it to text")
-            made.append(whole.alias(name))
-    return frame.with_columns(made) if made else frame
 
 
 def check_dense(y: Any) -> None:

@@ -555,6 +555,13 @@ def _common_dtype(first: pl.DataType, second: pl.DataType) -> pl.DataType | None
 def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> list[Path]:
     """Copy an Arrow file to Parquet in `scratch`: the streaming format has no index to read single columns by, and in
     both formats arrays are checked before Polars reads them."""
+    with arrow_batches(file) as reader:
+        return spool_batches(reader, scratch, str(file), reading)
+
+
+@contextlib.contextmanager
+def arrow_batches(file: Path) -> Iterator[Any]:
+    """Yield a RecordBatchReader of an Arrow file, in either format. Raises DataError, also for errors of the block."""
     import pyarrow as pa
 
     with reading_file(file, "Arrow"):
@@ -563,8 +570,8 @@ def _spool_arrow(file: Path, scratch: Path, reading: Reading) -> list[Path]:
         with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(local_path(file))) as content:
             if not is_file:
                 with pa.ipc.open_stream(content) as reader:
-                    return spool_batches(reader, scratch, str(file), reading)
+                    yield reader
+                return
             with pa.ipc.open_file(content) as reader:
                 batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-                whole = pa.RecordBatchReader.from_batches(reader.schema, batches)
-                return spool_batches(whole, scratch, str(file), reading)
+                yield pa.RecordBatchReader.from_batches(reader.schema, batches)

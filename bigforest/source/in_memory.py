@@ -158,8 +158,6 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         kind = getattr(getattr(dtype, "categories", None), "dtype", None)
         if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
             numbered[place] = numbered[place].cat.rename_categories(str)
-        elif getattr(kind, "kind", None) == "f" and _is_coded(dtype):  # of integers with missing values
-            numbered[place] = numbered[place].cat.rename_categories(dtype.categories.astype("int64"))
     plain = numbered.loc[:, [not _is_object(dtype) for dtype in numbered.dtypes]]
     try:
         columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
@@ -222,24 +220,48 @@ def _arrow_series(array: Any) -> pl.Series:
     return pl.Series(pl.from_arrow(as_readable(array)))
 
 
-def numeric_categories(table: Any) -> list[str]:
-    """Return the columns of a pandas frame that are unordered categories of whole numbers or booleans.
+def numeric_categories(table: Any) -> dict[str, bool]:
+    """Return the columns of a table of pandas or pyarrow, and if they are unordered categories of whole numbers or
+    booleans: Arrow has these as dictionaries.
 
-    Polars reads them as numbers. Other tables have none.
+    Polars reads them as numbers. Return an empty dictionary for other tables.
     """
-    if package_of(table) != "pandas" or not hasattr(table, "dtypes") or not hasattr(table, "columns"):
-        return []
-    return [str(name) for name, dtype in zip(table.columns, table.dtypes, strict=True) if _is_coded(dtype)]
+    if package_of(table) == "pandas" and hasattr(table, "dtypes") and hasattr(table, "columns"):
+        return {str(name): _is_coded(dtype) for name, dtype in zip(table.columns, table.dtypes, strict=True)}
+    if package_of(table) != "pyarrow" or not hasattr(table, "schema"):
+        return {}
+    import pyarrow as pa
+
+    coded = {field.name: _is_coded_dictionary(field.type) for field in table.schema}
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        for field, column in zip(table.schema, table.columns, strict=True):
+            if pa.types.is_dictionary(field.type) and pa.types.is_floating(field.type.value_type):
+                parts = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+                levels = [level for part in parts for level in part.dictionary.to_pylist()]
+                coded[field.name] = not field.type.ordered and _are_whole(levels)
+    return coded
 
 
 def _is_coded(dtype: Any) -> bool:
-    """Return True for a type of unordered categories of whole numbers or booleans; the numbers may be floats."""
+    """Return True for a pandas type of unordered categories of whole numbers or booleans; the numbers may be floats."""
+    if hasattr(dtype, "pyarrow_dtype"):
+        return _is_coded_dictionary(dtype.pyarrow_dtype)
     if type(dtype).__name__ != "CategoricalDtype" or dtype.ordered:
         return False
-    levels = dtype.categories
-    if levels.dtype.kind == "f":
-        return len(levels) > 0 and all(abs(level) < 2**53 and level == int(level) for level in levels)
-    return levels.dtype.kind in "biu"
+    kind = dtype.categories.dtype.kind
+    return kind in "biu" or (kind == "f" and _are_whole(dtype.categories))
+
+
+def _is_coded_dictionary(kind: Any) -> bool:
+    """Return True for an Arrow type of unordered categories of integers or booleans."""
+    import pyarrow as pa
+
+    unordered = pa.types.is_dictionary(kind) and not kind.ordered
+    return unordered and (pa.types.is_integer(kind.value_type) or pa.types.is_boolean(kind.value_type))
+
+
+def _are_whole(levels: Collection[Any]) -> bool:
+    return len(levels) > 0 and all(abs(level) < 2**53 and level == int(level) for level in levels)
 
 
 class SparseRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +15,7 @@ import polars as pl
 from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import ConfigError, DataError, api, reason
 from bigforest.execution.forks import check_polars_threads
-from bigforest.source.files import find_files, may_be_csv, source_of_path
+from bigforest.source.files import arrow_batches, find_files, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
@@ -23,6 +24,7 @@ from bigforest.source.in_memory import (
     frame_in_memory,
     is_sparse,
     numbered_names,
+    numeric_categories,
     package_of,
     with_columns_beside,
 )
@@ -73,7 +75,9 @@ def open_source(
         where = data if isinstance(data, str | Path) else source.name
         raise DataError(f"{where}: the table has no rows; check that it is the right one")
     wide = [name for name in source.schema if reading.needs(name) and _is_wide(source, name)]
-    return source.retyped(dict.fromkeys(wide, pl.Float64()))
+    floats = [name for name, dtype in source.schema.items() if name in reading.categories and dtype.is_float()]
+    coded = [name for name in floats if source.is_whole(name)]  # integers with missing values, in other libraries
+    return source.retyped(dict.fromkeys(wide, pl.Float64()) | dict.fromkeys(coded, pl.Int64()))
 
 
 def _is_wide(source: Source, name: str) -> bool:
@@ -126,6 +130,18 @@ def collected(query: pl.LazyFrame) -> pl.DataFrame:
 
 def _unreadable(fault: str) -> DataError:
     return DataError(f"{IN_MEMORY}: the table cannot be read: {fault}")
+
+
+def declared_categories(data: Any) -> dict[str, bool]:
+    """Return `numeric_categories` of a table, or of the first batch of an Arrow file."""
+    if not isinstance(data, str | os.PathLike):
+        return numeric_categories(data)
+    with suppress(DataError):  # raised again when it is opened
+        file = find_files(as_path(data))[1][0]
+        if kind_of_file(file) == "Arrow":
+            with arrow_batches(file) as reader:
+                return numeric_categories(next(reader, reader))
+    return {}
 
 
 def check_csv(data: Any, missing: Sequence[str]) -> None:

@@ -34,6 +34,7 @@ class Reading(NamedTuple):
     texts      columns of text, even if all their values are numbers or dates, such as 001.
     needed     columns that are read; None for all.
     excluded   columns that are not read.
+    categories columns of whole numbers that are categories: floats are read as integers, if all of them are whole.
     empty      True if a table may have no rows.
     target     name of y in a pair (X, y); None for the name of y itself, or "target".
     kept       columns of CSV and NDJSON files whose text is needed: if the values are not text, a column `text_name`
@@ -49,6 +50,7 @@ class Reading(NamedTuple):
     texts: frozenset[str] = frozenset()
     needed: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
+    categories: frozenset[str] = frozenset()
     empty: bool = False
     target: str | None = None
     kept: frozenset[str] = frozenset()
@@ -129,6 +131,15 @@ class Source:
         """Return True if a column has a value other than null and NaN. Raises DataError."""
         cells = (batch.to_series() for batch in self.batches([name], _BATCH_ROWS))
         return any(len((batch.fill_nan(None) if batch.dtype.is_float() else batch).drop_nulls()) for batch in cells)
+
+    def is_whole(self, name: str) -> bool:
+        """Return True if all values of a column of floats are integers of 64 bits. Raises DataError."""
+        for batch in self.batches([name], _BATCH_ROWS):
+            present = batch.to_series().fill_nan(None).drop_nulls()
+            whole = present.cast(pl.Int64, strict=False)
+            if whole.null_count() or not (whole.cast(present.dtype) == present).all():
+                return False
+        return True
 
     def exceeds(self, name: str, most: int) -> bool:
         """Return True if an integer, or the integer that stores a decimal, is above `most` or below -`most`.
@@ -375,7 +386,7 @@ def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
         return pl.Series(series.name, [None] * len(series), dtype)
     if dtype == pl.Float64 and series.dtype.is_numeric():  # Polars rounds decimals twice
         return pl.Series(series.name, numbers(series, "Float64"), dtype, nan_to_null=True)
-    if series.dtype.is_float() and not dtype.is_numeric():
+    if series.dtype.is_float() and not dtype.is_float():
         series = series.fill_nan(None)
     return series.cast(dtype)
 

@@ -246,9 +246,8 @@ def open_table(run: Run, temporary: Path, *, memory: int | None = None, verify: 
     if isinstance(data, Store):
         return data
     check_csv(data, missing)
-    return open_source(
-        data, scratch=temporary, memory=memory, reading=Reading(missing=missing, excluded=frozenset(run.exclude))
-    )
+    reading = Reading(missing=missing, excluded=frozenset(run.exclude), categories=frozenset(run.config.categories))
+    return open_source(data, scratch=temporary, memory=memory, reading=reading)
 
 
 def resolve(run: Run, table: Source | Store, resources: Resources) -> TrainingPlan:
