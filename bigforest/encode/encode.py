@@ -128,6 +128,11 @@ def encode(
 def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> Iterator[str]:
     """Yield messages about columns that are left out or stay text, and about a task that was found from the target."""
     yield from source.notices
+    if coded := [name for name in source.coded if roles.kinds.get(name) == "numeric"]:
+        yield (
+            f"these columns were categories in pandas, and their Parquet files have plain numbers: "
+            f"{listed([*map(repr, coded)])}; name them as {api('categories')} if the numbers are codes"
+        )
     for index in roles.indexes:
         called = f"the column {index!r}" if index else "the first column, which has no name,"
         yield f"{called} is an index that pandas wrote, and is left out; rename it to use it as a feature"
@@ -290,8 +295,7 @@ def encode_store(
         open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        categories = frozenset(config.categories)
-        reading = Reading(missing=config.missing, excluded=frozenset(left_out), categories=categories)
+        reading = Reading(missing=config.missing, excluded=frozenset(left_out), categories=frozenset(config.categories))
         source = open_source(data, scratch=work, memory=resources.memory, reading=reading)
         roles = column_roles(source, target, left_out, config)
         with staged(out, STORE, overwrite=overwrite) as folder:

@@ -120,8 +120,10 @@ def feature_kinds(
         check_column(name, names, "categories")
         dtype = leaves[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
+            odd = ", with numbers that are not whole" if dtype.is_float() else ""
             raise DataError(
-                f"{name!r} has type {dtype}; only text, whole numbers and booleans can be categories: cast it to one"
+                f"{name!r} has type {dtype}{odd}; only text, whole numbers and booleans can be categories: cast it to "
+                "one"
             )
     return {name: "category" if name in categories or is_text_type(leaves[name].dtype) else "numeric" for name in names}
 

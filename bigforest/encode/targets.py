@@ -317,6 +317,7 @@ def find_numbers(
             "another column, or learn classes"
         )
     low, high = math.inf, -math.inf
+    exact: set[int] = set()  # the extremes of whole numbers and decimals
     kept = 0
     apart = max(1, rows // _SAMPLE)
     sample: list[NDArray[np.float64]] = []
@@ -326,6 +327,13 @@ def find_numbers(
         kept += values.size
         if values.size:
             low, high = min(low, float(values.min())), max(high, float(values.max()))
+            if low == high and not dtype.is_float():
+                exact |= {int(extreme) for extreme in (physical(series).min(), physical(series).max())}  # type: ignore[arg-type]
+    if low == high and len(exact) > 1:
+        raise DataError(
+            f"target {name!r} has different values that are one float64, {low!r}; subtract their mean, or cast "
+            "them to text to predict classes"
+        )
     if low > high:
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
     if max(-low, high) > LARGEST_NUMBER:

@@ -116,8 +116,8 @@ def _row_numbers(files: ForestFiles) -> NDArray[np.uint64]:
         return np.arange(files.spec.rows, dtype=np.uint64)
     if not files.has_oob:
         raise ConfigError(
-            f"{files.spec.dropped} rows of the table were left out, and only an out-of-bag report says which; this "
-            "forest has none"
+            f"the table has {counted(files.spec.dropped, 'row')} left out, and only an out-of-bag report says which; "
+            "this forest has none"
         )
     return files.oob.rows.select("row").collect().to_series().to_numpy()
 
@@ -150,6 +150,7 @@ def group_codes(spec: DataSpec, config: TrainConfig, group: Any, rows: NDArray[n
     codes = column.gather(rows).rank("dense")
     if codes.null_count() or codes.max() != spec.group.groups:
         raise DataError(
-            f"group does not name the {spec.group.groups} groups of training; give that column as it was in training"
+            f"group does not name the {counted(spec.group.groups, 'group')} of training; give that column as it was in "
+            "training"
         )
     return codes.to_numpy().astype(np.uint32) - np.uint32(1)

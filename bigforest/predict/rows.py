@@ -249,7 +249,7 @@ def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
     columns = zip(names, rows.columns(), strict=True)
     counts = [(name, int(np.isnan(column).sum())) for name, column in columns if column.dtype.kind == "f"]
     counts = [(name, count) for name, count in counts if count]
-    named = ", ".join(f"{name!r} ({count} of {rows.rows} rows)" for name, count in counts[:5])
+    named = ", ".join(f"{name!r} ({count} of {counted(rows.rows, 'row')})" for name, count in counts[:5])
     return DataError(
         f"missing values in the features {named}: this forest splits on projections, which need every value; "
         "fill or drop these rows"

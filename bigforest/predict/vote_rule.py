@@ -300,7 +300,7 @@ def _inner_share(value: Any, name: str) -> float:
 
 def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
     try:
-        return tuple(map(float, several(quantiles)))
+        return tuple(float(str(share) if isinstance(share, np.floating) else share) for share in several(quantiles))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{api('quantiles')} must be different numbers from 0 to 1, not {quantiles!r}") from error
 

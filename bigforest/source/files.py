@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from bigforest.columns.types import columns_named, is_text_type
-from bigforest.errors import DataError, listed
+from bigforest.errors import DataError, api, listed
 from bigforest.source.source import (
     POLARS_FAULTS,
     Reading,
@@ -40,6 +40,7 @@ from bigforest.source.text import (
     FORMS,
     Scan,
     blank_lines,
+    check_kinds,
     ends_unnamed,
     has_lines,
     has_whole_lines,
@@ -211,11 +212,12 @@ def _source_of(
         schema = _common_schema(files, [part.schema for part in parts], parts.__getitem__, reading)
         whole = source_of_files(files, name, 0, str(path), [shape._replace(schema=schema) for shape in shapes])
         columns = _key_columns(files, schema, keys, reading, lambda place, key: parts[place].columns([key]).lazy())
+        whole = replace(whole, coded=shapes[0].coded)
         if not columns:
             return whole
         check_spool(size, memory, str(path))
         table = _spool_with([part.retyped(schema) for part in parts], columns, scratch, str(path))
-        return source_of_files(table, name, spool_bytes(size), str(path))
+        return replace(source_of_files(table, name, spool_bytes(size), str(path)), coded=whole.coded)
     check_spool(size, memory, str(path))
     if kind == "NDJSON":
         filled = [place for place, file in enumerate(files) if has_lines(file)]
@@ -231,7 +233,7 @@ def _source_of(
         notices.append("the columns at the end that have neither a name nor a value are left out")
     if kind in FORMS:
         try:
-            scans, codes, twice = with_types(scans, FORMS[kind], reading)
+            scans, codes, twice, padded = with_types(scans, FORMS[kind], reading)
         except (*POLARS_FAULTS, OSError) as error:
             if (refused := of_system(error, path)) is not None:
                 raise refused from error
@@ -248,6 +250,13 @@ def _source_of(
                 f"{listed([*map(repr, twice)])}; if they are codes, such as sections or versions, write them with a "
                 "letter, as v1.10, and the columns are text"
             )
+        known = {*reading.numbers, *reading.categories}
+        if padded := [name for name in padded if reading.needs(name) and name not in known]:
+            notices.append(
+                f"these columns are numbers, without the zeros at the beginning of some, as 00123: "
+                f"{listed([*map(repr, padded)])}; if they are codes, name features as {api('categories')}, or write a "
+                "letter in front, as z00123, and the columns are text"
+            )
     columns = _key_columns(files, scans[0][1], keys, reading, lambda place, _: scans[place][0])
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
@@ -256,7 +265,12 @@ def _source_of(
             parts[place] = part.with_columns(pl.lit(key[place], key.dtype).alias(key.name) for key in columns)
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
-    table = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
+    try:
+        table = _spooled_csv(files, scans, reading.separator, spooled) if kind == "CSV" else spooled(scans)
+    except DataError:
+        if kind == "NDJSON":
+            check_kinds(files)
+        raise
     return replace(source_of_files(table, name, spool_bytes(size), str(path)), notices=tuple(notices))
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.types import columns_named, physical, types_within
+from bigforest.columns.types import cells, columns_named, physical, types_within
 from bigforest.columns.values import numbers
 from bigforest.errors import DataError, advice_on, reason, system_error
 from bigforest.source.unchanged import FileStamp, unchanged
@@ -94,6 +94,7 @@ class Source:
     stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
     separator  character between the values of CSV files, if the user named one.
     notices  messages about how columns of CSV files are read.
+    coded    columns of numbers in Parquet files that were categories in pandas.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Source:
     stamps: tuple[FileStamp, ...] = ()
     separator: str | None = None
     notices: tuple[str, ...] = ()
+    coded: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """Pickle a source of files as the paths of the files."""
@@ -129,13 +131,13 @@ class Source:
 
     def has_values(self, name: str) -> bool:
         """Return True if a column has a value other than null and NaN. Raises DataError."""
-        cells = (batch.to_series() for batch in self.batches([name], _BATCH_ROWS))
-        return any(len((batch.fill_nan(None) if batch.dtype.is_float() else batch).drop_nulls()) for batch in cells)
+        columns = (cells(batch, name) for batch in self.batches([name], _BATCH_ROWS))
+        return any(len((one.fill_nan(None) if one.dtype.is_float() else one).drop_nulls()) for one in columns)
 
     def is_whole(self, name: str) -> bool:
         """Return True if all values of a column of floats are integers of 64 bits. Raises DataError."""
         for batch in self.batches([name], _BATCH_ROWS):
-            present = batch.to_series().fill_nan(None).drop_nulls()
+            present = cells(batch, name).fill_nan(None).drop_nulls()
             whole = present.cast(pl.Int64, strict=False)
             if whole.null_count() or not (whole.cast(present.dtype) == present).all():
                 return False
@@ -270,7 +272,7 @@ def source_of_files(
 
     shapes  shapes of the files, if they have been read: all with one schema. Columns are cast to that schema.
     """
-    schema, rows = shapes[0] if shapes else parquet_shape(files[0])
+    schema, rows, _ = shapes[0] if shapes else parquet_shape(files[0])
     if _only_polars(schema):
         return replace(source_of(_scan_as(files, schema), name, files, where), spooled=spooled)
     rows += sum(shape.rows for shape in shapes[1:]) if shapes else sum(map(_rows_of, files[1:]))
@@ -279,10 +281,14 @@ def source_of_files(
 
 
 class ParquetShape(NamedTuple):
-    """The columns of a Parquet file, and its number of rows: 0 if Arrow cannot open the file."""
+    """The columns of a Parquet file, and its number of rows: 0 if Arrow cannot open the file.
+
+    coded  see `Source`.
+    """
 
     schema: dict[str, pl.DataType]
     rows: int
+    coded: tuple[str, ...] = ()
 
 
 def _rows_of(path: Path) -> int:
@@ -299,7 +305,7 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
     with reading_parquet(path):
         try:
             with _open(path) as file:
-                schema, rows = file.schema_arrow, file.metadata.num_rows
+                schema, rows, coded = file.schema_arrow, file.metadata.num_rows, _coded_by_pandas(file.schema_arrow)
                 places = places_once(schema.names, str(path), reading)
         except pa.ArrowNotImplementedError:
             schema = dict(scan_parquet([path]).collect_schema())
@@ -309,7 +315,20 @@ def parquet_shape(path: Path, reading: Reading = EVERYTHING) -> ParquetShape:
     counts = Counter(schema.names)
     fields = [schema.field(place) for place in places]
     once = [field if counts[field.name] == 1 else field.with_type(pa.null()) for field in fields]
-    return ParquetShape(schema_of(pa.schema(once), str(path), reading.needs), rows)
+    return ParquetShape(schema_of(pa.schema(once), str(path), reading.needs), rows, coded)
+
+
+def _coded_by_pandas(schema: Any) -> tuple[str, ...]:
+    """Return the columns of numbers or booleans that were unordered categories in pandas, by its metadata."""
+    import pyarrow as pa
+
+    columns = []
+    with suppress(ValueError, TypeError, LookupError, RecursionError):  # of other programs, or damaged
+        for column in (schema.pandas_metadata or {})["columns"]:
+            if column["pandas_type"] == "categorical" and not column["metadata"]["ordered"]:
+                columns.append(schema.field(column["field_name"]))
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    return tuple(field.name for field in columns if any(is_one(field.type) for is_one in kinds))
 
 
 @contextmanager
@@ -387,7 +406,7 @@ def _cast(series: pl.Series, dtype: pl.DataType) -> pl.Series:
     if dtype == pl.Float64 and series.dtype.is_numeric():  # Polars rounds decimals twice
         return pl.Series(series.name, numbers(series, "Float64"), dtype, nan_to_null=True)
     if series.dtype.is_float() and not dtype.is_float():
-        series = series.fill_nan(None)
+        return series.alias("").fill_nan(None).cast(dtype).alias(series.name)
     return series.cast(dtype)
 
 

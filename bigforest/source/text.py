@@ -216,6 +216,7 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
         schema = pl.scan_ndjson(path, infer_schema_length=None).collect_schema()
     except POLARS_FAULTS:
         _check_json(file)
+        check_kinds([file])
         raise
     first: Any = None
     with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:  # a number of 5,000 digits
@@ -288,12 +289,50 @@ def _check_json(file: Path) -> None:
         raise DataError(f"{file}: line {number} cannot be read: {at}; mend the line") from error
 
 
-def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> tuple[list[Scan], list[str], list[str]]:
+def check_kinds(files: Sequence[Path]) -> None:
+    """Raise DataError naming the first line of NDJSON that has a value of another kind than the lines before it."""
+    first_of: dict[str, tuple[str, Path, int]] = {}
+    for file in files:
+        fault = ""
+        with suppress(ValueError, RecursionError), text_lines(file, "utf-8-sig") as lines:
+            found = (
+                (number, name, kind)
+                for number, line in enumerate(lines, 1)
+                for name, kind in _kinds("", json.loads(line.strip() or "{}"))
+            )
+            for number, name, kind in found:
+                first, place, at = first_of.setdefault(name, (kind, file, number))
+                if first != kind:
+                    where = f"line {at}" if place == file else f"line {at} of {place}"
+                    fault = f"line {number} has {kind} for {name!r}, and {where} has {first}"
+                    break
+        if fault:
+            raise DataError(f"{file}: {fault}; write values of one kind, or null")
+
+
+def _kinds(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name and kind of a value of JSON, and of the values within it. Numbers and text may be mixed."""
+    if isinstance(value, dict):
+        if name:
+            yield name, "an object"
+        for key, inner in value.items():
+            yield from _kinds(f"{name}.{key}" if name else key, inner)
+    elif isinstance(value, list):
+        yield name, "a list"
+        for inner in value:
+            yield from _kinds(f"{name}[]", inner)
+    elif value is not None:
+        yield name, "true or false" if isinstance(value, bool) else "a number or text"
+
+
+def with_types(
+    scans: Sequence[Scan], forms: Sequence[Form], rules: Reading
+) -> tuple[list[Scan], list[str], list[str], list[str]]:
     """Return the scans of the files of a table with each column of text parsed, if all its values have one type.
 
-    Also return the columns that stay text because they have codes such as 01 and 1, and those of `_written_twice`. The
-    text of kept columns that are parsed comes first. Raises OSError or one of POLARS_FAULTS for an error of the system,
-    which may not come again when the table is read.
+    Also return three lists of columns: those that stay text because they have codes such as 01 and 1, those of
+    `_written_twice`, and those of `_begin_with_zeros`. The text of kept columns that are parsed comes first. Raises
+    OSError or one of POLARS_FAULTS for an error of the system, which may not come again when the table is read.
     """
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, kinds in types.items() if kinds == {pl.String()} and name not in rules.texts]
@@ -309,7 +348,7 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     except POLARS_FAULTS as error:
         if system_error(error, "") is not None:
             raise
-        return list(scans), [], []  # reading the table says what is wrong with it
+        return list(scans), [], [], []  # reading the table says what is wrong with it
     parsed = [
         form.parsed(names) for form, names in _columns_by_form({name: [form] for name, form in form_of.items()}).items()
     ]
@@ -322,7 +361,15 @@ def with_types(scans: Sequence[Scan], forms: Sequence[Form], rules: Reading) -> 
     ]
     codes = [name for name, form in form_of.items() if form == _CODES]
     twice = _written_twice(head, [name for name, form in form_of.items() if form.parse is _FLOAT])
-    return [(scan, dict(scan.collect_schema())) for scan in typed], codes, twice
+    parsers = [form.parse for form in _NUMBERS]
+    padded = _begin_with_zeros(head, [name for name, form in form_of.items() if form.parse in parsers])
+    return [(scan, dict(scan.collect_schema())) for scan in typed], codes, twice, padded
+
+
+def _begin_with_zeros(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:
+    """Return the columns of text in which a whole number begins with a zero, as 00123."""
+    begin = columns_named(names).str.strip_chars().str.contains("^0[0-9]+$").any()
+    return [name for name, found in rows.select(begin).row(0, named=True).items() if found] if names else []
 
 
 def _written_twice(rows: pl.DataFrame, names: Sequence[str]) -> list[str]:

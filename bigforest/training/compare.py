@@ -30,6 +30,7 @@ from bigforest.errors import (
     Note,
     OutputExistsError,
     api,
+    counted,
     shown,
     write_names,
 )
@@ -171,7 +172,9 @@ class Race:
             for trees in rounds(state.run.config.trees)[len(state.rounds) :]:
                 late = self.budget is not None and time.monotonic() - begin > self.budget
                 if late and state.rounds:
-                    state.stopped = f"the time of {self.budget:g} s was over after {state.rounds[-1].trees} trees"
+                    state.stopped = (
+                        f"the time of {self.budget:g} s was over after {counted(state.rounds[-1].trees, 'tree')}"
+                    )
                     break
                 if state.rounds and len(state.racing) == 1:
                     state.stopped = None
@@ -308,9 +311,8 @@ class Race:
                 remove(folder)
         best = min(results, key=lambda name: results[name].difference)
         left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
-        self.listener(
-            Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {results[best].loss:.5g}; {left}")
-        )
+        loss = f"{state.metric.replace('_', ' ')} {results[best].loss:.5g}"
+        self.listener(Notice(f"{counted(trees, 'tree')}: {best} leads, {loss}; {left}"))
 
     def _grow_to(self, state: ComparisonState, name: str, store: Store, trees: int) -> RowScores:
         """Grow a candidate to this number of trees and return the scores of its rows."""

@@ -66,3 +66,15 @@ def test_numbers__kept_where_they_are_not_exact(tmp_path: Path) -> None:
     assert not store.spec.target.exact
     assert store.numbers(0, 200).tolist() == table()["y"].to_list()
     store.verify()
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Decimal(38, 2)])
+def test_numbers__that_are_one_float_are_not_called_constant(dtype: pl.DataType) -> None:
+    y = pl.Series([2**62 + row % 60 for row in range(200)], dtype=pl.Int64).cast(dtype)
+    frame = pl.DataFrame({"x": range(200), "y": y})
+    with pytest.raises(DataError, match=r"'y' has different values that are one float64, 4\.6.*subtract their mean"):
+        bigforest.train(frame, "y", trees=2, task="regression")
+    one = frame.with_columns(y=pl.lit(2**62).cast(dtype))
+    assert bigforest.train(one, "y", trees=2, task="regression").predict(one)["prediction"].unique().to_list() == [
+        2.0**62
+    ]

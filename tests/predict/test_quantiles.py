@@ -343,6 +343,13 @@ def test_predict__quantiles_that_cannot_be(forest: Forest) -> None:
         bigforest.train(frame(50), "kind", keep_targets=True)
 
 
+def test_quantiles__of_single_precision_are_named_as_they_are_written() -> None:
+    forest = bigforest.train(frame(60), "y", keep_targets=True, trees=3, exclude="w")
+    expected = forest.predict(frame(60), quantiles=[0.1, 0.9])
+    for quantiles in (np.array([0.1, 0.9], np.float32), [np.float32(0.1), np.float64(0.9)]):
+        assert forest.predict(frame(60), quantiles=quantiles).equals(expected)
+
+
 @compiled
 def test_cli__quantiles(folder: Path, run: Run) -> None:
     frame(60).write_parquet("t.parquet")

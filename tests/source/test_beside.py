@@ -311,3 +311,39 @@ def test_train__category_of_pandas_whose_integers_are_floats() -> None:
     assert [one.kind for one in forest.spec.features] == ["category", "numeric"]
     for same in (frame.assign(code=code), frame.assign(code=code.astype("Int64").astype("category"))):
         pd.testing.assert_frame_equal(forest.predict_proba(same), forest.predict_proba(frame))
+
+
+def test_train__categories_of_numbers_stay_categories_in_arrow(tmp_path: Path) -> None:
+    code = pd.Series(np.random.default_rng(5).integers(0, 6, 90))
+    frame = pd.DataFrame({"code": code, "gaps": code.mask(code == 3), "even": code % 2 == 0}).astype("category")
+    frame["half"], frame["target"] = (code / 2).astype("category"), np.arange(90) % 2 + code % 2
+    table = pa.Table.from_pandas(frame)
+    frame.to_feather(tmp_path / "t.feather")
+    with pa.ipc.new_stream(tmp_path / "s.arrow", table.schema) as stream:
+        stream.write_table(table)
+    tables = [frame, table, table.to_batches()[0], tmp_path / "t.feather", tmp_path / "s.arrow"]
+    tables.append((table.drop(["target"]), frame["target"]))
+    names = ["code", "gaps", "even"]
+    forests = [bf.train(one, "target" if one is not tables[-1] else None, trees=2, seed=3) for one in tables]
+    forests.append(bf.train(pl.from_arrow(table), "target", trees=2, seed=3, categories=names))
+    for forest in forests:
+        assert [feature.name for feature in forest.spec.features if feature.kind == "category"] == names
+        pd.testing.assert_frame_equal(forest.predict_proba(frame), forests[0].predict_proba(frame))
+    assert bf.train(table.to_reader(), "target", trees=2).config.categories == ("code", "even")
+    with pytest.raises(
+        DataError,
+        match="'half' has type Float64, with numbers that are not whole; only text, whole numbers and booleans",
+    ):
+        bf.train(frame, "target", trees=2, categories=["half"])
+
+
+def test_train__tells_of_categories_of_numbers_that_parquet_files_lose(tmp_path: Path) -> None:
+    code = np.random.default_rng(5).integers(0, 6, 90)
+    frame = pd.DataFrame({"code": code, "text": code.astype(str), "target": code % 2}).astype("category")
+    frame["size"] = pd.Categorical(code, ordered=True)
+    frame.to_parquet(tmp_path / "t.parquet")
+    for options, told in (({}, ["'code'"]), ({"categories": "code"}, [])):
+        events: list[Any] = []
+        bf.train(tmp_path / "t.parquet", "target", trees=2, listener=events.append, **options)
+        texts = [str(event) for event in events if "were categories in pandas" in str(event)]
+        assert [text.split(": ")[1].split(";")[0] for text in texts] == told

@@ -143,6 +143,14 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         text("t.ndjson", '{"a": 1}\n{"a": 1e400}\n'),
         "line 2 .*: 1e400 is beyond the numbers",
     ),
+    "true among numbers": (
+        text("t.ndjson", '{"a": 1}\n{"a": null}\n\n{"a": true}\n'),
+        "line 4 has true or false for 'a', and line 1 has a number or text; write values of one kind",
+    ),
+    "true in an object": (
+        text("t.ndjson", '{"a": {"b": 1}}\n{"a": {"b": true}}\n'),
+        "t.ndjson: line 2 has true or false for 'a.b', and line 1",
+    ),
     "key twice": (text("t.ndjson", '{"a": 1}\n{"a": 2, "b": {"c": 1, "c": 2}}\n'), "line 2 has a value for 'c' twice"),
     "inexact long doubles": (
         lambda folder: {"a": np.array([1, 3], np.longdouble) / 3},

@@ -119,8 +119,8 @@ def test_csv__texts_of_one_number_are_different(name: str, tmp_path: Path) -> No
         source = open_source(tmp_path / "t.csv", scratch=tmp_path)
         assert source.schema == {"a": dtype, "b": pl.Int64}
         assert source.column("a").to_list() == texts[::order] or dtype != pl.String
-        assert [message for message in source.notices if "01 and 1: 'a';" in message] == [*source.notices]
-        assert len(source.notices) == (dtype == pl.String)
+        told = "01 and 1: 'a';" if dtype == pl.String else "as 00123: 'a';"  # codes, or numbers that lose their zeros
+        assert [told in message for message in source.notices] == [True] * (name != "fractions")
 
 
 @pytest.mark.parametrize(
