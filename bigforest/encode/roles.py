@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from bigforest.columns.dataspec import MAX_CLASSES, code_width
@@ -283,29 +284,22 @@ def _join_bounds(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | 
     return ColumnBounds(None if None in spans else max(bounds) - min(bounds) + 1, whole)
 
 
-class StoredIntegers(NamedTuple):
-    """Storage of the integers of a column: bytes of an integer, and True if integers are signed."""
-
-    size: int
-    signed: bool
-
-
-def _stored_integers(column: Any) -> StoredIntegers | None:
-    """Return the storage of the integers of a column; None if it has no integers."""
+def _stored_integers(column: Any) -> np.dtype[Any] | None:
+    """Return the type of the integers of a column in a Parquet file; None if it has no integers."""
     kind = json.loads(column.logical_type.to_json())
     size = {"INT32": 4, "INT64": 8}.get(column.physical_type)
     if size is None or kind["Type"] not in ("None", "Int"):
         return None
-    return StoredIntegers(size, kind.get("isSigned", True))
+    return np.dtype(f"<{'i' if kind.get('isSigned', True) else 'u'}{size}")
 
 
-def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, int] | None:
+def _integers(stored: np.dtype[Any] | None, chunk: ColumnChunk) -> tuple[int, int] | None:
     """Return the least and the greatest integer of a chunk; None if unknown, or if the column has no integers."""
     if stored is None or chunk.low is None or chunk.high is None:
         return None
-    if len(chunk.low) != stored.size or len(chunk.high) != stored.size:
+    if len(chunk.low) != stored.itemsize or len(chunk.high) != stored.itemsize:
         return None
-    low, high = (int.from_bytes(value, "little", signed=stored.signed) for value in (chunk.low, chunk.high))
+    low, high = (int(np.frombuffer(value, stored)[0]) for value in (chunk.low, chunk.high))
     return (low, high) if low <= high else None
 
 

@@ -216,7 +216,6 @@ def _level_bins(spec: FeatureSpec, counts: NDArray[np.int64]) -> Bins:
 
 
 def _features_per_tree(features: int, outputs: int) -> int:
-    """Return the number of features that a tree draws."""
     return features if outputs == 1 else max(1, round(_SHARE_OF_SEVERAL * features))
 
 

@@ -236,5 +236,4 @@ def criterion_named(name: str) -> Criterion:
 
 
 def criterion_of(config: TrainConfig) -> Criterion:
-    """Return the criterion of a forest."""
     return criterion_named(config.criterion)

@@ -50,7 +50,6 @@ def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -
 
 
 def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
-    """Cut whole trees."""
     starts, root = trees.starts, trees.root_of
     number, inner = np.empty(root.size, np.uint32), np.empty(root.size, np.bool_)
     heap = np.empty(heap_size(int(np.diff(starts).max()), rules), np.int64)

@@ -96,7 +96,6 @@ class KeptTrees(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the nodes."""
         return sum(nodes.nbytes for part in self.parts for nodes in part)
 
     @property

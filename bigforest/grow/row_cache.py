@@ -39,7 +39,6 @@ def row_cache_of(store: Store, *, ordered: bool) -> RowCache:
 
 
 def forget_row_cache(store: Store) -> None:
-    """Free the copies."""
     for ordered in (False, True):
         _copies.forget((store, ordered))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_KIND = "simulation"
-KINDS = ("trunk", "parity", "multimodal", "modified-trunk", "orthant", "sparse-parity", "shapes")
 SHAPES_NOISE = 0.1
 
 # A table of more columns is more bookkeeping than data; more classes than this a target cannot have.
@@ -40,6 +39,19 @@ MULTIMODAL_DIMS = 1024
 # Where sampling the Bayes error takes about a second or less, it is done without being requested.
 BAYES_DRAWS = 100_000
 CHEAP_DIMS = 64
+
+
+Family = Trunk | Parity | Orthant | SparseParity | Shapes | Multimodal
+_FAMILIES: dict[str, Callable[[SimulationConfig], Family]] = {
+    "trunk": lambda config: Trunk(config.dims),
+    "parity": lambda config: Parity(config.dims),
+    "multimodal": lambda config: Multimodal(config.dims, config.seed),
+    "modified-trunk": lambda config: Trunk(config.dims, modified=True),
+    "orthant": lambda config: Orthant(config.dims),
+    "sparse-parity": lambda config: SparseParity(config.dims),
+    "shapes": lambda config: Shapes(config.dims, config.noise),
+}
+KINDS = tuple(_FAMILIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +91,8 @@ class SimulationConfig:
         if self.kind == "shapes" and self.outliers:
             raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
 
-    def family(self) -> Trunk | Parity | Orthant | SparseParity | Shapes | Multimodal:
-        """Return the distribution."""
-        if self.kind == "shapes":
-            return Shapes(self.dims, self.noise)
-        if self.kind == "multimodal":
-            return Multimodal(self.dims, self.seed)
-        if self.kind in ("trunk", "modified-trunk"):
-            return Trunk(self.dims, modified=self.kind == "modified-trunk")
-        if self.kind == "parity":
-            return Parity(self.dims)
-        return Orthant(self.dims) if self.kind == "orthant" else SparseParity(self.dims)
+    def family(self) -> Family:
+        return _FAMILIES[self.kind](self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,6 @@ class MatrixFile(NamedTuple):
 
 
 def damaged(path: Path) -> FormatError:
-    """Return the error for a damaged file."""
     return FormatError(f"{path} is damaged; remove it and resume the run, which makes it again, or start it again")
 
 

@@ -134,7 +134,6 @@ class ColumnFile:
                 self._direct = os.fdopen(os.open(path, os.O_RDONLY | os.O_DIRECT), "rb", buffering=0)
 
     def close(self) -> None:
-        """Close the file."""
         for file in (self._file, self._direct):
             if file is not None:
                 file.close()

@@ -253,7 +253,6 @@ def check_numbers(numbers: NDArray[np.float64], whole: NDArray[Any], target: Tar
 
 
 def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
-    """Check the weights of rows."""
     total = 0
     for start in range(0, len(weight), BLOCK_ROWS):
         part = weight[start : start + BLOCK_ROWS]
@@ -264,7 +263,6 @@ def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
 
 
 def check_groups(groups: NDArray[Any], group: GroupSpec, file: Path) -> None:
-    """Check the group of each row."""
     if groups.max() >= group.groups:
         raise damaged_store(f"{file}: a group is out of range")
     rows = np.zeros(group.groups, np.int64)

@@ -213,7 +213,6 @@ class _Files:
         self._size: dict[str, int] = {}
 
     def path(self, name: str) -> Path:
-        """Return the path of a file."""
         return self._folder / f"{self._prefix}{name}"
 
     def append(self, name: str, array: NDArray[Any]) -> None:

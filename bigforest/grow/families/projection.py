@@ -179,7 +179,6 @@ class ValueReader(MatrixReader):
 
 
 def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
-    """Return the column of a feature in a block."""
     width, slot = cells.place[feature].tolist()
     column: NDArray[Any] = next(matrix for matrix in cells[:3] if matrix.itemsize == width)[slot]
     return column

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,14 +133,15 @@ def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> 
     projections = np.empty((len(axes), rows.size))
     for start in range(0, rows.size, _BLOCK):
         piece = rows[start : start + _BLOCK]
-
-        def values_of(feature: int, piece: NDArray[np.int64] = piece) -> NDArray[np.float64]:
-            decoded: NDArray[np.float64] = store.low(feature)[store.feature_codes(feature)[piece]]
-            return decoded
-
-        projections[:, start : start + piece.size] = project_rows_on(axes, piece.size, values_of)
+        projections[:, start : start + piece.size] = project_rows_on(axes, piece.size, partial(_values, store, piece))
     projections[~np.isfinite(projections).all(axis=1)] = 0.0
     return code_columns(projections, len(axes), store.rows, rows)
+
+
+def _values(store: Store, rows: Any, feature: int) -> NDArray[np.float64]:
+    """Return the values of a feature in some rows."""
+    values: NDArray[np.float64] = store.low(feature)[store.feature_codes(feature)[rows]]
+    return values
 
 
 def project_rows_on(
@@ -208,9 +210,7 @@ def principal_axes_of(
         rows = block_span(store.rows, block)
 
         def values(place: int, rows: range = rows) -> NDArray[np.float64]:
-            feature = features[place]
-            decoded: NDArray[np.float64] = store.low(feature)[store.feature_codes(feature)[rows.start : rows.stop]]
-            return decoded
+            return _values(store, slice(rows.start, rows.stop), features[place])
 
         sums += moments(sampler, tree, rows, spans, values)
     return principal_axes(sampler.config, tree, scale, spans, sums)

@@ -46,12 +46,10 @@ class NodeStats(NamedTuple):
 
     @property
     def regression(self) -> bool:
-        """True for regression."""
         return self.classes == 0
 
     @property
     def slots(self) -> int:
-        """Number of slots."""
         return (self.classes or ABOVE + 1) + self.weighted
 
     @property

@@ -68,7 +68,6 @@ class SplitFiles(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """Number of nodes."""
         return self.arrays["feature"].size
 
 

@@ -70,7 +70,6 @@ class Direction(NamedTuple):
 
 
 def feature_direction(feature: int) -> Direction:
-    """Return a feature as a direction."""
     return Direction(np.array([feature], np.uint32), np.ones(1))
 
 

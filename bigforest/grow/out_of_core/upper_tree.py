@@ -248,7 +248,6 @@ def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> boo
 
 
 def root_key(config: TrainConfig, tree: int) -> np.uint64:
-    """Return the key of the root of a tree."""
     return stream_key(config.seed, PURPOSE_GROW, tree, 0)
 
 

@@ -76,7 +76,7 @@ def aim_node(subspace, key, wanted, total, sums):
     total  int64 [classes]; sums int64 [columns of the node, classes], steps
 
     The current direction becomes the difference of the two means farthest apart. Its stops are placed, and subspace.far
-    is filled for the classes with a total (perceptron.choose_sides). Returns True if there are two means, and their
+    is filled for the classes with a total (`choose_sides`). Returns True if there are two means, and their
     positions on the direction.
     """
     draw_columns(subspace, key, wanted)
