@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bigforest.kernels.columns.code_cache import make_code_cache
+from bigforest.kernels.columns.code_cache import FEWEST_ROWS, make_code_cache
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.scan.impurity import GINI, VARIANCE
@@ -29,7 +29,7 @@ def _codes(columns: dict[int, int], rows: int) -> Codes:
 @pytest.mark.parametrize("numbers", [False, True])
 def test_grow__far_copy_changes_no_tree(numbers: bool) -> None:
     """Rows of wide tables make the near copy small, and only the longer table has a far one."""
-    columns, rows, used = 3_000, 20_000, 5_000
+    columns, rows, used = 4_500, 10_000, 2_500
     codes = _codes({1: columns, 2: 0, 4: 0}, rows)
     shorter = Codes(*(np.ascontiguousarray(matrix[:, :used]) for matrix in codes[:3]), codes.place)
     for array in shorter:
@@ -45,7 +45,8 @@ def test_grow__far_copy_changes_no_tree(numbers: bool) -> None:
     rules = Rules(3, VARIANCE if numbers else GINI, -1, 2, 1, True)
     trees = []
     for table, has_far in ((codes, True), (shorter, False)):
-        assert (0 < make_code_cache(table, used, numbers).room[1] < used) == has_far
+        near, far = make_code_cache(table, used, numbers).room
+        assert (near >= FEWEST_ROWS, 0 < far < used) == (True, has_far)
         roots = Roots.single(used, np.uint64(5))
         trees.append(grow(table, by_rows(table), items.copy(), target, roots, rules)[0])
     assert trees[0].feature.size > 100

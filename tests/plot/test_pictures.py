@@ -399,14 +399,14 @@ def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path:
     for draw in (forest.plot.swarm, lambda data, label: bf.plot_forest(forest, data, out=tmp_path / "n", label=label)):
         with pytest.raises(ConfigError, match="label does not apply to this forest"):
             draw(frame, label="a")
-    names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", threads=1)}
+    names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", format="html", threads=1)}
     classes = {"confusion", "reliability", "roc", "precision-recall", "rejection"}
     assert names == set(PICTURES) - {*UNASKED, *classes, *([] if forest.rounds.tried else ["rounds"])}
     for family in ("sparse-oblique", "tree"):
         clean = frame.drop("c") if family == "sparse-oblique" else frame
         target = clean.with_columns(y=pl.col("y") > 0)
         other = bf.train(target, target="y", trees=1, family=family, bootstrap=False, threads=1)
-        files = bf.plot_forest(other, target, out=tmp_path / family, threads=1)
+        files = bf.plot_forest(other, target, out=tmp_path / family, format="html", threads=1)
         assert {"tree", "swarm", "depth"} <= {file.stem for file in files} and not other.has_oob
 
 

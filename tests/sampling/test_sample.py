@@ -50,23 +50,18 @@ ROWS = st.one_of(
 )
 
 
-@settings(max_examples=examples(100 if COMPILED else 10))
+@settings(max_examples=examples(100) if COMPILED else 5)
 @given(ROWS, BAGS, st.integers(0, 5))
-def test_bag__has_exactly_the_draws_asked_for(rows: int, how: dict[str, Any], tree: int) -> None:
-    counts = bag(rows, tree, options(**how))
+def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, how: dict[str, Any], tree: int) -> None:
+    config = options(**how)
+    counts = bag(rows, tree, config)
     assert counts.dtype == np.uint16
     assert counts.shape == (rows,)
     assert counts.sum() == draws(rows, how["sample_fraction"])
     assert how.get("replace", True) or counts.max() <= 1
-
-
-@settings(max_examples=examples(100 if COMPILED else 10))
-@given(ROWS, BAGS, st.integers(0, 5))
-def test_block__alone_equals_its_part_of_the_whole(rows: int, how: dict[str, Any], tree: int) -> None:
-    config = options(**how)
     made, blocks = sampler(np.zeros(rows), config), range(math.ceil(rows / BLOCK))
     parts = {block: made.block(tree, block) for block in reversed(blocks)}
-    assert np.array_equal(np.concatenate([parts[block] for block in blocks]), bag(rows, tree, config))
+    assert np.array_equal(np.concatenate([parts[block] for block in blocks]), counts)
 
 
 @settings(max_examples=examples(40 if COMPILED else 5))
