@@ -97,7 +97,7 @@ def test_train__a_resumed_run_validates_where_it_is_told_to(tmp_path: Path) -> N
 
 def test_validate_forest__any_budget(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
-    trees = [random_tree(random, 3, 3, 20_000, THRESHOLDS) for _ in range(6)]
+    trees = [random_tree(random, 3, 3, 20_000, THRESHOLDS) for _ in range(3)]
     forest = forest_of(tmp_path / "f", trees, spec_of(3, CLASSES))
     data = rows(9000)
     expected = bf.validate_forest(forest, data)
