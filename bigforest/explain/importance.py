@@ -21,7 +21,7 @@ from bigforest.explain.tree_groups import (
     load_trees,
     plan_groups,
 )
-from bigforest.forest.decreases import tree_decreases
+from bigforest.forest.decreases import decrease_shares, tree_decreases
 from bigforest.forest.parts import read_span
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.predict.groups import LOADING_BYTES
@@ -58,26 +58,15 @@ def write_importance(job: ExplainJob, plan: SectionPlan) -> None:
         for tree, decrease in tree_decreases(pieces, spec):
             decreases[tree] = decrease
             progress.advance()
-    whole = decreases.sum(axis=0)
-    shares = tree_shares(decreases)
+    shares = decrease_shares(decreases)
     columns = {
         "feature": spec.feature_names,
-        "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
+        "decrease": decrease_shares(decreases.sum(axis=0)),
         "importance": shares.mean(axis=0),
         "standard_error": error_over_trees(shares),
     }
     folder.write("importance", pl.DataFrame(columns))
     folder.write("importance-trees", by_tree(spec.feature_names, shares))
-
-
-def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the share of each feature in the decrease of its tree, [trees, features]; 0 in trees without any.
-
-    If some rows weigh next to nothing, a decrease may be rounded to a negative number, which counts as 0.
-    """
-    positive = np.maximum(decrease, 0.0)
-    total = positive.sum(axis=1, keepdims=True)
-    return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0.0)
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -40,8 +40,17 @@ class DecreaseSums:
     @property
     def shares(self) -> NDArray[np.float64]:
         """Share of each feature in the total decrease of impurity, float64 [features]."""
-        whole = self._total.sum()
-        return self._total / whole if whole > 0 else np.zeros(self._total.size)
+        return decrease_shares(self._total)
+
+
+def decrease_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of each feature in a total decrease, both [..., features]; 0 if nothing decreased.
+
+    A decrease of 0, or of rows that weigh next to nothing, may be rounded to a negative number. It counts as 0.
+    """
+    positive = np.maximum(decrease, 0.0)
+    total = positive.sum(axis=-1, keepdims=True)
+    return np.divide(positive, total, out=np.zeros_like(positive), where=total > 0.0)
 
 
 def importance(directory: Path, header: Header, executor: Executor = _HERE) -> NDArray[np.float64]:

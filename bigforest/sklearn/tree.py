@@ -14,9 +14,8 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigforest.explain.importance import tree_shares
 from bigforest.export.trees import export_tree, node_impurities, node_values
-from bigforest.forest.decreases import tree_decreases
+from bigforest.forest.decreases import decrease_shares, tree_decreases
 from bigforest.sklearn.tables import joined, only
 
 # Attributes of the forest that its trees have, too, in addition to its parameters.
@@ -182,9 +181,9 @@ class ForestTree(BaseEstimator):  # type: ignore[misc]
         files, step = tree.forest.files, tree.forest.spec.target.step
         nodes = files.tree_arrays(tree.number)
         [(_, sums)] = tree_decreases([nodes], files.spec)
-        decreases = np.zeros((1, self._forest.n_features_in_))
-        np.add.at(decreases[0], list(self._forest._places(tree.forest).values()), sums)
-        return tree_shares(decreases)[0] if normalize else decreases[0] * step * step / nodes.weight[0]
+        decreases = np.zeros(self._forest.n_features_in_)
+        np.add.at(decreases, list(self._forest._places(tree.forest).values()), sums)
+        return decrease_shares(decreases) if normalize else decreases * step * step / nodes.weight[0]
 
     def get_depth(self) -> int:
         """Return the depth of the deepest leaf; the root has depth 0."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.explain.explain import SECTIONS
-from bigforest.explain.importance import error_over_trees, tree_shares
+from bigforest.explain.importance import error_over_trees
+from bigforest.forest.decreases import decrease_shares
 from bigforest.predict.inbag import bags_of
 from tests.explain.made import Case, mixed_case, oblique_case, trees_of
 from tests.naive.explain import oob_decrease, permuted_change
@@ -396,10 +397,19 @@ def test_error_over_trees__of_numbers_of_any_size(size: float) -> None:
     np.testing.assert_allclose(error_over_trees(values * size), usual * size, rtol=1e-12)
 
 
-def test_tree_shares__of_decreases_that_are_rounded_below_0() -> None:
+def test_decrease_shares__of_decreases_that_are_rounded_below_0() -> None:
     decrease = np.array([[1.0, 3.0, -1e-17], [0.0, 0.0, -5.0], [1e-310, 0.0, 3e-310]])
     wanted = [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.25, 0.0, 0.75]]
-    np.testing.assert_allclose(tree_shares(decrease), wanted, rtol=1e-9)
+    np.testing.assert_allclose(decrease_shares(decrease), wanted, rtol=1e-9)
+
+
+def test_features__of_a_forest_with_a_decrease_that_is_rounded_below_0() -> None:
+    """A share below 0 was written, and the forest called damaged when it was read."""
+    table = {"x": [n % 7 for n in range(11)], "f": [1, 0, 0, 1, 0, 1, 1, 1, 0, 1, 0], "y": list("cdcadddabcd")}
+    forest = bf.train(table, "y", family="tree", trees=1, impurity="error")
+    assert forest.nodes.filter(feature="f").select((pl.col("gain") * pl.col("weight")).sum()).collect().item() < 0
+    assert forest.features["importance"].to_list() == [1.0, 0.0]
+    assert forest.explain(parts=["importance"])["importance"]["decrease"].to_list() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
