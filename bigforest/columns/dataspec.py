@@ -296,10 +296,7 @@ def max_number(rows: int, *, weighted: bool) -> int:
 def _entries(record: Any) -> dict[str, Any]:
     """Return the fields of a record above. dataclasses.asdict takes several times as long, because it copies."""
     fields = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    for name in _USUAL.keys() & fields.keys():
-        if fields[name] == _USUAL[name]:
-            del fields[name]
-    return fields
+    return {name: value for name, value in fields.items() if name not in _USUAL or value != _USUAL[name]}
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:

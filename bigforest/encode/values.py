@@ -405,10 +405,9 @@ def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     """
     low, shift = np.uint64(scale.low), np.uint64(scale.shift)
     if len(keys) <= FEW_ROWS:
-        ranked = np.unique((keys.astype(np.uint64) - low) >> shift, return_inverse=True, return_counts=True)
-        offsets, keys[:], counted = ranked
+        offsets, keys[:] = np.unique((keys.astype(np.uint64) - low) >> shift, return_inverse=True)
         if bins.last.size:
-            rank_cells(counted.astype(np.uint64), bins, np.zeros(2, np.uint64), np.empty_like(offsets))
+            rank_cells(np.bincount(keys).astype(np.uint64), bins, np.zeros(2, np.uint64), np.empty_like(offsets))
         return offsets
     return _presort_many(keys, scale, bins)
 

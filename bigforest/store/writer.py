@@ -217,10 +217,12 @@ class _Files:
 
     def append(self, name: str, array: NDArray[Any]) -> None:
         """Add cells, contiguous, to a file."""
-        with naming_file(self.path(name)):
-            if name not in self._files:
-                self._files[name] = self.path(name).open("wb")
-            self._files[name].write(array.data)
+        if name not in self._files:
+            with naming_file(path := self.path(name)):
+                self._files[name] = path.open("wb")
+        file = self._files[name]
+        with naming_file(file.name):
+            file.write(array.data)
         self._size[name] = self._size.get(name, 0) + array.nbytes
         if name not in _BY_BLOCK:
             self._crc[name] = zlib.crc32(array.data, self._crc.get(name, 0))
