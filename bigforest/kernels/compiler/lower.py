@@ -3,7 +3,8 @@
 For reference counts and debuggers, which kernels do not have, Numba keeps every variable that several blocks use on the
 stack, clears it after its last use, and copies the record of an array there for each access to a cell or to its size.
 Kernels pass records of many arrays, so this was a large part of what LLVM had to read. A loop over a range without a
-step was about 110 lines, half of them for a step of 0, and is about 30.
+step was about 110 lines, half of them for a step of 0, and is about 30. Fields of records are taken from where they
+were put in, so that functions that only pass a record on do not put it together.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from llvmlite.ir import IRBuilder
+from llvmlite.ir.instructions import InsertValue
 from numba import types
 from numba.core import analysis, cgutils, ir, lowering
 
@@ -18,6 +21,23 @@ from numba.core import analysis, cgutils, ir, lowering
 _FIELDS = {"size": "nitems", "shape": "shape", "itemsize": "itemsize"}
 # Arguments of a range without a step.
 _ENDS = 2
+
+
+class _Builder(IRBuilder):  # type: ignore[misc]
+    """A writer that takes fields of records from where they were put in. Most records are only passed on."""
+
+    def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
+        """See IRBuilder."""
+        path = list(idx) if isinstance(idx, (tuple, list)) else [idx]
+        while path and isinstance(agg, InsertValue):
+            put = list(agg.indices)
+            if path[: len(put)] == put:
+                agg, path = agg.value, path[len(put) :]
+            elif put[: len(path)] == path:  # only a part of the field was put in here
+                break
+            else:
+                agg = agg.aggregate
+        return super().extract_value(agg, path, name) if path else agg
 
 
 class Lowering(lowering.Lower):  # type: ignore[misc]
@@ -39,6 +59,28 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
                 if name in block_of and not (block_of[name] in earlier[offset] and block_of[name] < offset):
                     del block_of[name]
         self._singly_assigned_vars = set(block_of)
+
+    def setup_function(self, fndesc: Any) -> None:
+        """See Lower."""
+        super().setup_function(fndesc)
+        self.builder = _Builder(self.entry_block)
+
+    def post_lower(self) -> None:
+        """Remove the records of which all fields were taken elsewhere."""
+        super().post_lower()
+        used: Counter[int] = Counter()
+        for block in self.function.blocks:
+            for instruction in block.instructions:
+                used.update(map(id, instruction.operands))
+                used.update(id(value) for value, _ in getattr(instruction, "incomings", ()))
+        for block in reversed(self.function.blocks):
+            kept = []
+            for instruction in reversed(block.instructions):
+                if isinstance(instruction, InsertValue) and not used[id(instruction)]:
+                    used.subtract(map(id, instruction.operands))
+                else:
+                    kept.append(instruction)
+            block.instructions[:] = reversed(kept)
 
     def lower_inst(self, inst: Any) -> None:
         """See Lower."""
