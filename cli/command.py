@@ -354,7 +354,9 @@ def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
     if isinstance(error, BigForestError):
         return write_names(error.text, names.get), EXIT_BAD_INPUT
     if isinstance(error, OSError):
-        where = error.filename or ("standard output" if _is_of_printing(error) else "")
+        # Errors of printing name no file.
+        called = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+        where = error.filename or ("standard output" if called & {"echo", "show", "output_at"} else "")
         return f"{error.strerror or error}{where and f': {where}'}", EXIT_BAD_INPUT
     if isinstance(error, MemoryError):
         return "not enough memory; use fewer --threads or cap the codes with --max-bins 256", EXIT_BAD_INPUT
@@ -365,12 +367,6 @@ def _explain(error: BaseException, names: Mapping[str, str]) -> tuple[str, int]:
         f"unexpected {detail}; run `bigforest --debug ...` again for the traceback and report it",
         EXIT_UNEXPECTED,
     )
-
-
-def _is_of_printing(error: OSError) -> bool:
-    """Return True if the error was raised while something was printed: these errors name no file."""
-    called = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
-    return bool(called & {"echo", "show", "output_at"})
 
 
 def _print_error(message: str) -> None:

@@ -35,12 +35,12 @@ from bigforest.encode.roles import USUAL_NAMES, ColumnRoles, column_roles
 from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
 from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
 from bigforest.encode.values import FEW_ROWS, compile_presort, key_size, value_bytes
-from bigforest.errors import DataError, api, listed
+from bigforest.errors import ConfigError, DataError, api, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import open_resources
 from bigforest.execution.executor import Executor
-from bigforest.execution.resources import Resources, checked_target, plain_options, resources_of
+from bigforest.execution.resources import Resources, plain_options, resources_of
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task, names_of
@@ -332,7 +332,9 @@ def column_arguments(
     data = as_path(data) if isinstance(data, os.PathLike) else data
     data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
     options = plain_options(options | {name: names[name] for name in ("weight", "group") if name in options})
-    target = checked_target(names["target"])
+    target = names["target"]
+    if target is not None and not isinstance(target, str):
+        raise ConfigError(f"{api('target')} must be the name of a column, not {target!r}")
     if coded := [name for name, is_coded in kinds.items() if is_coded]:
         usual = next((name for name in USUAL_NAMES if name in kinds), None)
         no_features = {target or usual, *names.values(), *left_out}

@@ -151,10 +151,3 @@ def resources_of(threads: int | None, scratch: str | Path | None, memory: str | 
         scratch=None if scratch is None else as_path(scratch),
         memory=None if memory is None else parse_bytes(plain(memory)),
     )
-
-
-def checked_target(name: str | None) -> str | None:
-    """Return the name of the target, or None. Raises ConfigError."""
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f"{api('target')} must be the name of a column, not {name!r}")
-    return name

@@ -251,11 +251,10 @@ def plan_interactions(job: ExplainJob) -> SectionPlan:
     check_exact(stock)
     rules = ContributionRules(True, chosen_classes(job))
     cells, step = _pair_piece(job, rules)
-    work, task_bytes, scratch = (
-        rows * pair_nanoseconds(stock, rules, columns),
-        _PAIR_BYTES * step * cells * _sums(job),
-        8 * rows * cells,
-    )
+    depth = stock.depths()
+    points = (np.minimum(depth, columns) + 1) / 2
+    work = rows * (float((stock.walked_nodes * depth * points).sum() * len(rules.chosen) * _PAIR_NS) + 1.0)
+    task_bytes, scratch = _PAIR_BYTES * step * cells * _sums(job), 8 * rows * cells
     return plan_sweep("interactions", stock, job.resources, task_bytes, work=work, scratch=scratch)
 
 
@@ -296,12 +295,6 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
     if not job.options.rows:
         return sampled(rows, job.options.sample or _PAIR_SAMPLE, job.options.seed)
     return np.array(sorted(set(job.options.rows)), np.uint32)
-
-
-def pair_nanoseconds(stock: TreeStock, rules: ContributionRules, columns: int) -> float:
-    nodes, depth = stock.walked_nodes, stock.depths()
-    points = (np.minimum(depth, columns) + 1) / 2
-    return float((nodes * depth * points).sum() * len(rules.chosen) * _PAIR_NS) + 1.0
 
 
 def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32], path: Path) -> None:

@@ -346,7 +346,9 @@ def _correction_selects(votes: list[str], scores: list[str], link: Link) -> Iter
     if link.loss == SOFTMAX:
         yield [*zip(scores, scores, strict=True), (_choice(scores, scores), "most")]
         yield [(f"{score} - most", score) for score in scores]
-    yield [(_clip_score(score), score) for score in scores]
+    most = _number(_MOST)  # between -most and most the exponential is a number
+    clip = "CASE WHEN {0} > {1} THEN {1} WHEN {0} < -{1} THEN -{1} ELSE {0} END"
+    yield [(clip.format(score, most), score) for score in scores]
     if link.loss == POISSON:
         yield [(f"EXP({scores[0]})", votes[0])]
     elif link.loss == LOGISTIC:
@@ -354,12 +356,6 @@ def _correction_selects(votes: list[str], scores: list[str], link: Link) -> Iter
     else:
         yield [(f"EXP({score})", vote) for score, vote in zip(scores, votes, strict=True)]
         yield [(f"{vote} / ({' + '.join(votes)})", vote) for vote in votes]
-
-
-def _clip_score(score: str) -> str:
-    """Return an expression for a number within limits between which it has an exponential."""
-    most = _number(_MOST)
-    return f"CASE WHEN {score} > {most} THEN {most} WHEN {score} < -{most} THEN -{most} ELSE {score} END"
 
 
 def _choice(columns: Sequence[str], results: Sequence[str]) -> str:

@@ -53,6 +53,7 @@ from bigforest.forest.format import (
     RUN,
     SHARPENED,
     SHRUNK,
+    TARGET_VALUES,
     TUNING,
     UNREFINED,
     VALIDATION,
@@ -61,7 +62,7 @@ from bigforest.forest.format import (
     oob_formats,
     trees_format,
 )
-from bigforest.forest.leaf_targets import targets_files
+from bigforest.forest.leaf_targets import FOLDER as TARGETS
 from bigforest.forest.leaf_votes import votes_files
 from bigforest.forest.nodes import TreeArrays, join_trees
 from bigforest.forest.oob_report import OobReport, oob_rows_files
@@ -69,6 +70,7 @@ from bigforest.forest.parts import (
     Span,
     batches,
     check_parts,
+    parts_in,
     read_span,
     read_trees,
 )
@@ -363,7 +365,8 @@ class ForestFiles:
         formats += [VALIDATION] if self.has_validation else []
         formats += [TUNING] if self.is_tuned else []
         paths = [*self.part_files, *(file_format.at(self.directory) for file_format in formats)]
-        paths += targets_files(self.directory) if self.has_targets else []
+        if self.has_targets:
+            paths += [*parts_in(self.directory, TARGETS), TARGET_VALUES.at(self.directory)]
         paths += votes_files(self.directory) if self.has_votes else []
         if self.has_oob:
             by_name = oob_formats(self.spec.target, self.config.criterion)

@@ -133,16 +133,12 @@ class LeavesOfTree(NamedTuple):
         return LeavesOfTree(node, start, code, weight)
 
 
-def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree], entries: int = _GROUP_ENTRIES) -> Iterator[pa.Table]:
-    """Yield the leaves of a tree as tables, one for each row group.
-
-    leaves   consecutive leaves of the tree, some at a time
-    entries  most targets of a table, unless a single leaf has more
-    """
+def leaves_tables(tree: int, leaves: Iterable[LeavesOfTree]) -> Iterator[pa.Table]:
+    """Yield consecutive leaves of a tree, given some at a time, as tables, one for each row group."""
     rest: LeavesOfTree | None = None
     for piece in leaves:
         held = piece if rest is None else rest.followed_by(piece)
-        cuts = list(cut_entries(held.start, entries))
+        cuts = list(cut_entries(held.start, _GROUP_ENTRIES))
         yield from (_table(tree, held.rows(begin, end)) for begin, end in cuts[:-1])
         rest = held.rows(*cuts[-1])  # the last table may not be full yet
     if rest is not None:
@@ -159,10 +155,6 @@ def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
     """Return a column of lists; list i is entries[start[i]:start[i + 1]]."""
     kind = LEAF_TARGETS.columns.field("targets").type
     return pa.ListArray.from_arrays(arrow_array(start.astype(np.int32)), arrow_array(entries), type=kind)
-
-
-def targets_files(directory: Path) -> list[Path]:
-    return [*parts_in(directory, FOLDER), TARGET_VALUES.at(directory)]
 
 
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:

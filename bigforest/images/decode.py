@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +46,9 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
                     raise DamagedImage("its pixels have 32 bits; convert it to 8 or 16")
                 image.load()
                 upright = ImageOps.exif_transpose(image)
-                return _grey(upright)
+                if upright.mode in _DEEP:
+                    return (np.asarray(upright) >> 8).astype(np.uint8)
+                return np.array(upright.convert("L"), dtype=np.uint8)
     except (DamagedImage, MemoryError):
         raise
     except Exception as error:  # decoders raise any error for damaged bytes
@@ -55,9 +56,3 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
             raise named from error
         detail = f"{type(error).__name__}: {error}".splitlines()[0]
         raise DamagedImage(f"it cannot be decoded ({detail})") from error
-
-
-def _grey(image: Any) -> NDArray[np.uint8]:
-    if image.mode in _DEEP:
-        return (np.asarray(image) >> 8).astype(np.uint8)
-    return np.array(image.convert("L"), dtype=np.uint8)

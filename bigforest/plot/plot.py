@@ -426,15 +426,13 @@ class Pictures:
             named = ExplainOptions(classes=[label])
             named.check_names(self.forest.spec, "label")
             label = classes[named.codes(self.forest.spec.target)[0]]
-        if label is None and classes:
-            label = classes[1] if len(classes) == 2 else self._largest_class()
+        elif len(classes) == 2:
+            label = classes[1]
+        elif classes:  # the class of most rows of the bags
+            roots = self.forest.nodes.filter(pl.col("node") == 0).select("counts").collect().to_series()
+            sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
+            label = classes[sums.index(max(sums))]
         return None if label is None else [label], label
-
-    def _largest_class(self) -> Any:
-        """Return the class of most rows of the bags."""
-        roots = self.forest.nodes.filter(pl.col("node") == 0).select(pl.col("counts")).collect().to_series()
-        sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
-        return self.forest.classes[sums.index(max(sums))]
 
     def _sample(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
         """Return all rows of a table, or a sample of them, and their number."""

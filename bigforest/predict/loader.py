@@ -52,6 +52,7 @@ class TreeLoader:
     def __init__(self, files: ForestFiles) -> None:
         self.files = files
         self._lambdas = leaf_lambdas(files.config, files.shrinkage.amount)
+        self._at_hand = features_at_hand(files.spec, refined=files.is_refined)
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
         self._kept: dict[str, Any] = {}  # by name, see `_once`
@@ -247,11 +248,6 @@ class TreeLoader:
         trees = self.survey(workers)
         used = trees.used if self._at_hand is None else self._at_hand
         return trees._replace(lambdas=self._lambdas, used=used)
-
-    @property
-    def _at_hand(self) -> NDArray[np.int64] | None:
-        """Positions of the features that rows have, see `features_at_hand`."""
-        return features_at_hand(self.files.spec, refined=self.files.is_refined)
 
     def _once(self, name: str, read: Callable[[], Result]) -> Result:
         """Return the result of `read`, called once for each name, while no other forest replaces the files."""

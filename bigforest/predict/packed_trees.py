@@ -288,10 +288,13 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
     counts = np.concatenate([values for piece_trees in trees for values in piece_trees.counts])
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
+    # The lowest ballot of a leaf with a row in `counts`, and the number that ballots are raised by. Ballots of values,
+    # of which every leaf has a row, were packed as for one column.
+    lowest, raised = (1, counts.shape[1] - 1) if counts.dtype == np.float64 else (counts.shape[1], 0)
     roots: list[NDArray[np.int64]] = []
     begin = impure = blocks = sets = 0
     for piece_trees, piece in zip(trees, pieces, strict=True):
-        number_nodes(_layout_of(piece), place, used.size, blocks, sets, *_ballots_from(counts, impure))
+        number_nodes(_layout_of(piece), place, used.size, blocks, sets, lowest, impure + raised)
         roots.append(piece_trees.roots + begin)
         begin += piece.size // 2
         impure += sum(map(len, piece_trees.counts))
@@ -305,16 +308,6 @@ def _join(packed: _Apart, used: NDArray[np.int64] | None) -> PackedTrees:
         used=used,
         counts=counts,
     )
-
-
-def _ballots_from(counts: NDArray[Any], before: int) -> tuple[int, int]:
-    """Return the lowest ballot of a leaf with a row in `counts`, and the amount by which it is raised.
-
-    before  rows of `counts` before those of these trees. The ballot of row 0 is the number of columns.
-    """
-    if counts.dtype != np.float64:
-        return counts.shape[1], before
-    return 1, before + counts.shape[1] - 1  # every leaf has a row, and ballots were packed as for one column
 
 
 def _layout_of(words: NDArray[np.uint64]) -> NodeLayout:

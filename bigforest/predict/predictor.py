@@ -61,7 +61,10 @@ class RowRouter:
         """
         packed, all_rows, rows = self.packed, rows, rows.cut(start, stop)
         narrow = self._spec.has_narrow_fills and rows.narrow
-        by_level = packed.directions is None and self._are_few(rows.rows)
+        # So few rows descend faster level by level than node by node. One row always does.
+        least = _NODES_PER_ROW if packed.sets is None else _NODES_PER_ROW_OF_LEVELS
+        few = rows.rows == 1 or rows.rows * least < packed.nodes / packed.roots.size
+        by_level = few and packed.directions is None
         tiles = self._empty(rows, narrow, by_level)
         by_rows = packed.directions is not None
         missing = None if rows.fill(tiles, by_rows=by_rows) else True
@@ -89,11 +92,6 @@ class RowRouter:
         """Add the ballots of the trees with these roots to votes; mixed, votes: see accumulate.py Votes."""
         scratch = self.scratch(inputs)
         vote(*inputs[:3], *inputs.layout, *inputs[4:], roots, mixed, votes, *scratch)
-
-    def _are_few(self, rows: int) -> bool:
-        """Return True if so few rows descend faster level by level than node by node. One row always does."""
-        least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS
-        return rows == 1 or rows * least < self.packed.nodes / self.packed.roots.size
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
         """Return tiles for this many rows."""
@@ -364,7 +362,8 @@ class Predictor(NamedTuple):
             inputs = router.inputs(rows, first, last)
             votes, leaves, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             if leaves is not None:
-                noted = self._leaf_numbers(Votes(self.leaf_votes, votes), leaves)
+                _, tree, leaf = self.group_leaf_targets or (None, 0, 0)
+                noted = LeafNumbers(Votes(self.leaf_votes, votes), np.uint32(leaf), np.uint64(tree), leaves)
                 note_leaves(inputs, roots, noted, router.scratch(inputs))
             if self.grown is not None:
                 assert spread is not None
@@ -412,12 +411,6 @@ class Predictor(NamedTuple):
     def _notes_leaves(self) -> bool:
         """True if the leaf of each row is recorded."""
         return self.group_leaf_targets is not None or self.leaf_values is not None
-
-    def _leaf_numbers(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
-        """Return the outputs of the kernel `note_leaves`."""
-        targets = self.group_leaf_targets
-        first, tree = (0, 0) if targets is None else (targets.leaf, targets.first)
-        return LeafNumbers(cast, np.uint32(first), np.uint64(tree), leaves)
 
     @property
     def forest_trees(self) -> int:

@@ -19,7 +19,7 @@ from bigforest.encode.weights import check_weight, true_rows, weights_in_slice, 
 from bigforest.errors import DataError, counted
 from bigforest.events import Notice
 from bigforest.execution.forks import check_polars_threads
-from bigforest.metrics.classes import ClassMetrics, Metrics
+from bigforest.metrics.classes import Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import reading_of
@@ -194,16 +194,10 @@ class Score:
             return FilePrediction(rows, 0, unscored=none if self.active else self.unscored)
         if isinstance(sums, NumberSums):
             return FilePrediction(rows, sums.rows, **asdict(sums.result()), weighted=weighted)
-        class_metrics, classes = sums.result(), label_values(self._spec.target)
-        metrics = tuple(_facts(metric, classes) for metric in class_metrics)
-        return FilePrediction(rows, sums.rows, sums.accuracy, class_metrics[-1].log_loss, metrics, weighted=weighted)
-
-
-def _facts(metrics: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
-    """Return metrics by the names of the columns of `forest.oob.metrics`."""
-    values = asdict(metrics)
-    code = values.pop("code")
-    return {"class": None if code is None else classes[code], **values}
+        classes = [*label_values(self._spec.target), None]  # the last metrics are of all classes
+        values = zip(classes, map(asdict, sums.result()), strict=True)
+        metrics = tuple({"class": label} | {n: v for n, v in each.items() if n != "code"} for label, each in values)
+        return FilePrediction(rows, sums.rows, sums.accuracy, metrics[-1]["log_loss"], metrics, weighted=weighted)
 
 
 def score(spec: DataSpec, answer: Any, y: Any) -> float:

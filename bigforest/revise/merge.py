@@ -112,7 +112,11 @@ def merge(
         # Revisions of trees, which merging keeps.
         revised = [stage for forest in forests for stage in forest.files.stages if stage in (PRUNED, CALIBRATED)]
         seconds = {**dict.fromkeys(revised, 0.0), "merge": time.perf_counter() - begin}
-        write_run(directory, seconds, 1, merged, origin, _merged_choices(forests))
+        # Mean lambda and power, weighted by trees, the power in quarters: the loss is flat around the best ones.
+        trees = [forest.trees for forest in forests]
+        lambdas, powers = ([getattr(forest, name).amount for forest in forests] for name in ("shrinkage", "power"))
+        choices = Choices(Shrinkage(_mean(lambdas, trees)), Power(round(4 * _mean(powers, trees)) / 4))
+        write_run(directory, seconds, 1, merged, origin, choices)
     return read_forest(out)
 
 
@@ -146,13 +150,6 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
     pairs = zip(first.features, other.features, strict=True)
     odd_name = next(ours.name for ours, theirs in pairs if ours != theirs)
     return f"the feature {odd_name!r} has another place, type or number of values"
-
-
-def _merged_choices(forests: Sequence[Forest]) -> Choices:
-    """Return mean lambda and power, weighted by trees, the power in quarters: the loss is flat around the best ones."""
-    trees = [forest.trees for forest in forests]
-    lambdas, powers = ([getattr(forest, name).amount for forest in forests] for name in ("shrinkage", "power"))
-    return Choices(Shrinkage(_mean(lambdas, trees)), Power(round(4 * _mean(powers, trees)) / 4))
 
 
 def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:

@@ -363,7 +363,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             if self.warm_start and hasattr(self, "forests_"):
                 if not self._grows_further(options, len(targets)):
                     return False
-                homes = [self._write_copy(forest) for forest in self.forests_]
+                homes = [
+                    TemporaryFolder(None if self.scratch is None else as_path(self.scratch)) for _ in self.forests_
+                ]
+                for forest, home in zip(self.forests_, homes, strict=True):  # copies, to which trees are added
+                    forest.write(home.path / "forest")
                 called |= {str(home.path / "forest"): "the forest" for home in homes}
                 each = [{"resume": home.path / "forest", "trees": options["trees"]} for home in homes]
             else:
@@ -413,12 +417,6 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 f"is {options[changed[0]]!r} now; set it back, or warm_start=False"
             )
         return True
-
-    def _write_copy(self, forest: Forest) -> TemporaryFolder:
-        """Write a copy of the forest, to which trees are added, into a temporary folder."""
-        home = TemporaryFolder(None if self.scratch is None else as_path(self.scratch))
-        forest.write(home.path / "forest")
-        return home
 
     def _table(self, X: Any) -> tuple[pl.DataFrame | SparseTable, list[str]]:
         """Return X as a table, validated as scikit-learn does, and its column names."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -167,7 +166,10 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         class_weights = _class_weights(self.class_weight, classes)
         for number, weight in enumerate(class_weights):
             if isinstance(weight, dict) and not all(weight.values()):
-                sample_weight = _without_classes(weight, labels[number], sample_weight)
+                # Rows of classes of weight 0 are left out; the classes stay.
+                weights = checked_sample_weight(1.0 if sample_weight is None else sample_weight, labels[number])
+                left_out = labels[number].is_in([label for label, value in weight.items() if not value])
+                sample_weight = np.where(left_out.to_numpy(), 0.0, weights)
                 class_weights[number] = {label: value for label, value in weight.items() if value}
         if self.oob_score and len(outputs) > 1:
             _check_scored(joined([labels.take(places) for labels, places in zip(classes, codes, strict=True)]))
@@ -357,10 +359,3 @@ def _class_weight(weights: Any, classes: NDArray[Any]) -> Any:
     if wrong:
         raise ConfigError(f"class_weight must be finite numbers, 0 or more, not {wrong[0]!r}")
     return {named[label]: float(weight) for label, weight in plain.items() if label in named}
-
-
-def _without_classes(class_weight: dict[Any, float], labels: pl.Series, sample_weight: Any) -> NDArray[np.float64]:
-    """Return the row weights, with 0 in classes of weight 0: their rows are left out, the classes stay."""
-    weights = checked_sample_weight(1.0 if sample_weight is None else sample_weight, labels)
-    left_out = labels.is_in([label for label, weight in class_weight.items() if not weight]).to_numpy()
-    return np.where(left_out, 0.0, weights)

@@ -180,16 +180,14 @@ def _is_object(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind == "O"
 
 
-def _has_zone(dtype: Any) -> bool:
-    return getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
-
-
 def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
     """Return a column of pandas. Raises DataError where it is read and cannot be."""
     try:
-        if _is_object(column.dtype) or _has_zone(column.dtype) or hasattr(column.dtype, "pyarrow_dtype"):
+        dtype = column.dtype
+        zoned = getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
+        if zoned or _is_object(dtype) or hasattr(dtype, "pyarrow_dtype"):
             values = _pandas_objects(column)
-        elif column.dtype == np.longdouble:
+        elif dtype == np.longdouble:
             values = _from_numpy(column.to_numpy())
         else:
             values = pl.from_pandas(column.to_frame()).to_series()

@@ -86,16 +86,13 @@ def _is_wide(source: Source, name: str) -> bool:
     dtype = source.schema[name]
     if not (dtype in (pl.Int128, pl.UInt128) or (isinstance(dtype, pl.Decimal) and dtype.precision > _DIGITS)):
         return False
+    divisor = divisor_of(dtype)
     return source.exceeds(name, 2**63 - 1) and all(
-        _is_held(whole, floats, divisor_of(dtype))
+        Fraction(number) * divisor == whole or Fraction(repr(number)) * divisor == whole
         for batch in source.batches([name], _BATCH_ROWS)
         for present in [physical(batch.to_series()).drop_nulls().unique()]
-        for whole, floats in zip(present.to_list(), nearest_floats(present, divisor_of(dtype)).tolist(), strict=True)
+        for whole, number in zip(present.to_list(), nearest_floats(present, divisor).tolist(), strict=True)
     )
-
-
-def _is_held(whole: int, number: float, divisor: int) -> bool:
-    return Fraction(number) * divisor == whole or Fraction(repr(number)) * divisor == whole
 
 
 def table_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame:

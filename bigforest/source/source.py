@@ -118,7 +118,8 @@ class Source:
             self.schema,
             self.rows,
             files,
-            tuple(stamp.for_others() for stamp in self.stamps),
+            # Without the properties of a file that differ between machines.
+            tuple(stamp._replace(path=stamp.path.absolute(), place=None, status_ns=None) for stamp in self.stamps),
         )
 
     def retyped(self, types: Mapping[str, pl.DataType]) -> Source:

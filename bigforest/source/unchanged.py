@@ -48,10 +48,6 @@ class FileStamp(NamedTuple):
             return cls(path, status.st_size, status.st_mtime_ns, None, None)
         return cls(path, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), status.st_ctime_ns)
 
-    def for_others(self) -> FileStamp:
-        """Return the stamp without the properties that differ between machines."""
-        return self._replace(path=self.path.absolute(), place=None, status_ns=None)
-
     def check_open(self, descriptor: int) -> None:
         """Raise DataError if an open file has another stamp."""
         if not self.is_of(FileStamp._from(self.path, os.fstat(descriptor)), renamed=True):

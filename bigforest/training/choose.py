@@ -81,7 +81,9 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
     if config.axis_features is not None:
         subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
-    ways = [replace(config, axes_from=_subset_names(names, subset)) for subset in subsets]
+    chosen = [tuple(names[place] for place in subset) for subset in subsets]
+    # Empty for all features, and for a single feature named `auto`.
+    ways = [replace(config, axes_from=() if each in (tuple(names), (AUTO,)) else each) for each in chosen]
     errors = try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener, join=summed)
     weight = trial_weights(store, config)
     gained = [gain_of(each, errors[0], weight) for each in errors]
@@ -126,12 +128,6 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
         at_level = depth[inner] == level
         sums[inner[at_level]] = sums[left[at_level]] + sums[right[at_level]]
     return sums
-
-
-def _subset_names(names: list[str], subset: list[int]) -> tuple[str, ...]:
-    """Return the names of a subset. Empty for all features, and for a single feature named `auto`."""
-    chosen = tuple(names[place] for place in subset)
-    return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen
 
 
 # Levels of more bag rows than this are always split by themselves.

@@ -110,15 +110,14 @@ class ComparisonState:
 
     @classmethod
     def _of(cls, raw: dict[str, Any]) -> ComparisonState:
-        rounds = [_round(each) for each in raw["rounds"]]
+        rounds = []
+        for each in raw["rounds"]:
+            losses = {str(name): Standing(*map(float, three)) for name, three in each["losses"].items()}
+            retired = {str(name): str(why) for name, why in each["retired"].items()}
+            rounds.append(Round(int(each["trees"]), losses, retired))
         state = cls(**{**raw, "run": Run.from_json(raw["run"]), "rounds": rounds})
         _check(state)
         return state
-
-
-def _round(raw: dict[str, Any]) -> Round:
-    losses = {str(name): Standing(*map(float, three)) for name, three in raw["losses"].items()}
-    return Round(int(raw["trees"]), losses, {str(name): str(why) for name, why in raw["retired"].items()})
 
 
 def _check(state: ComparisonState) -> None:
