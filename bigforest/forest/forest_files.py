@@ -64,14 +64,13 @@ from bigforest.forest.format import (
 )
 from bigforest.forest.leaf_targets import FOLDER as TARGETS
 from bigforest.forest.leaf_votes import votes_files
-from bigforest.forest.nodes import TreeArrays, join_trees
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.parts import (
     Span,
     batches,
     check_parts,
     parts_in,
-    read_span,
     read_trees,
 )
 from bigforest.forest.ranks import Ranks, read_ranks
@@ -246,10 +245,6 @@ class ForestFiles:
         path = file_format.at(self.directory)
         with self.same_run():
             return to_frame(with_rows(read_table(path, file_format, self.identity), path))
-
-    @_of_same_run
-    def read_parts(self) -> list[TreeArrays]:
-        return [join_trees(list(read_span(span, self.header))) for span in self.parts]
 
     @property
     def run(self) -> pl.DataFrame:

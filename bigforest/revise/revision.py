@@ -25,7 +25,8 @@ from bigforest.forest.decreases import importance
 from bigforest.forest.files import write_features, write_levels
 from bigforest.forest.forest_files import FOREST
 from bigforest.forest.format import CALIBRATED, PRUNED, RANKS
-from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.forest.nodes import TreeArrays, join_trees, write_part
+from bigforest.forest.parts import read_span
 from bigforest.forest.run_file import write_run
 from bigforest.grow.cut import cut_nodes
 from bigforest.kernels.common.layout import LEAF
@@ -98,30 +99,20 @@ def revise(
             raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")
         begin = perf_counter()
         with forest.files.same_run():
-            parts = forest.files.read_parts()
+            header, spans = forest.files.header, forest.files.parts
+            parts = [join_trees(list(read_span(span, header))) for span in spans]
             counts = _count_rows(forest, parts, source, revision, resources, listener)
-            _write(forest, parts, directory, revision, counts)
+            for span, part, part_counts in zip(spans, parts, counts, strict=True):
+                write_part(directory, span.trees.start, [revision.part(part, part_counts)], header)
+            write_features(directory, header, importance(directory, header))
+            write_levels(directory, header)
+            if forest.config.ranks:
+                copy_regular(RANKS.at(forest.directory), RANKS.at(directory))
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
         kept = forest.choices.for_other_shares()
-        write_run(directory, seconds, resources.workers, forest.files.header, forest.origin, kept)
+        write_run(directory, seconds, resources.workers, header, forest.origin, kept)
     return read_forest(out)
-
-
-def _write(
-    forest: Forest, parts: Sequence[TreeArrays], directory: Path, revision: Revision, counts: NDArray[np.int64]
-) -> None:
-    """Write all files but run.parquet, from the counts of all nodes."""
-    header = forest.files.header
-    first = 0
-    for span, part in zip(forest.files.parts, parts, strict=True):
-        part_counts = counts[first : first + part.feature.size]
-        first += part.feature.size
-        write_part(directory, span.trees.start, [revision.part(part, part_counts)], header)
-    write_features(directory, header, importance(directory, header))
-    write_levels(directory, header)
-    if forest.config.ranks:
-        copy_regular(RANKS.at(forest.directory), RANKS.at(directory))
 
 
 def _count_rows(
@@ -131,7 +122,8 @@ def _count_rows(
     revision: Revision,
     resources: Resources,
     listener: Listener,
-) -> NDArray[np.int64]:
+) -> list[NDArray[np.int64]]:
+    """Count the rows of each class that reach each node: for each part int64 [nodes, classes]."""
     from bigforest.kernels.predict.accumulate import add_up
 
     spec = forest.spec
@@ -158,11 +150,10 @@ def _count_rows(
     tally.tell(listener)
     if not labelled:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
-    first = 0
-    for part in parts:
-        add_up(part.starts, part.feature, part.right, counts[first : first + part.feature.size])
-        first += part.feature.size
-    return counts
+    by_part = np.split(counts, np.cumsum([part.feature.size for part in parts])[:-1])
+    for part, part_counts in zip(parts, by_part, strict=True):
+        add_up(part.starts, part.feature, part.right, part_counts)
+    return by_part
 
 
 # Largest count of a class in a node; and where weights are wide.

@@ -172,35 +172,25 @@ def _count_errors(
     """
     from bigforest.kernels.predict.flat_tree import TILE
 
-    step = max(1, min(chunk_rows(rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE))
-    tasks = [
-        (predictor, rows, range(start, min(start + step, rows.rows)), first, truth, votes)
-        for start in range(0, rows.rows, step)
-    ]
-    return sum(map_on_threads(_count_in_piece, tasks, workers), np.zeros((2, predictor.packed.roots.size), np.int64))
-
-
-def _count_in_piece(
-    predictor: Predictor,
-    rows: RowBatch,
-    piece: range,
-    first: int,
-    truth: NDArray[np.int32],
-    votes: NDArray[np.float64],
-) -> NDArray[np.int64]:
-    """Count as `_count_errors`, for some of the rows."""
     packed = predictor.packed
-    router = RowRouter(packed, predictor.spec)
-    inputs = router.inputs(rows, piece.start, piece.stop)
-    piece_votes, piece_truth = votes[piece.start : piece.stop], truth[piece.start : piece.stop]
-    numbers = np.arange(first + piece.start, first + piece.stop, dtype=np.uint64)
-    counts = np.zeros((2, packed.roots.size), np.int64)
-    for tree in range(packed.roots.size):
-        router.vote(inputs, packed.roots[tree : tree + 1], predictor.leaf_votes, piece_votes)
-        codes = predictor.rule.decide(piece_votes, numbers)
-        counts[0, tree] = np.count_nonzero((codes != piece_truth) & (piece_truth >= 0))
-        counts[1, tree] = np.count_nonzero((codes == REJECTED) & (piece_truth >= 0))
-    return counts
+    step = max(1, min(chunk_rows(rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE))
+
+    def count(begin: int) -> NDArray[np.int64]:
+        end = min(begin + step, rows.rows)
+        router = RowRouter(packed, predictor.spec)
+        inputs = router.inputs(rows, begin, end)
+        piece_votes, piece_truth = votes[begin:end], truth[begin:end]
+        numbers = np.arange(first + begin, first + end, dtype=np.uint64)
+        counts = np.zeros((2, packed.roots.size), np.int64)
+        for tree in range(packed.roots.size):
+            router.vote(inputs, packed.roots[tree : tree + 1], predictor.leaf_votes, piece_votes)
+            codes = predictor.rule.decide(piece_votes, numbers)
+            counts[0, tree] = np.count_nonzero((codes != piece_truth) & (piece_truth >= 0))
+            counts[1, tree] = np.count_nonzero((codes == REJECTED) & (piece_truth >= 0))
+        return counts
+
+    begins = [(begin,) for begin in range(0, rows.rows, step)]
+    return sum(map_on_threads(count, begins, workers), np.zeros((2, packed.roots.size), np.int64))
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
