@@ -47,10 +47,9 @@ def plot(
     forest: options.ForestFolder,
     data: Annotated[
         str | None,
-        typer.Argument(
-            metavar="DATA",
-            show_default=False,
-            help="Rows for dependence, waterfall, swarm, surface, interactions; the training table for unbiased, "
+        options.argument(
+            "DATA",
+            "Rows for dependence, waterfall, swarm, surface, interactions; the training table for unbiased, "
             "permutation, map.",
         ),
     ] = None,
@@ -80,11 +79,7 @@ def report(
     forest: options.ForestFolder,
     data: Annotated[
         str | None,
-        typer.Argument(
-            metavar="DATA",
-            show_default=False,
-            help="The training table. Adds slices with large errors and the dependence on features.",
-        ),
+        options.argument("DATA", "The training table. Adds slices with large errors and the dependence on features."),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
     trees: Annotated[int, typer.Option(metavar="N", help="Trees to draw.")] = 3,

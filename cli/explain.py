@@ -126,12 +126,7 @@ def _draw(facts: Facts) -> None:
 def explain(
     forest: options.ForestFolder,
     data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            show_default=False,
-            help="Rows to explain. Parts that use out-of-bag rows need the training table.",
-        ),
+        str | None, options.argument("DATA", "Rows to explain. Parts that use out-of-bag rows need the training table.")
     ] = None,
     *,
     settings: Given,

@@ -55,10 +55,9 @@ def _draw(facts: Facts) -> None:
 def images(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SOURCE",
-            show_default=False,
-            help="An IDX file of images, a folder with one subfolder of PNG, JPEG or TIFF files per class, or a table "
+        options.argument(
+            "SOURCE",
+            "An IDX file of images, a folder with one subfolder of PNG, JPEG or TIFF files per class, or a table "
             "with an image column.",
         ),
     ],

@@ -83,18 +83,14 @@ def number_or_word(text: str) -> str | int | float:
     return text
 
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        show_default=False,
-        help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob; - is standard input.",
-        callback=table_of,
-    ),
-]
-ForestFolder = Annotated[
-    str, typer.Argument(metavar="FOREST", show_default=False, help="A forest written by `bigforest train`.")
-]
+def argument(metavar: str, text: str, callback: Callable[..., Any] | None = None) -> Any:
+    """Declare an argument with its help text."""
+    return typer.Argument(metavar=metavar, show_default=False, help=text, callback=callback)
+
+
+TABLE_KINDS = "Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob; - is standard input."
+Data = Annotated[str, argument("DATA", TABLE_KINDS, table_of)]
+ForestFolder = Annotated[str, argument("FOREST", "A forest written by `bigforest train`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=RUN)]
 
 # Columns to learn from.

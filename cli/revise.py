@@ -150,9 +150,7 @@ def _draw_merged(facts: Facts) -> None:
 
 @command(_draw_merged, run=options.run_options("overwrite"))
 def merge(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="FOREST", show_default=False, help="Forests of the same table.")
-    ],
+    paths: Annotated[list[str], options.argument("FOREST", "Forests of the same table.")],
     out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The merged forest, a folder.")],
     *,
     run: Given,

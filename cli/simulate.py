@@ -47,12 +47,7 @@ def _bayes(bayes: Facts | None) -> str:
 @command(_draw, settings=SIMULATE, run=options.run_options("overwrite"))
 def simulate(
     kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            show_default=False,
-            help="trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.",
-        ),
+        str, options.argument("KIND", "trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.")
     ],
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
     *,

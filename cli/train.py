@@ -56,15 +56,7 @@ TRAIN = {
     },
 )
 def train(
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            show_default=False,
-            help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob; - is standard input. Or a store.",
-            callback=table_of,
-        ),
-    ] = None,
+    data: Annotated[str | None, options.argument("DATA", f"{options.TABLE_KINDS} Or a store.", table_of)] = None,
     *,
     table: Given,
     config: Given,
