@@ -103,10 +103,12 @@ def perform(
     seat: Seat | None = None,
 ) -> TaskResult:
     """Task: run `step(request, shared, *arguments, *values of inputs)`; `shared` and `arguments` are pickled tuples."""
+    from distributed import get_worker
+
     failed = next((each for each in inputs if each.failure is not None), None)
     if failed is not None:
         return failed
-    where = _address()
+    where = str(get_worker().address)
     wrong = version_error(request.versions, versions_here(), f"the worker {where}")
     if wrong is not None:
         return TaskResult(None, wrong)
@@ -285,12 +287,6 @@ def check_shared_file(path: str, content: str, answer: str) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def _address() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().address)
 
 
 def _version(name: str) -> str:

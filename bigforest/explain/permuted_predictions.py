@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
-from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.explain.job import ExplainJob
 from bigforest.explain.permuted_rows import (
     DRAW_NS,
     PermutationRules,
@@ -175,7 +175,11 @@ def changed_losses(
         out = np.ones(rows.size, np.bool_) if bags is None else bags.bag(tree.number)[positions] == 0
         _add_answers(tree, answer, out, drawn, total, 0)
         voters += out
-    in_bag = _rows_in_sequences(rules.oob, positions)
+    in_bag = np.zeros((SEQUENCES, rows.size), np.bool_)
+    if bags is not None and rows.size:
+        inputs: Any = bags.inputs  # for these draws it is like a Store
+        share = sample_share(inputs.rows, len(inputs.spec.features), outputs_of(inputs.spec))
+        in_bag = stage_bags(inputs, bags.config, positions, share)
     for tree, answer in sweep.stage_trees():
         _add_answers(tree, answer, ~in_bag[tree.number], drawn, total, shares)
     sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
@@ -236,15 +240,6 @@ def _add_answers(
             tree.walked, together.replaced, rows, begin, answer, np.uint64(first), parted, leaves, together.change
         )
     total[rows, first : first + answer.shape[1]] += answer[leaves]
-
-
-def _rows_in_sequences(oob: OutOfBagRows, positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which sequences of the stage used each row, bool [SEQUENCES, rows]."""
-    if oob.bags is None or not positions.size:
-        return np.zeros((SEQUENCES, positions.size), np.bool_)
-    table: Any = oob.bags.inputs  # for these draws it is like a Store
-    share = sample_share(table.rows, len(table.spec.features), outputs_of(table.spec))
-    return stage_bags(table, oob.bags.config, positions, share)
 
 
 def _row_losses(

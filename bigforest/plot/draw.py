@@ -97,16 +97,12 @@ def most_different(predictions: Mapping[str | None, float], most: int) -> list[s
     return ranked[: most // 2] + ranked[-(most - most // 2) :]
 
 
-def data_of(table: pl.DataFrame) -> Any:
-    """Return the rows of a small table for a chart; numbers that are not finite are null."""
+def chart_of(table: pl.DataFrame) -> Any:
+    """Return a chart of the rows of a small table. Numbers that are not finite are null."""
     floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
     clean = table.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in floats)
-    return altair().Data(values=tuple(clean.to_dicts()))  # Altair would copy a list with every chart that is composed
-
-
-def chart_of(table: pl.DataFrame) -> Any:
-    """Return a chart of the rows of a small table."""
-    return altair().Chart(data_of(table))
+    values = tuple(clean.to_dicts())  # Altair would copy a list with every chart that is composed
+    return altair().Chart(altair().Data(values=values))
 
 
 def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:

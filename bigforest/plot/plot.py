@@ -575,12 +575,8 @@ def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
         available |= {"rejection"} if has_rejection(forest) else set()
     available |= {"rounds"} if forest.rounds.tried else set()
     if data is not None:
+        spec = forest.spec
         with plot.opened(data) as source:
-            available |= {"rows", "training rows"} if is_training(forest, source) else {"rows"}
+            is_training = spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
+        available |= {"rows", "training rows"} if is_training and forest.has_bags else {"rows"}
     return tuple(name for name, (needs, _) in _PLOTS.items() if needs in available)
-
-
-def is_training(forest: Forest, source: Source) -> bool:
-    """Return True if a table looks like the training table, with bags that can be drawn again."""
-    spec = forest.spec
-    return forest.has_bags and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped

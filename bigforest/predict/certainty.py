@@ -167,11 +167,13 @@ def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:
 
     At most about four times `most` rows are in memory. The result does not depend on batches.
     """
+    from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
+
     path = oob_rows_path(files.directory, 0)
     names = ["row", "truth", "prediction", "trees", *proba_names(files.spec.target)]
     if not classes and has_column(path, SPREAD):
         names.append(SPREAD)
-    key = _key(files.config.seed)
+    key = stream_key(files.config.seed, PURPOSE_TIE, 0, 1)  # streams of predictions have 0 as their second number
     held: list[CalibrationRows] = []
     size = begin = 0
     for batch in oob_row_batches(files.directory, names):
@@ -200,13 +202,6 @@ def category_codes(column: pl.Series, levels: Sequence[str], trained: str) -> ND
     codes = places.fill_null(len(levels)).to_numpy().astype(np.int64)
     codes[level_text(column).is_null().to_numpy()] = len(levels) + 1
     return codes
-
-
-def _key(seed: int) -> np.uint64:
-    from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
-
-    # The streams of predictions have 0 as their second number.
-    return stream_key(seed, PURPOSE_TIE, 0, 1)
 
 
 def _row_draws(

@@ -204,22 +204,18 @@ def write_predictions(
     listener: Listener,
     overwrite: bool,
 ) -> FilePrediction:
-    """Predict the rows of `source` by a rule, and write them to the file `out`, in order, in bounded memory.
-
-    The suffix .csv, .tsv, .ndjson or .jsonl selects the format; any other name is Parquet.
+    """Write the predictions of the rows of `source` by a rule; see `predict_file`, which raises the same errors.
 
     Columns of the file: `keep`, prediction, quantiles, low and high or set (with coverage), p_<class> (with `proba`).
-    The metadata of Parquet has kind and version under the key "bigforest". Rows are scored (score.py). Random draws
-    depend on the number of the row in the source. The file appears when it is complete. With a memory limit, trees that
-    do not fit are loaded in groups (predict/passes.py).
-
-    Raises ConfigError, DataError, FormatError, and OutputExistsError if `out` exists and `overwrite` is False.
+    The metadata of Parquet has kind and version under the key "bigforest". Random draws depend on the number of the row
+    in the source.
     """
     spec = forest.spec
     check_proba(spec, proba)
     check_schema(source.schema, spec)
     check_columns(keep, source.schema, rule, prediction_names(spec, rule, proba, both=True))
-    _check_apart(as_path(out), source)
+    if as_path(out).resolve() in [file.resolve() for file in source.files]:
+        raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
     score = score_of(spec, forest.config.criterion, source)
     tally = UnseenLevels()
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
@@ -276,12 +272,6 @@ def _count_written(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.T
     for table in tables:
         yield table
         progress.advance(table.num_rows)
-
-
-def _check_apart(out: Path, source: Source) -> None:
-    """Raise ConfigError if the output would replace a file of the table."""
-    if out.resolve() in [file.resolve() for file in source.files]:
-        raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
 
 
 @dataclass(frozen=True, slots=True)

@@ -588,23 +588,17 @@ def table_of_list(data: Any, reading: Reading = EVERYTHING) -> Any:
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
     if data and all(map(_is_piece, data)):
-        return _concat(data, reading)
+        frames = [frame_in_memory(piece, reading) for piece in data]
+        try:
+            return pl.concat([frame for frame in frames if frame is not None])
+        except POLARS_FAULTS as error:
+            problem = f"the tables of the list do not have the same columns ({reason(error)}); convert them"
+            raise DataError(problem) from error
     try:
         cells = np.asarray(data)
     except ValueError as error:
         raise _no_table(data, error) from error
     return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
-
-
-def _concat(pieces: list[Any], reading: Reading) -> pl.DataFrame:
-    """Return the rows of tables of the same columns. Raises DataError."""
-    frames = [frame_in_memory(piece, reading) for piece in pieces]
-    try:
-        return pl.concat([frame for frame in frames if frame is not None])
-    except POLARS_FAULTS as error:
-        raise DataError(
-            f"the tables of the list do not have the same columns ({reason(error)}); convert them"
-        ) from error
 
 
 def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | None:
@@ -628,7 +622,11 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
     if isinstance(data, Mapping):
         return _frame_of_columns(data, reading)
     if isinstance(data, list):
-        return _frame_of_rows(data, reading)
+        if not all(isinstance(row, Mapping) for row in data):
+            raise _no_table(data, TypeError("its rows are not all mappings"))
+        found = dict.fromkeys(name for row in data for name in row)
+        # Column by column: Polars would make text of numbers among texts.
+        return _frame_of_columns({name: [row.get(name) for row in data] for name in found}, reading)
     package = package_of(data)
     if package == "pandas":
         return frame_from_pandas(data, reading)
@@ -640,14 +638,6 @@ def frame_in_memory(data: Any, reading: Reading = EVERYTHING) -> pl.DataFrame | 
     if package == "dask":
         raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     return None
-
-
-def _frame_of_rows(rows: list[Any], reading: Reading) -> pl.DataFrame:
-    """Return a list of mappings as a frame, column by column: Polars would make text of numbers among texts."""
-    if not all(isinstance(row, Mapping) for row in rows):
-        raise _no_table(rows, TypeError("its rows are not all mappings"))
-    names = dict.fromkeys(name for row in rows for name in row)
-    return _frame_of_columns({name: [row.get(name) for row in rows] for name in names}, reading)
 
 
 def _frame_of_columns(data: Mapping[Any, Any], reading: Reading) -> pl.DataFrame:

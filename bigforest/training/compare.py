@@ -160,7 +160,9 @@ class Race:
         """
         begin, out = time.monotonic(), self.out
         check_flag(overwrite, "overwrite")
-        _check_place(out)
+        if is_remote(out):
+            raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
+        check_output(out, _COMPARISON, overwrite=True)  # removes hidden folders of killed comparisons, too
         with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
             store, state = self._open_folder()
         if state.winner is not None and is_forest(out / WINNER):
@@ -328,13 +330,6 @@ class Race:
         state.grown[name] = forest.trees
         state.size[name] = sum(path.stat().st_size for path in forest.part_files)
         return row_scores(forest, state.metric)
-
-
-def _check_place(out: Path) -> None:
-    """Raise ConfigError and OutputExistsError for an unusable folder. Remove hidden folders of killed comparisons."""
-    if is_remote(out):
-        raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
-    check_output(out, _COMPARISON, overwrite=True)
 
 
 def _rows_of(store: Store, state: ComparisonState, resources: Resources) -> Rows:
