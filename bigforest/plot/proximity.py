@@ -23,9 +23,9 @@ def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64]
     neighbors  the table of the same name.
 
     Classical scaling of the Hellinger distances between the proximities of rows: of the matrix of their square roots,
-    the first two principal components. The proximities of the drawn rows to each other would not do: in a large table
-    they are mostly 0, where two rows may still have the same neighbors. The largest coordinate by size is positive, so
-    that the picture is the same again.
+    the first two principal components. The proximities of the drawn rows to each other do not suffice: in a large table
+    they are mostly 0, even for two rows that have the same neighbors. On each axis, the coordinate of the largest size
+    is positive, so that a picture can be repeated.
     """
     rows = neighbors["row"].unique().sort()
     at = rows.search_sorted(neighbors["row"]).to_numpy()

@@ -47,14 +47,15 @@ _ROUNDING = 1e-6
 class CalibrationRows(NamedTuple):
     """Rows with an out-of-bag prediction, in the order of the table.
 
-    place       int64, of the row among those that the forest was grown on; number: uint64, of the row in its table.
+    place       int64, position among the rows that the forest was grown on.
+    number      uint64, number of the row in the training table.
     draw        uint64, random number of the row.
-    truth       float64, the number to predict; or int64, the class.
-    prediction  float64, or int64, the same.
-    share       float64, share of the votes for the true class; for regression none.
-    confidence  float64, largest share of the votes; for regression none.
-    spread      float64, of the predictions of the trees, nan if unknown; empty for classification.
-    voters      int64, trees that voted on the row; empty for classification.
+    truth       float64, the target; or int64, the class.
+    prediction  float64, the predicted number; or int64, the predicted class.
+    share       float64, share of the votes for the true class; empty for regression.
+    confidence  float64, largest share of the votes; empty for regression.
+    spread      float64, spread of the predictions of the trees, nan if unknown; empty for classification.
+    voters      int64, number of trees that voted on the row; empty for classification.
     """
 
     place: NDArray[np.int64]

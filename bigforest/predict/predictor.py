@@ -185,9 +185,10 @@ def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[n
 class PartialVotes(NamedTuple):
     """Votes of rows by some groups of trees, to which the following groups add.
 
-    votes   float64 [rows, classes], or [rows, 1] of numbers.
-    leaves  for quantiles, uint32 [rows, trees].
-    spread  for intervals by it, float64 [rows, 3], see kernels/predict/accumulate.py new_spread.
+    votes   float64 [rows, classes]; [rows, 1] for regression.
+    leaves  uint32 [rows, trees], leaf of each row in each tree, for quantiles and the jackknife; None for other rules.
+    spread  float64 [rows, 3], see kernels/predict/accumulate.py new_spread; None unless the rule needs the spread of
+            the trees.
     """
 
     votes: NDArray[np.float64]
@@ -243,7 +244,7 @@ class Predictor(NamedTuple):
     """A forest, or a group of its trees, packed, with the rule by which it predicts.
 
     leaf_votes  votes of the impure leaves, see PackedTrees.leaf_votes.
-    routers  left by calls with few cells, for the next ones.
+    routers  routers of earlier calls with few cells, which are used again.
     trees  number of trees of the whole forest; None if `packed` has all of them.
     group_leaf_targets  for quantiles; None if the rule has none.
     grown  float64 [leaves], values of the leaves as grown, minus the offset of the target; None unless the rule needs
@@ -285,10 +286,10 @@ class Predictor(NamedTuple):
 
         proba, labels  True if probabilities and classes are requested.
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
-        before   of the trees before these, added to; None where these are all.
+        before   votes of earlier groups of trees, which are added to; None if there are no other groups.
 
-        Rows are independent: the predictions do not depend on how many come together, nor on the number of
-        threads. Raises DataError where a value is missing and some splits are on projections.
+        Predictions of a row depend neither on the other rows nor on the number of threads. Raises DataError if a value
+        is missing and some splits are on projections.
         """
         count, target = rows.rows, self.spec.target
         if target.is_regression:

@@ -214,8 +214,8 @@ class RowBatch:
     def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
         """Put the rows into the first tiles; return False if there is a NaN among them.
 
-        Of t rows to a tile row r becomes column r % t of tile r // t, [tiles, features, t], or its row where tiles are
-        by_rows, [tiles, t, features or more]. Other cells keep their values.
+        Row r becomes column r % t of tile r // t of tiles [tiles, features, t], or, if by_rows, row r % t of this tile
+        of tiles [tiles, t, features or more]. Other cells keep their values.
         """
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
         # Full tiles before the last tile, and the rows of the last tile, at most all.
@@ -445,9 +445,8 @@ class Reader:
     unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
     ranks   of the training table: trees that split on ranks read these in place of values; None for other trees.
 
-    The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
-    never missing in training: no node lists it. Where trees split on the values of levels, these take the place of
-    codes.
+    An unknown level has the code after the last one, and so has a missing value of a category that was never missing in
+    training: no node lists this code. If trees split on the values of levels, these take the place of codes.
     """
 
     spec: DataSpec
@@ -506,11 +505,11 @@ class Reader:
             )
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64], tally: UnseenLevels | None = None) -> RowBatch:
-        """Read the features `used` of an array [rows, features] that `check_shape` accepts, in the order of training.
+        """Read the features `used` of an array [rows, features], as `frame` does, in the order of training.
 
-        Of dates and times they hold the integers behind them, see columns/types.py. Where some are categories it must
-        be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones. It
-        counts in `tally` as `frame` does.
+        matrix  an array that `check_shape` accepts. Dates and times are the integers that represent them
+                (columns/types.py). If some features are categories, it holds text or objects: a level is a text, a
+                boolean or a whole number, and None and NaN are missing.
 
         Raises DataError for another type, and as `frame` does.
         """

@@ -165,10 +165,10 @@ def _count_errors(
     """Count wrong and missing predictions after each of these trees: int64 [2, trees].
 
     first  number of the first row, for random draws.
-    truth  int32 [rows], class of each row; -1 where it is not known, and the row not counted.
-    votes  of the trees before these, float64 [rows, classes]; added to.
+    truth  int32 [rows], class of each row; -1 if it is unknown: the row is not counted.
+    votes  votes of the earlier trees, float64 [rows, classes], which are added to.
 
-    A row that is not answered counts as wrong too. Raises DataError where a value is missing that is needed.
+    A rejected row counts as wrong, too. Raises DataError if a value is missing that trees need.
     """
     from bigforest.kernels.predict.flat_tree import TILE
 
