@@ -397,7 +397,11 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         r"a \(List\(Int64\)\), b\.c \(Binary\); exclude them .*; lists that are all of one length can be cast to Array",
     ),
     "two of one name": lambda: (table(**{"b": [{"c": 1}] * 2, "b.c": [1, 2]}), {}, "two columns are called 'b.c'"),
-    "floats as categories": lambda: (table(a=[0.5, 1.5]), {"categories": ["a"]}, "'a' has type Float64; only text"),
+    "floats as categories": lambda: (
+        table(a=[0.5, 1.5]),
+        {"categories": ["a"]},
+        "'a' has type Float64, with numbers that are not whole; only text",
+    ),
     "no category": lambda: (table(abc=[1, 2]), {"categories": ["abd"]}, "for categories; did you mean 'abc'"),
     "target as category": lambda: (
         table(),
