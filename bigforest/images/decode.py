@@ -36,6 +36,8 @@ def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     """
     from PIL import Image, ImageOps
 
+    if isinstance(content, Path) and not content.is_file():  # reading a pipe would wait
+        raise DamagedImage("it is a link to a file that does not exist, a pipe or a device")
     try:
         with warnings.catch_warnings():
             # Sizes are checked below, and Pillow's warnings about odd metadata do not matter here.

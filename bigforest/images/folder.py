@@ -90,4 +90,4 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in SUFFIXES and file.name[0] != "." and file.is_file()
+    return file.suffix.lower() in SUFFIXES and file.name[0] != "." and not file.is_dir()

@@ -414,7 +414,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         files, name = [location], Path(location.stem).stem if location.suffix.lower() in CODECS else location.stem
     elif glob.has_magic(str(path)):
         _check_plain(_plain_folder(location), path)
-        files, name = expanded(path), _plain_folder(location).resolve().name or "data"
+        files, name = _readable_files(expanded(path)), _plain_folder(location).resolve().name or "data"
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     elif location.exists():
@@ -447,7 +447,8 @@ def _check_plain(folder: Path, path: str | Path) -> None:
 def _partition_files(folder: Path) -> list[Path]:
     """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
     paths: list[Path] = []
-    for inner in sorted(at for at in folder.iterdir() if "=" in at.name and at.is_dir()):
+    for inner in sorted(at for at in folder.iterdir() if "=" in at.name and (at.is_dir() or _leads_nowhere(at))):
+        _readable_files([inner])
         files = _tables_in(inner) or _partition_files(inner)
         folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
         if folders:
@@ -461,12 +462,24 @@ def _partition_files(folder: Path) -> list[Path]:
 def _tables_in(folder: Path) -> list[Path]:
     """Return the files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole and
     cannot be unpacked."""
-    files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and file.is_file())
-    tables = [file for file in files if kind_of_file(file)]
+    files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and not file.is_dir())
+    tables = _readable_files([file for file in files if kind_of_file(file)])
     packed = [file for file in files if file.suffix.lower() in PACKED and Path(file.stem).suffix.lower() in KINDS]
     if odd := [file for file in packed if file not in tables]:
         raise DataError(f"{odd[0]}: the file is compressed; unpack it, or move it out of the folder")
     return tables
+
+
+def _readable_files(files: list[Path]) -> list[Path]:
+    """Return the files. Raises DataError for a link to nothing, a pipe or a device: its rows would be left out."""
+    if odd := [file for file in files if not is_remote(file) and not file.is_file() and not file.is_dir()]:
+        what = "a link to a file that does not exist" if _leads_nowhere(odd[0]) else "a pipe or a device"
+        raise DataError(f"{odd[0]}: it is {what}, so its rows cannot be read; restore it, or move it out of the folder")
+    return files
+
+
+def _leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def _plain_folder(pattern: Path) -> Path:

@@ -222,7 +222,10 @@ def absolute_path(text: str | Path) -> Path:
 
 
 def expanded(pattern: str | Path) -> list[Path]:
-    """Return the files that match a glob, sorted by name. Raises OSError for a folder that cannot be read."""
+    """Return what matches a glob and is no folder, sorted by name: files, and links to nothing, pipes and devices.
+
+    Raises OSError for a folder that cannot be read.
+    """
     path = as_path(pattern)
     if not is_remote(path):
         return sorted(set(_matching(Path(path.anchor), path.relative_to(path.anchor).parts)))
@@ -240,16 +243,17 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
     if is_remote(folder):
         return [file for file in folder.rglob("*") if _matches(file.relative_to(folder).parts, patterns)]
     with naming_file(folder):
-        return list(_matching(folder, patterns))
+        return [file for file in _matching(folder, patterns) if stat.S_ISREG(_mode(file))]
 
 
 def _matching(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """Yield the files below a folder that match a glob. A file that ** reaches in two ways is yielded twice.
+    """Yield what matches a glob below a folder and is no folder. A file that ** reaches in two ways is yielded twice.
 
     Python's own functions leave out folders that cannot be read, without a word.
     """
     if not patterns:
-        if stat.S_ISREG(_mode(place)):
+        mode = _mode(place)
+        if (mode and not stat.S_ISDIR(mode)) or (not mode and place.is_symlink()):
             yield place
     elif not glob.has_magic(patterns[0]):
         yield from _matching(place / patterns[0], patterns[1:])

@@ -228,6 +228,15 @@ def test_folder__damaged_images_are_named_and_skipped(
         read(tmp_path / "images", tmp_path, on_corrupt="refuse")
 
 
+def test_folder__links_to_nothing_are_damaged_images(tmp_path: Path) -> None:
+    data = made(2)
+    write_folder(tmp_path / "images", data, ["a", "b"])
+    (tmp_path / "images/a/900.png").symlink_to(tmp_path / "nowhere")
+    table, done, _ = read(tmp_path / "images", tmp_path)
+    assert np.array_equal(pixels(table), data.reshape(2, -1))
+    assert done.damaged == [("a/900.png", "it is a link to a file that does not exist, a pipe or a device")]
+
+
 def test_folder__many_damaged_are_counted(tmp_path: Path) -> None:
     write_folder(tmp_path / "images", made(30), ["a"] * 30)
     for file in sorted((tmp_path / "images/a").iterdir())[1:]:

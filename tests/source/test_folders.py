@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -126,7 +127,30 @@ def test_glob__same_files_as_those_of_python(tmp_path: Path) -> None:
     others = ["?.csv", "[0-9].csv", "a/b/[[]4].csv", "a/../*.csv", ".d/*", "**/.c/*", "*/link/*", "1.*/*"]
     for pattern in [*stars, *others]:
         found = {Path(file) for file in glob.glob(str(tmp_path / pattern), recursive=True)}  # noqa: PTH207
-        assert expanded(tmp_path / pattern) == sorted(file for file in found if file.is_file()), pattern
+        assert expanded(tmp_path / pattern) == sorted(file for file in found if not file.is_dir()), pattern
+
+
+@pytest.mark.parametrize("odd", ["t/2.csv", "t/k=2", "t/k=2/2.csv"])
+def test_folder__links_to_nothing_are_not_left_out(tmp_path: Path, odd: str) -> None:
+    """As a checkout leaves them where files are stored elsewhere, and were not fetched."""
+    first = tmp_path / ("t/1.csv" if odd == "t/2.csv" else "t/k=1/1.csv")
+    for folder in {first.parent, (tmp_path / odd).parent}:
+        folder.mkdir(parents=True, exist_ok=True)
+    first.write_text("a,b\n1,2\n")
+    (tmp_path / odd).symlink_to(tmp_path / "nowhere")
+    for path in ("t", odd.replace("2", "*")):
+        with pytest.raises(DataError, match="it is a link to a file that does not exist, so its rows cannot be read"):
+            open_source(tmp_path / path, scratch=tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_folder__pipes_are_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/1.csv").write_text("a,b\n1,2\n")
+    os.mkfifo(tmp_path / "t/2.csv")
+    for path in ("t", "t/*.csv"):
+        with pytest.raises(DataError, match="it is a pipe or a device"):
+            open_source(tmp_path / path, scratch=tmp_path)
 
 
 def test_folder__leaves_no_rows_out_in_silence(tmp_path: Path) -> None:
