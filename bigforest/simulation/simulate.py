@@ -20,6 +20,7 @@ from bigforest.simulation.families import DrawnRows, Orthant, Parity, Shapes, Sp
 from bigforest.simulation.multimodal import Multimodal
 from bigforest.simulation.streams import Purpose, random_blocks
 from bigforest.simulation.transform import Transform
+from bigforest.source.source import scan_parquet
 from bigforest.storage.paths import absolute_path
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def simulate(
             dictionary=["truth", "target"],
             overwrite=overwrite,
         )
-    return pl.scan_parquet(absolute_path(out), glob=False)
+    return scan_parquet([absolute_path(out)])
 
 
 def bayes_error(
