@@ -398,7 +398,7 @@ def test_predict__refuses_data(
 
 def test_predict__nan_in_any_place_of_a_chunk(forest: Forest) -> None:
     oblique = trees(weights=(1.0, -0.5))
-    found = rf"'x2' \(1 of {2 * TILE + 2} rows\)"
+    found = rf"'x2' \(1 of {2 * TILE + 2:,} rows\)"
     for row in (0, TILE - 1, TILE, TILE + 3, 2 * TILE + 1):
         frame = table(2 * TILE + 2).with_columns(x2=pl.when(pl.col("id") != row).then("x2"))
         codes, _ = expected(trees(), rows_of(frame))
