@@ -219,10 +219,10 @@ def _arrow_series(array: Any) -> pl.Series:
 
 
 def numeric_categories(table: Any) -> dict[str, bool]:
-    """Return the columns of a table of pandas or pyarrow, and if they are unordered categories of whole numbers or
-    booleans: Arrow has these as dictionaries.
+    """Return, by name, True for each column of unordered categories of whole numbers or booleans, False for others.
 
-    Polars reads them as numbers. Return an empty dictionary for other tables.
+    Such columns are categories of pandas and dictionaries of Arrow. Polars would read them as numbers. Nothing is
+    returned for tables of neither package.
     """
     if package_of(table) == "pandas" and hasattr(table, "dtypes") and hasattr(table, "columns"):
         return {str(name): _is_coded(dtype) for name, dtype in zip(table.columns, table.dtypes, strict=True)}

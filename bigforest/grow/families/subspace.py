@@ -305,8 +305,10 @@ class PerceptronTrainer:
         self._cut = learn_rows(before, now, items, self._cut_before, self._cut, self._left)
 
     def end(self) -> bool:
-        """End a pass; return True if training is over and `best` final. The rules are those of `train_perceptron`
-        (kernels/subspace/split.py)."""
+        """Finish a pass by the rules of `train_perceptron` (kernels/subspace/split.py).
+
+        Return True if no further pass is needed: then `best` is final.
+        """
         request, before = self._request, self._before
         is_final = False
         if self._passes:

@@ -66,7 +66,7 @@ class Lowering(lowering.Lower):  # type: ignore[misc]
         self.builder = _Builder(self.entry_block)
 
     def post_lower(self) -> None:
-        """Remove the records of which all fields were taken elsewhere."""
+        """Drop records that no instruction reads. See Lower."""
         super().post_lower()
         used: Counter[int] = Counter()
         for block in self.function.blocks:
