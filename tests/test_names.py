@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.columns.types import columns_named, leaves
+from bigforest.columns.types import columns_named, flat_columns
 from bigforest.source import open_source
 from tests.commands import Run, folder, run
 from tests.thorough import cases
@@ -114,11 +114,11 @@ def test_nested_columns__of_any_name(name: str, tmp_path: Path) -> None:
     assert found.predict(nested).equals(wanted) and found.predict(nested.lazy()).collect().equals(wanted)
 
 
-def test_columns_named__each_leaf_is_its_own() -> None:
+def test_columns_named__each_flat_column_is_its_own() -> None:
     inner = {name: number for number, name in enumerate(NAMES)}
     data = pl.DataFrame({"^s$": [{**inner, "deep": inner}], "s": [0]})
-    found = leaves(data.schema)
-    row = data.lazy().select(leaf.expr.alias(name) for name, leaf in found.items()).collect().row(0)
+    found = flat_columns(data.schema)
+    row = data.lazy().select(column.expr.alias(name) for name, column in found.items()).collect().row(0)
     assert row == (*range(len(NAMES)), *range(len(NAMES)), 0)
     assert data.lazy().select(columns_named(["s", "^s$"])).collect_schema().names() == ["s", "^s$"]
 

@@ -65,8 +65,8 @@ class Field(NamedTuple):
         return expr.struct.rename_fields([str(place) for place in range(self.fields)]).struct.field(str(self.place))
 
 
-class Leaf(NamedTuple):
-    """Location of a feature in a table: its column, its type, and the path of fields and places within the column."""
+class FlatColumn(NamedTuple):
+    """A column, or a feature within a nested column: the column, the type, and the path of fields and places in it."""
 
     column: str
     dtype: pl.DataType
@@ -74,7 +74,7 @@ class Leaf(NamedTuple):
 
     @property
     def expr(self) -> pl.Expr:
-        """Expression of the feature in the table."""
+        """Expression of its values in the table."""
         expr = columns_named([self.column])
         for step in self.path:
             expr = step.of(expr) if isinstance(step, Field) else expr.arr.get(step)
@@ -121,41 +121,41 @@ def types_within(dtype: Any) -> Iterator[Any]:
         yield from types_within(inner_type)
 
 
-def leaves(schema: Mapping[str, pl.DataType], whole: Collection[str] = ()) -> dict[str, Leaf]:
-    """Return the features in columns, by name: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
+def flat_columns(schema: Mapping[str, pl.DataType], whole: Collection[str] = ()) -> dict[str, FlatColumn]:
+    """Return all columns by name, nested ones unnested: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
 
-    Columns that are not nested are returned, too, including those that cannot be features. Columns `whole` are not
-    unnested. Raises DataError when two have the same name.
+    Columns that cannot be features are returned, too. Columns `whole` are not unnested. Raises DataError when two have
+    the same name.
     """
-    leaf_of: dict[str, Leaf] = {}
+    flat: dict[str, FlatColumn] = {}
     for column, dtype in schema.items():
-        nested = Leaf(column, dtype)
-        for name, leaf in [(column, nested)] if column in whole else _within(column, nested):
-            if name in leaf_of:
+        whole_column = FlatColumn(column, dtype)
+        for name, found in [(column, whole_column)] if column in whole else _within(column, whole_column):
+            if name in flat:
                 raise DataError(f"two columns are called {name!r} when {column!r} is unnested; rename one of them")
-            leaf_of[name] = leaf
-    return leaf_of
+            flat[name] = found
+    return flat
 
 
-def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[str, str]]) -> list[Leaf | None]:
-    """Return the locations of features, given their names and columns in training; None for an absent one.
+def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[str, str]]) -> list[FlatColumn | None]:
+    """Return the columns of features, given their names and columns in training; None for an absent feature.
 
     A column with the name of the feature takes precedence over an unnested one.
     """
-    nested: dict[str, dict[str, Leaf]] = {}
-    leaf_columns: list[Leaf | None] = []
+    nested: dict[str, dict[str, FlatColumn]] = {}
+    located: list[FlatColumn | None] = []
     for name, column in features:
         dtype = schema.get(name)
         if dtype is not None and not is_nested(dtype):
-            leaf_columns.append(Leaf(name, dtype))
+            located.append(FlatColumn(name, dtype))
             continue
         if schema.get(column) == pl.Null:  # no row has the struct or array
-            leaf_columns.append(Leaf(column, pl.Null()))
+            located.append(FlatColumn(column, pl.Null()))
             continue
         if column in schema and column not in nested:
-            nested[column] = leaves({column: schema[column]})
-        leaf_columns.append(nested.get(column, {}).get(name))
-    return leaf_columns
+            nested[column] = flat_columns({column: schema[column]})
+        located.append(nested.get(column, {}).get(name))
+    return located
 
 
 def kind_of(dtype: pl.DataType | str) -> Kind:
@@ -202,18 +202,19 @@ def is_plain(dtype: pl.DataType) -> bool:
     return type(dtype) in _PLAIN
 
 
-def _within(name: str, leaf: Leaf) -> Iterable[tuple[str, Leaf]]:
-    dtype = leaf.dtype
+def _within(name: str, outer: FlatColumn) -> Iterable[tuple[str, FlatColumn]]:
+    dtype = outer.dtype
     if isinstance(dtype, pl.Struct):
         for place, field in enumerate(dtype.fields):
             step = Field(field.name, place, len(dtype.fields))
-            inner = Leaf(leaf.column, _instance(field.dtype), (*leaf.path, step))
+            inner = FlatColumn(outer.column, _instance(field.dtype), (*outer.path, step))
             yield from _within(f"{name}.{field.name}", inner)
     elif isinstance(dtype, pl.Array):
         for place in range(dtype.size):
-            yield from _within(f"{name}[{place}]", Leaf(leaf.column, _instance(dtype.inner), (*leaf.path, place)))
+            inner = FlatColumn(outer.column, _instance(dtype.inner), (*outer.path, place))
+            yield from _within(f"{name}[{place}]", inner)
     else:
-        yield name, leaf
+        yield name, outer
 
 
 def _instance(dtype: Any) -> pl.DataType:

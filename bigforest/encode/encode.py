@@ -27,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 from numpy.typing import ArrayLike
 
-from bigforest.columns.types import Leaf, is_nested
+from bigforest.columns.types import FlatColumn, is_nested
 from bigforest.encode.features import encode_category, encode_in_memory, encode_in_pieces
 from bigforest.encode.memory import EncodeJob, plan_encode
 from bigforest.encode.notices import column_notices
@@ -160,25 +160,25 @@ def _target_notices(
         )
 
 
-def _unnest(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path, limits: Limits) -> Source:
-    """Return the source with the leaves `names` as columns instead of nested columns.
+def _unnest(source: Source, flat: dict[str, FlatColumn], names: Sequence[str], scratch: Path, limits: Limits) -> Source:
+    """Return the source with the columns `names` of `flat` instead of nested columns.
 
     A table in memory is unnested while it is read. Files are copied flat to Parquet files in `scratch`, because every
     read of one feature would read its whole column.
     """
-    columns = list(dict.fromkeys(leaves[name].column for name in names))
+    columns = list(dict.fromkeys(flat[name].column for name in names))
     if not any(is_nested(source.schema[column]) for column in columns):
         return source
-    flat = [leaves[name].expr.alias(name) for name in names]
-    schema = {name: leaves[name].dtype for name in names}
+    cells = [flat[name].expr.alias(name) for name in names]
+    schema = {name: flat[name].dtype for name in names}
     if source.frame is not None and not source.files:
-        return replace(source, schema=schema, frame=source.frame.select(flat))
+        return replace(source, schema=schema, frame=source.frame.select(cells))
     rows = max(1, limits.cells_per_read // len(names))
     files = []
     for number, frame in enumerate(source.batches(columns, rows)):
         files.append(scratch / f"flat-{number:06}.parquet")
         with write_atomically(files[-1]) as file:
-            frame.select(flat).write_parquet(file, compression="lz4", statistics=False)
+            frame.select(cells).write_parquet(file, compression="lz4", statistics=False)
     return source_of_files(files, source.name)
 
 

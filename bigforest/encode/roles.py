@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.columns.dataspec import MAX_CLASSES, code_width
-from bigforest.columns.types import Leaf, is_feature_type, is_text_type, leaves
+from bigforest.columns.types import FlatColumn, flat_columns, is_feature_type, is_text_type
 from bigforest.encode.rows import check_group
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, DistinctValues, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
@@ -46,7 +46,7 @@ _INDEX_IN_TEXT = re.compile(r"|Unnamed: 0(\.\d+)*")
 class ColumnRoles(NamedTuple):
     """Roles of the columns of a table.
 
-    columns  all columns; a nested column is replaced by its leaves.
+    columns  all columns, nested ones unnested.
     others   columns of groups and of weights.
     kinds    "numeric" or "category" for each feature.
     values   distinct values of the target, if they were read and are classes.
@@ -54,7 +54,7 @@ class ColumnRoles(NamedTuple):
     indexes  columns that are excluded because they are an index without a name.
     """
 
-    columns: dict[str, Leaf]
+    columns: dict[str, FlatColumn]
     target: str
     task: Task
     others: list[str]
@@ -70,7 +70,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     target   the column to predict; None for the first column named target, label, class or y.
     exclude  columns to ignore.
     """
-    columns = leaves(source.schema, exclude)
+    columns = flat_columns(source.schema, exclude)
     name = find_target(columns, target)
     task, values, why = find_task(source, columns[name], config.task, config.only_task)
     config.for_task(task)
@@ -89,7 +89,7 @@ def column_roles(source: Source, target: str | None, exclude: Collection[str], c
     return ColumnRoles(columns, name, task, others, kinds, values, why, indexes)
 
 
-def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:
+def _groups_and_weights(config: TrainConfig, columns: Mapping[str, FlatColumn], target: str) -> list[str]:
     """Return the columns of groups and of weights. Raises DataError for a column that cannot have its role."""
     roles = {}
     for role, name, check in (("group", config.group, check_group), ("weight", config.weight, check_weight)):
@@ -104,49 +104,51 @@ def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target
 
 
 def feature_kinds(
-    leaves: Mapping[str, Leaf], target: str, exclude: Collection[str], categories: Collection[str]
+    columns: Mapping[str, FlatColumn], target: str, exclude: Collection[str], categories: Collection[str]
 ) -> dict[str, str]:
-    """Return the kind of each feature. All leaves but the target and the excluded columns are features.
+    """Return the kind of each feature. All columns but the target and the excluded ones are features.
 
     categories  features of whole numbers or booleans to use as categories. Features of text always are categories.
 
     Raises DataError for a column that cannot be a feature.
     """
-    names = _choose_features(leaves, target, exclude)
+    names = _choose_features(columns, target, exclude)
     for name in categories:
-        if name in leaves and name not in names:
+        if name in columns and name not in names:
             raise DataError(
                 f"{name!r} is not a feature, so its values cannot be categories; drop it from {api('categories')}"
             )
         check_column(name, names, "categories")
-        dtype = leaves[name].dtype
+        dtype = columns[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
             odd = ", with numbers that are not whole" if dtype.is_float() else ""
             raise DataError(
                 f"{name!r} has type {dtype}{odd}; only text, whole numbers and booleans can be categories: cast it to "
                 "one"
             )
-    return {name: "category" if name in categories or is_text_type(leaves[name].dtype) else "numeric" for name in names}
+    return {
+        name: "category" if name in categories or is_text_type(columns[name].dtype) else "numeric" for name in names
+    }
 
 
-def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collection[str]) -> list[str]:
-    columns = {leaf.column for leaf in leaves.values()}
+def _choose_features(columns: Mapping[str, FlatColumn], target: str, exclude: Collection[str]) -> list[str]:
+    outer = {flat.column for flat in columns.values()}
     for name in exclude:
-        check_column(name, {**leaves, **dict.fromkeys(columns)}, "exclude")
+        check_column(name, {**columns, **dict.fromkeys(outer)}, "exclude")
         if name == target:
             raise DataError(f"{name!r} is the target and cannot be excluded; name another target, or keep it")
     left_out = {target, *exclude}
     names = [
         name
-        for name, leaf in leaves.items()
-        if name not in left_out and leaf.column not in exclude and not _PANDAS_INDEX.fullmatch(leaf.column)
+        for name, flat in columns.items()
+        if name not in left_out and flat.column not in exclude and not _PANDAS_INDEX.fullmatch(flat.column)
     ]
     if not names:
         raise DataError(f"no feature is left besides target {target!r}; exclude fewer columns")
-    unusable = [name for name in names if not is_feature_type(leaves[name].dtype)]
+    unusable = [name for name in names if not is_feature_type(columns[name].dtype)]
     if unusable:
-        named = listed([f"{name} ({leaves[name].dtype})" for name in unusable])
-        lists = any(isinstance(leaves[name].dtype, pl.List) for name in unusable)
+        named = listed([f"{name} ({columns[name].dtype})" for name in unusable])
+        lists = any(isinstance(columns[name].dtype, pl.List) for name in unusable)
         hint = "; lists that are all of one length can be cast to Array" if lists else ""
         raise DataError(
             f"columns of these types cannot be features: {named}; exclude them or convert them to numbers or text{hint}"
@@ -303,9 +305,9 @@ def _integers(stored: np.dtype[Any] | None, chunk: ColumnChunk) -> tuple[int, in
     return (low, high) if low <= high else None
 
 
-def _count_values(source: Source, columns: Mapping[str, Leaf]) -> dict[str, ColumnBounds]:
+def _count_values(source: Source, columns: Mapping[str, FlatColumn]) -> dict[str, ColumnBounds]:
     """Return `ColumnBounds.whole` for the columns of a table in memory whose types have few possible values."""
-    bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
+    bounded = {name: flat.expr for name, flat in columns.items() if type(flat.dtype) in _VALUES}
     if not bounded or source.frame is None:
         return {}
     nulls = source.frame.select(expr.null_count().alias(name) for name, expr in bounded.items()).collect().row(0)
@@ -318,7 +320,7 @@ def _max_values(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
     return min(rows, bound + (bounds.whole is not True))
 
 
-def _max_classes(source: Source, target: Leaf, bounds: ColumnBounds) -> int:
+def _max_classes(source: Source, target: FlatColumn, bounds: ColumnBounds) -> int:
     """Return an upper bound of the number of classes. If metadata give no useful bound, read the target and count."""
     dtype = target.dtype
     if dtype.is_float():

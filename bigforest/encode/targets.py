@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
 from bigforest.columns.labels import python_holds
-from bigforest.columns.types import Leaf, divisor_of, is_text_type, nearest_floats, physical, type_name
+from bigforest.columns.types import FlatColumn, divisor_of, is_text_type, nearest_floats, physical, type_name
 from bigforest.columns.values import level_codes, level_text, numbers, places_among
 from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
@@ -87,7 +87,7 @@ class TargetTask(NamedTuple):
     why: str | None = None
 
 
-def find_task(source: Source, target: Leaf, requested: Task | None, possible: Task | None = None) -> TargetTask:
+def find_task(source: Source, target: FlatColumn, requested: Task | None, possible: Task | None = None) -> TargetTask:
     """Return the task: `requested`, else by the type of the target; for whole numbers by the values.
 
     possible  the only task that the other options allow, used for whole numbers; None if both are allowed.
@@ -114,7 +114,7 @@ def find_task(source: Source, target: Leaf, requested: Task | None, possible: Ta
     return TargetTask("classification", distinct)
 
 
-def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
+def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
     """Return the task of a target of whole numbers.
 
     Classes: at most two distinct values; or at most MOST_NUMBERED, from -1 to 10 or without a gap from 0 or 1 on, each
@@ -146,7 +146,7 @@ def _task_of_integers(source: Source, target: Leaf) -> TargetTask:
     return TargetTask("classification", distinct, f"{span}, each in at least {often} rows")
 
 
-def why_regression(source: Source, target: Leaf) -> str | None:
+def why_regression(source: Source, target: FlatColumn) -> str | None:
     """Return why a target of floats or decimals, a regression, may be meant as classes; None if it may not."""
     if not (target.dtype.is_float() or target.dtype == pl.Decimal):
         return None
@@ -158,7 +158,7 @@ def why_regression(source: Source, target: Leaf) -> str | None:
     return f"{kind} that are {counted(len(numbers), 'different whole number')}"
 
 
-def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
+def distinct_values(source: Source, target: FlatColumn, most: int = MAX_CLASSES) -> DistinctValues:
     """Return the distinct values of a target. Stop reading when there are more than `most`."""
     distinct: pl.Series | None = None
     kept = 0

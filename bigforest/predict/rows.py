@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.types import (
-    Leaf,
+    FlatColumn,
     cells,
     is_feature_type,
     is_nested,
@@ -281,14 +281,14 @@ NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float
 class FeatureMap(NamedTuple):
     """Places of the features of a forest in tables of one schema, found once.
 
-    leaves  of the features that matter, by position in the dataspec.
+    located  columns of the features that matter, by position in the dataspec.
     """
 
     spec: DataSpec
-    leaves: dict[int, Leaf]
+    located: dict[int, FlatColumn]
 
     def columns(self, used: Iterable[int]) -> list[str]:
-        return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
+        return list(dict.fromkeys(self.located[int(position)].column for position in used))
 
     def narrow(self) -> bool:
         """Return True if the types of all values, and the values for missing cells, fit in float32 (see `Reader`)."""
@@ -296,8 +296,8 @@ class FeatureMap(NamedTuple):
         return self.spec.has_narrow_fills and all(
             features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER
             if features[position].kind == "category"
-            else type(leaf.dtype) in NARROW
-            for position, leaf in self.leaves.items()
+            else type(column.dtype) in NARROW
+            for position, column in self.located.items()
         )
 
 
@@ -384,8 +384,8 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     """
     places = range(len(spec.features)) if used is None else [int(place) for place in used]
     features = [spec.features[place] for place in places]
-    feature_leaves = locate_columns(schema, [(feature.name, feature.table_column) for feature in features])
-    missing = [feature.name for feature, leaf in zip(features, feature_leaves, strict=True) if leaf is None]
+    found = locate_columns(schema, [(feature.name, feature.table_column) for feature in features])
+    missing = [feature.name for feature, column in zip(features, found, strict=True) if column is None]
     if missing:
         near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
         they = "it" if len(missing) == 1 else "them"
@@ -395,18 +395,18 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         noun = "feature" if len(missing) == 1 else "features"
         names = listed(list(map(repr, missing)), 5)
         raise DataError(f"the data lacks {noun} {names}, which the forest was trained on{hint}")
-    leaves = {place: leaf for place, leaf in zip(places, feature_leaves, strict=True) if leaf is not None}
+    located = {place: column for place, column in zip(places, found, strict=True) if column is not None}
     # Wide tables have few pairs of types, so that each is looked at once.
-    pairs = {(leaf.dtype, spec.features[place].dtype) for place, leaf in leaves.items()}
+    pairs = {(column.dtype, spec.features[place].dtype) for place, column in located.items()}
     odd = {pair for pair in pairs if not _is_comparable(*pair)}
     if odd:
         wrong = [
-            f"{feature.name!r} is {leaf.dtype}, in training it was {feature.dtype}"
-            for feature, leaf in zip(features, leaves.values(), strict=True)
-            if (leaf.dtype, feature.dtype) in odd
+            f"{feature.name!r} is {column.dtype}, in training it was {feature.dtype}"
+            for feature, column in zip(features, located.values(), strict=True)
+            if (column.dtype, feature.dtype) in odd
         ]
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
-    return FeatureMap(spec, leaves)
+    return FeatureMap(spec, located)
 
 
 def _alike(name: str, columns: Collection[str]) -> list[str]:
@@ -478,14 +478,14 @@ class Reader:
         columns: dict[str, _Use] = {}
         nested: dict[str, _Use] = {}
         for at, place in enumerate(used):
-            leaf = features.leaves[int(place)]
-            if leaf.path or leaf.column in columns:  # of an absent struct all features are one column
+            found = features.located[int(place)]
+            if found.path or found.column in columns:  # of an absent struct all features are one column
                 nested[f"{at}"] = _Use(at, int(place))
             else:
-                columns[leaf.column] = _Use(at, int(place))
+                columns[found.column] = _Use(at, int(place))
         blocks = self._blocks(frame, columns, tally) if columns else []
         if nested:
-            inner = frame.select(features.leaves[use.place].expr.alias(name) for name, use in nested.items())
+            inner = frame.select(features.located[use.place].expr.alias(name) for name, use in nested.items())
             blocks += self._blocks(inner, nested, tally)
         return self._as_split(RowBatch(blocks), used)
 

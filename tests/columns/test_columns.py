@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns.types import kind_of, leaves, type_name
+from bigforest.columns.types import flat_columns, kind_of, type_name
 from bigforest.columns.values import codes_by_column, level_codes, numbers
 from bigforest.errors import DataError
 from bigforest.planning.sizes import USUAL, Limits
@@ -471,13 +471,13 @@ def test_encode__nested_columns_left_out_in_whole_or_part(tmp_path: Path) -> Non
     assert encoded(inner, tmp_path, "c.store", target="s.target").spec.target.name == "s.target"
 
 
-def test_leaves__structs_and_arrays() -> None:
+def test_flat_columns__structs_and_arrays() -> None:
     schema = {
         "a": pl.Array(pl.Struct({"b": pl.Int8, "c": pl.Array(pl.Int8, 2)}), 2),
         "d": pl.List(pl.Int8),
         "e": pl.Array(pl.Int8, 0),
     }
-    assert list(leaves(schema)) == ["a[0].b", "a[0].c[0]", "a[0].c[1]", "a[1].b", "a[1].c[0]", "a[1].c[1]", "d"]
+    assert list(flat_columns(schema)) == ["a[0].b", "a[0].c[0]", "a[0].c[1]", "a[1].b", "a[1].c[0]", "a[1].c[1]", "d"]
 
 
 def test_train__fixed_size_lists_of_arrow() -> None:

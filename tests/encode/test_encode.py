@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.columns.types import leaves, type_name
+from bigforest.columns.types import flat_columns, type_name
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, find_task
 from bigforest.errors import DataError, OutputExistsError
 from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
@@ -306,14 +306,14 @@ def test_task__of_counts_and_measurements_does_not_depend_on_the_number_of_rows(
     for rows in (60, 300, 2_000, 50_000):
         values = COUNTS[name](np.random.default_rng(1), rows)
         source = open_source({"y": values}, scratch=tmp_path)
-        assert find_task(source, leaves(source.schema)["y"], None).task == "regression", rows
+        assert find_task(source, flat_columns(source.schema)["y"], None).task == "regression", rows
 
 
 @pytest.mark.parametrize("classes", [range(10), range(1, 27), [1, 2, 3, 5, 6, 7], [-1, 0, 1], [5, 900]], ids=str)
 def test_task__of_numbered_classes_does_not_depend_on_the_number_of_rows(classes: Any, tmp_path: Path) -> None:
     for rows in (200, 500, 50_000):
         source = open_source({"y": np.random.default_rng(1).choice(classes, rows)}, scratch=tmp_path)
-        assert find_task(source, leaves(source.schema)["y"], None).task == "classification", rows
+        assert find_task(source, flat_columns(source.schema)["y"], None).task == "classification", rows
 
 
 def test_encode__says_what_it_does(tmp_path: Path) -> None:
