@@ -16,6 +16,13 @@ from pyarrow.fs import S3FileSystem
 from bigforest.storage import object_store, paths
 
 BUCKET = "bigforest-tests"
+# Moto's own server looks through the folders of all services at each request, half of its time.
+_SERVER = """
+import sys
+from moto.moto_server.werkzeug_app import create_backend_app
+from werkzeug.serving import run_simple
+run_simple("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=True)
+"""
 
 
 @contextmanager
@@ -24,15 +31,16 @@ def using_store(cache: Path) -> Iterator[None]:
 
     cache  folder for local copies.
     """
-    address = f"http://127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", address.rpartition(":")[2]]
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-c", _SERVER, str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**credentials(address), "BIGFOREST_CACHE": str(cache)}.items():
                 patch.setenv(name, value)
             _forget()
-            _wait(int(address.rpartition(":")[2]))
+            _wait(port)
             S3FileSystem(endpoint_override=address, allow_bucket_creation=True).create_dir(BUCKET)
             yield
         _forget()
