@@ -98,7 +98,7 @@ def test_pillow__imported_where_images_are_decoded_only() -> None:
     users = {
         path.relative_to(PACKAGE) for path in _modules(PACKAGE) if any(_within(n, {"PIL"}) for n in _imports(path))
     }
-    assert users == {Path("images/decode.py")}
+    assert users == {Path("images/imageset.py")}
 
 
 def test_cli__imported_by_nothing() -> None:

@@ -1,6 +1,7 @@
-"""Feature sets of Ho, Random Decision Forests, ICDAR 1995: pixels (f1), and pixels with directional neighbours (f2).
+"""From images of any shape to features: a canvas of one size, and the feature sets of Ho.
 
-Oracle: tests/naive/images.py.
+The feature sets are those of Ho, Random Decision Forests, ICDAR 1995: pixels (f1), and pixels with directional
+neighbours (f2). Oracle: tests/naive/images.py.
 """
 
 from __future__ import annotations
@@ -10,6 +11,89 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Rows of a large image that are widened to int64 at a time.
+_STRIP = 256
+
+
+def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: int) -> tuple[NDArray[np.uint8], int]:
+    """Place every image in the middle of a black canvas.
+
+    images  uint8 [images, rows, columns].
+    size    rows and columns of the canvas.
+    crop    cut each image to the smallest box with all pixels of at least `ink`; a blank image has no such box.
+
+    Returns uint8 [images, *size], and the number of images that were scaled down, by one factor for both sides and
+    averaging over areas. Margins are equal on both sides; an odd row or column is below or to the right.
+    """
+    if not crop and images.shape[1:] == size:
+        return images, 0
+    boxes = _ink_boxes(images >= ink) if crop else np.tile([0, images.shape[1], 0, images.shape[2]], (len(images), 1))
+    heights, widths = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
+    large = np.flatnonzero((heights > size[0]) | (widths > size[1]))
+    canvas = _place_boxes(images, boxes, size)
+    for number in large:
+        top, bottom, left, right = boxes[number]
+        shrunk = shrink_image(images[number, top:bottom, left:right], size)
+        box = np.array([[0, shrunk.shape[0], 0, shrunk.shape[1]]])
+        canvas[number] = _place_boxes(shrunk[None], box, size)[0]
+    return canvas, len(large)
+
+
+def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Resize an image, uint8 [rows, columns], to the largest that fits into `size` with its proportions.
+
+    The result has at least one row and one column. A new pixel is the mean of the area that it covers, rounded half up;
+    the arithmetic is in integers.
+    """
+    rows, columns = image.shape
+    if rows * size[1] >= columns * size[0]:
+        new = (size[0], max(1, (2 * columns * size[0] + rows) // (2 * rows)))
+    else:
+        new = (max(1, (2 * rows * size[1] + columns) // (2 * columns)), size[1])
+    strips = [_area_sums(image[row : row + _STRIP], new[1]) for row in range(0, rows, _STRIP)]
+    total = _area_sums(np.concatenate(strips).T, new[0]).T
+    area = rows * columns
+    return ((2 * total + area) // (2 * area)).astype(np.uint8)
+
+
+def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
+    """Return the sums of each line over `new` stretches of equal length, times `new`, int64 [lines, new].
+
+    A value on the edge of two stretches counts for each with its share.
+    """
+    old = lines.shape[1]
+    whole, part = np.divmod(np.arange(new + 1) * old, new)
+    before = np.zeros((len(lines), old + 1), dtype=np.int64)
+    np.cumsum(lines, axis=1, out=before[:, 1:])
+    until = new * before[:, whole] + part * lines[:, whole.clip(max=old - 1)].astype(np.int64)
+    return np.diff(until, axis=1)
+
+
+def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the box of the ink of each image, int64 [images, 4]: first row, row past the last, the same of columns."""
+    boxes = np.zeros((len(ink), 4), dtype=np.int64)
+    for axis, at in ((2, 0), (1, 2)):
+        inked = np.asarray(ink.any(axis=axis))
+        boxes[:, at] = inked.argmax(axis=1)
+        boxes[:, at + 1] = inked.shape[1] - inked[:, ::-1].argmax(axis=1)
+    boxes[~ink.any(axis=(1, 2))] = 0
+    return boxes
+
+
+def _place_boxes(images: NDArray[np.uint8], boxes: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Place the box of each image in the middle of a canvas; a box that does not fit is cut."""
+    taken, inside = [], []
+    for axis, length in enumerate(size):
+        start, stop = boxes[:, 2 * axis, None], boxes[:, 2 * axis + 1, None]
+        source = np.arange(length) - (length - (stop - start)) // 2 + start
+        inside.append((source >= start) & (source < stop))
+        taken.append(source.clip(0, images.shape[axis + 1] - 1))
+    numbers = np.arange(len(images))[:, None, None]
+    canvas: NDArray[np.uint8] = images[numbers, taken[0][:, :, None], taken[1][:, None, :]]
+    canvas *= inside[0][:, :, None] & inside[1][:, None, :]
+    return canvas
+
 
 RUN = 4
 

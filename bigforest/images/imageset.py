@@ -1,17 +1,34 @@
-"""Sets of grey images, read in order in chunks of bounded size."""
+"""Sets of grey images, read in order in chunks of bounded size: an IDX file, or a folder of images.
+
+The IDX format is that of the MNIST digits, plain or compressed with gzip: two zero bytes, the type of a value (8 for
+unsigned bytes), the number of dimensions, each dimension as a big-endian uint32, then the values. Images have three
+dimensions (images, rows, columns), labels one. A folder has one subfolder per class, or all images in one place and
+without labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gzip
+import io
+import math
+import os
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import DataError
+from bigforest.errors import ConfigError, DataError, system_error
+from bigforest.storage.paths import walk
 
 # Larger images are refused before they are decoded: a small file may claim any number of pixels.
 MAX_PIXELS = 1 << 26
@@ -92,3 +109,264 @@ def grey_levels(pixels: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[np.boo
         weighed = pixels[..., :3].astype(np.uint32) @ np.array([19595, 38470, 7471], dtype=np.uint32)
         return ((weighed + 0x8000) >> 16).astype(np.uint8), sound
     return pixels, sound
+
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_FORMATS = ("PNG", "JPEG", "TIFF")
+_DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
+_TOO_DEEP = ("I", "F")
+
+
+def check_pillow() -> None:
+    """Raise ConfigError when Pillow is not installed."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "encoded images are read with Pillow, which is not installed: pip install 'bigforest[images]'"
+        ) from error
+
+
+def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
+    """Decode the first frame of an image to grey values, uint8 [rows, columns], turned upright as its EXIF data says.
+
+    Colours are weighed as in ITU-R BT.601, transparency is ignored, and 16 bits are cut to the upper 8. Raises
+    DamagedImage for other files, and OSError, naming the file, for an error of the system.
+    """
+    from PIL import Image, ImageOps
+
+    if isinstance(content, Path) and not content.is_file():  # reading a pipe would wait
+        raise DamagedImage("it is a link to a file that does not exist, a pipe or a device")
+    try:
+        with warnings.catch_warnings():
+            # Sizes are checked below, and Pillow's warnings about odd metadata do not matter here.
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, formats=_FORMATS) as image:
+                check_shape(image.height, image.width)
+                if image.mode in _TOO_DEEP:
+                    raise DamagedImage("its pixels have 32 bits; convert it to 8 or 16")
+                image.load()
+                upright = ImageOps.exif_transpose(image)
+                if upright.mode in _DEEP:
+                    return (np.asarray(upright) >> 8).astype(np.uint8)
+                return np.array(upright.convert("L"), dtype=np.uint8)
+    except (DamagedImage, MemoryError):
+        raise
+    except Exception as error:  # decoders raise any error for damaged bytes
+        if isinstance(content, Path) and (named := system_error(error, content)) is not None:
+            raise named from error
+        detail = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DamagedImage(f"it cannot be decoded ({detail})") from error
+
+
+IMAGES, LABELS = 3, 1
+_WHAT = {IMAGES: "images", LABELS: "labels"}
+_UNSIGNED_BYTE = 8
+_GZIP = b"\x1f\x8b"
+
+# Deflate cannot compress better, so a header of a larger size is refused before anything is unpacked.
+_MOST_COMPRESSION = 1032
+
+
+class Idx(NamedTuple):
+    """An open IDX file at its first value, and the shape in its header."""
+
+    path: Path
+    stream: IO[bytes]
+    shape: tuple[int, ...]
+
+
+def idx_images(path: Path, labels: Path | None) -> ImageSet:
+    """Return the images in the IDX file `path`, with the labels in the IDX file `labels`, if any.
+
+    Raises DataError if a header is wrong or the two files do not fit. Reading raises it for a damaged file, in which
+    no later image can be found.
+    """
+    with _open(path, IMAGES) as images:
+        shape = images.shape
+    try:
+        check_shape(*shape[1:])
+    except DamagedImage as error:
+        raise DataError(f"{path}: an image is damaged: {error}; check that this is the right file") from error
+    if labels is not None:
+        with _open(labels, LABELS) as label_array:
+            if label_array.shape[0] != shape[0]:
+                raise DataError(
+                    f"{labels} has {label_array.shape[0]} labels and {path} {shape[0]} images; give those of one set"
+                )
+
+    def chunks(most: int, pixels: int) -> Iterator[Chunk]:
+        step = max(1, min(most, MAX_CHUNK, pixels // (shape[1] * shape[2])))
+        with ExitStack() as stack:
+            images = stack.enter_context(_open(path, IMAGES))
+            answers = None if labels is None else stack.enter_context(_open(labels, LABELS))
+            for start in range(0, shape[0], step):
+                count = min(step, shape[0] - start)
+                read = _values(images, count * shape[1] * shape[2]).reshape(count, *shape[1:])
+                target = None if answers is None else pl.Series(_values(answers, count))
+                yield Chunk([read], [str(number) for number in range(start, start + count)], target, [])
+            for file in (images, answers):
+                if file is not None and _bytes(file, 1):
+                    raise DataError(f"{file.path} continues after the {_promised(file)} it declares")
+
+    return ImageSet(str(path), shape[0], labels is not None, chunks)
+
+
+def labels_beside(path: Path) -> Path | None:
+    """Return the existing labels file that belongs to an images file by its name, compressed or not, or None."""
+    name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
+    if "images" not in path.name:
+        return None
+    both = [path.with_name(name + suffix) for suffix in ("", ".gz")]
+    return next((file for file in both if file.is_file()), None)
+
+
+@contextmanager
+def _open(path: Path, dimensions: int) -> Iterator[Idx]:
+    """Open the IDX file of this many dimensions. Raises DataError when it is none."""
+    with ExitStack() as stack:
+        try:
+            stream: IO[bytes] = stack.enter_context(path.open("rb"))
+            size = path.stat().st_size
+            compressed = stream.read(2) == _GZIP
+            stream.seek(0)
+            if compressed:
+                stream = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=stream)))
+        except OSError as error:
+            raise _refused(path, error) from error
+        file = Idx(path, stream, _shape(path, stream, dimensions))
+        promised = math.prod(file.shape)
+        whole = 4 + 4 * dimensions + promised
+        if whole > _MOST_COMPRESSION * size if compressed else whole != size:
+            raise DataError(
+                f"{path} has {size:,} bytes, which do not fit the {promised:,} values its header declares "
+                f"({' x '.join(map(str, file.shape))}); the file is cut off or damaged"
+            )
+        yield file
+
+
+def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
+    """Return the dimensions in the header of the file."""
+    kind = _WHAT[dimensions]
+    start = Idx(path, stream, ())
+    magic = _bytes(start, 4)
+    if len(magic) < 4 or magic[:2] != b"\0\0":
+        raise DataError(f"{path} is not an IDX file of {kind} (its first bytes are {magic.hex(' ') or 'missing'})")
+    if magic[2] != _UNSIGNED_BYTE:
+        raise DataError(f"{path}: values of IDX type 0x{magic[2]:02x} cannot be read, only unsigned bytes (0x08)")
+    if magic[3] != dimensions:
+        hint = f"; these are {_WHAT[magic[3]]}" if magic[3] in _WHAT else ""
+        raise DataError(
+            f"{path}: {kind} have {dimensions} dimensions, not {magic[3]} as the values of this file{hint}; give the "
+            "other file"
+        )
+    header = _bytes(start, 4 * dimensions)
+    if len(header) < 4 * dimensions:
+        raise DataError(f"{path} ends within its header; the file is cut off")
+    shape: tuple[int, ...] = struct.unpack(f">{dimensions}I", header)
+    if not shape[0]:
+        raise DataError(f"{path} has no {kind}; check that it is the right file")
+    return shape
+
+
+def _values(file: Idx, count: int) -> NDArray[np.uint8]:
+    content = _bytes(file, count)
+    if len(content) < count:
+        raise DataError(f"{file.path} ends before the {_promised(file)} it declares; it is cut off")
+    return np.frombuffer(content, dtype=np.uint8)
+
+
+def _promised(file: Idx) -> str:
+    return f"{file.shape[0]:,} {_WHAT[len(file.shape)]}"
+
+
+def _bytes(file: Idx, count: int) -> bytes:
+    """Read the next `count` bytes, or fewer at the end of the file."""
+    try:
+        return file.stream.read(count)
+    except EOFError as error:
+        raise DataError(f"{file.path}: the compressed file is cut off; get it again") from error
+    except (OSError, zlib.error) as error:
+        raise _refused(file.path, error) from error
+
+
+def _refused(path: Path, error: Exception) -> Exception:
+    """Return the error of a file that cannot be read: that of the system, naming the file, or of its content."""
+    return system_error(error, path) or DataError(f"{path}: the file is damaged ({error}); get it again")
+
+
+# Name, label, and a function that returns the image or raises DamagedImage.
+Entry = tuple[str, object, Callable[[], NDArray[np.uint8]]]
+
+
+def folder_images(folder: Path) -> ImageSet:
+    """Return the PNG, JPEG and TIFF files below `folder`, sorted by class, the name of the subfolder, and then by path.
+
+    Files directly in the folder have no class; then subfolders may have no images. Hidden files and other kinds of
+    files are skipped; links to folders are not followed. Raises DataError if there is no image.
+    """
+    check_pillow()
+    classes = sorted(
+        entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False) and entry.name[0] != "."
+    )
+    counts = {label: len(_files(folder / label)) for label in classes}
+    classes = [label for label in classes if counts[label]]
+    loose = [file for file in sorted(folder.iterdir()) if _is_image(file)]
+    if loose and classes:
+        raise DataError(
+            f"{folder} has images both directly in it ({loose[0].name}) and in {classes[0]}/; "
+            "put every image into the folder of its class, or all into one"
+        )
+    if not loose and not classes:
+        raise DataError(f"{folder} has no images ({', '.join(SUFFIXES)}), nor any in subfolders; check the path")
+
+    def entries() -> Iterator[Entry]:
+        for file in loose:
+            yield file.name, None, partial(decode_image, file)
+        for label in classes:
+            for file in _files(folder / label):
+                yield str(file.relative_to(folder)), label, partial(decode_image, file)
+
+    total = sum(counts.values()) + len(loose)
+    text = pl.String() if classes else None
+    return ImageSet(str(folder), total, bool(classes), lambda most, pixels: decoded(entries(), text, most, pixels))
+
+
+def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixels: int) -> Iterator[Chunk]:
+    """Yield chunks of images that come one by one; label: type of their labels, None without labels."""
+    images: list[NDArray[np.uint8]] = []
+    names: list[str] = []
+    labels: list[object] = []
+    damaged: list[tuple[str, str]] = []
+    held = 0
+
+    def chunk() -> Chunk:
+        return Chunk(runs(images), names, None if label is None else pl.Series(labels, dtype=label), damaged)
+
+    for name, answer, read in entries:
+        try:
+            images.append(read())
+        except DamagedImage as error:
+            damaged.append((name, str(error)))
+        else:
+            names.append(name)
+            labels.append(answer)
+            held += images[-1].size
+        if held >= pixels or len(images) + len(damaged) >= min(most, MAX_CHUNK):
+            yield chunk()
+            images, names, labels, damaged, held = [], [], [], [], 0
+    if images or damaged:
+        yield chunk()
+
+
+def _files(folder: Path) -> list[Path]:
+    """List all image files below a folder, sorted by path. Raises OSError for a folder that cannot be read."""
+    paths: list[Path] = []
+    for place, folders, files in walk(folder):
+        folders[:] = [name for name in folders if name[0] != "."]
+        paths.extend(file for name in files if _is_image(file := place / name))
+    return sorted(paths)
+
+
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in SUFFIXES and file.name[0] != "." and not file.is_dir()

@@ -14,9 +14,18 @@ from numpy.typing import NDArray
 from bigforest.columns.types import cells, text_of_categories
 from bigforest.encode.roles import USUAL_NAMES, check_column
 from bigforest.errors import ConfigError, DataError
-from bigforest.images.decode import check_pillow, decode_image
-from bigforest.images.folder import Entry, decoded
-from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape, grey_levels
+from bigforest.images.imageset import (
+    MAX_CHUNK,
+    Chunk,
+    DamagedImage,
+    Entry,
+    ImageSet,
+    check_pillow,
+    check_shape,
+    decode_image,
+    decoded,
+    grey_levels,
+)
 from bigforest.source import Source
 
 # Encoded images are read this many at a time, because their sizes are not known before.

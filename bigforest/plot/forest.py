@@ -1,13 +1,33 @@
-"""The trees in numbers (depth, leaf sizes), the time of the run by stage, and importance with error bars."""
+"""Charts of the trees (depth, leaf sizes, one tree), of the time of the run by stage, and of importance."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import polars as pl
 
+from bigforest.columns.dataspec import FeatureSpec
 from bigforest.errors import counted
-from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, labels_of
+from bigforest.plot.draw import (
+    COLORS,
+    DEEP,
+    FAINT,
+    HEIGHT,
+    INK,
+    OTHERS,
+    PALE,
+    WIDTH,
+    altair,
+    chart_of,
+    finish_chart,
+    labels_of,
+    milliseconds,
+    moment_text,
+    number_text,
+    one_line,
+)
 from bigforest.predict.forest import Forest
 
 
@@ -143,3 +163,165 @@ def importance_chart(importance: pl.DataFrame, kind: str) -> Any:
     if importance.height > table.height:
         caption.append(f"the {table.height} most important of {importance.height} features")
     return finish_chart(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)
+
+
+DEPTH = 3
+MOST_DEPTH = 8
+_CLASSES = 7
+# Characters of a line of text that fit in a leaf, and of a name that shares the line with others.
+_LINE, _NAME = 20, 9
+# Width of a leaf, in pixels, distance of levels, and height of a bar; the width of a bar among leaves one apart.
+_LEAF, _LEVEL, _BAR = 150, 92, 12
+_WIDE = 0.8
+# Levels that lines keep off a node, below it and above it, for its texts.
+_BELOW, _ABOVE = 0.26, 0.44
+
+
+def tree_tables(forest: Forest, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return nodes, bars and edges of a tree down to a level.
+
+    nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the condition in two lines, or the
+           answer), rows (a text)
+    bars   node, begin, end (places of x), depth, label and value: shares of classes; for regression one bar, with the
+           mean
+    edges  x, depth and x2, depth2 of a node and its child
+    """
+    columns = ["node", "left", "right", "depth", "kind", "feature", "threshold", "default_left", "levels", "terms"]
+    frame = forest[number].nodes.filter(pl.col("depth") <= depth).select(*columns, "weight", "counts", "value")
+    nodes = {row["node"]: row for row in frame.iter_rows(named=True)}
+    places: dict[int, float] = {}
+    leaf = 0.0
+    for node in sorted(nodes):  # in preorder, so that leaves come from left to right
+        if nodes[node]["left"] not in nodes:
+            places[node], leaf = leaf, leaf + 1.0
+    for node in sorted(nodes, reverse=True):
+        if node not in places:
+            places[node] = (places[nodes[node]["left"]] + places[nodes[node]["right"]]) / 2
+    step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
+    unit = "rows" if forest.spec.weight is None else "by weight"
+    listed, bars, edges, steps, categories = [], [], [], milliseconds(forest), _categories(forest)
+    for node, row in nodes.items():
+        split = row["left"] is not None
+        above, text = condition(row, steps, categories) if split else ("", _answer(forest, row))
+        more = " \N{HORIZONTAL ELLIPSIS}" if split and row["left"] not in nodes else ""
+        size = f"{number_text(row['weight'] * step)} {unit}"
+        mean = f", mean {number_text(row['value'])}" if split and forest.is_regression else ""
+        listed.append((node, places[node], row["depth"], above, text + more, size + mean))
+        bars += _bars(forest, row, places[node])
+        if row["left"] in nodes:
+            edges += [(places[node], row["depth"], places[row[side]], row["depth"] + 1) for side in ("left", "right")]
+    return (
+        pl.DataFrame(listed, schema=["node", "x", "depth", "above", "text", "rows"], orient="row"),
+        pl.DataFrame(bars, schema=["node", "begin", "end", "depth", "label", "value"], orient="row"),
+        pl.DataFrame(
+            edges, schema={"x": pl.Float64, "depth": pl.Int64, "x2": pl.Float64, "depth2": pl.Int64}, orient="row"
+        ),
+    )
+
+
+def condition(
+    row: dict[str, Any], steps: dict[str, float], categories: dict[str, Callable[[float], list[str]]]
+) -> tuple[str, str]:
+    """Return the condition of a node in two lines: the feature, and its values. Rows that meet it go left.
+
+    row         of NODES
+    steps       of dates, see `milliseconds`
+    categories  whose levels have values, by name: from a threshold to the levels up to it
+    """
+    if row["kind"] == "axis" and row["feature"] in categories:
+        levels = categories[row["feature"]](row["threshold"])
+        return one_line(row["feature"], _LINE), f"in {{{_first_levels(levels, _LINE - 2)}}}"
+    if row["kind"] == "axis":
+        return one_line(row["feature"], _LINE), f"≤ {moment_text(row['threshold'], steps.get(row['feature']))}"
+    if row["kind"] == "category":
+        inside = "not in" if row["default_left"] else "in"
+        return one_line(row["feature"], _LINE), f"{inside} {{{_first_levels(row['levels'], _LINE - len(inside))}}}"
+    first, *others = (f"{term['weight']:.2g} {one_line(term['feature'], _NAME)}" for term in row["terms"])
+    rest = f" + {len(others)} more" if others else ""
+    return f"{first}{rest}", f"≤ {number_text(row['threshold'])}"
+
+
+def _categories(forest: Forest) -> dict[str, Callable[[float], list[str]]]:
+
+    def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
+        names = forest.levels.between(place, feature, high=threshold)
+        return ["missing" if name is None else name for name in names]
+
+    features = enumerate(forest.spec.features)
+    return {spec.name: partial(levels_up_to, place, spec) for place, spec in features if spec.has_level_values}
+
+
+def _first_levels(levels: list[str], room: int) -> str:
+    """Return the first levels, at least one, and how many more there are."""
+    texts = [one_line(level, _NAME) for level in levels]
+    shown = 1
+    while shown < len(texts) and len(", ".join(texts[: shown + 1])) + len(", 99 more") <= room:
+        shown += 1
+    return ", ".join(texts[:shown]) + (f", {len(texts) - shown} more" if shown < len(texts) else "")
+
+
+def _answer(forest: Forest, row: dict[str, Any]) -> str:
+    if forest.is_regression:
+        return number_text(row["value"])
+    counts = row["counts"]
+    return one_line(forest.classes[counts.index(max(counts))], 18)
+
+
+def _bars(forest: Forest, row: dict[str, Any], place: float) -> list[tuple[Any, ...]]:
+    begin = place - _WIDE / 2
+    if forest.is_regression:
+        return [(row["node"], begin, begin + _WIDE, row["depth"], "", row["value"])]
+    names, counts = labels_of(forest.classes), row["counts"]
+    total, bars = sum(counts), []
+    for name, part in [
+        *zip(names[:_CLASSES], counts[:_CLASSES], strict=False),
+        (OTHERS, sum(counts[_CLASSES:])),
+    ]:
+        if part:
+            end = begin + _WIDE * part / total
+            bars.append((row["node"], begin, end, row["depth"], name, None))
+            begin = end
+    return bars
+
+
+def _color(forest: Forest) -> Any:
+    """Return a colour for each class; for regression by the mean of the node."""
+    alt = altair()
+    if forest.is_regression:
+        scale = alt.Scale(range=[PALE, DEEP], zero=False)
+        return alt.Color("value:Q", title="mean", scale=scale)
+    order = [*labels_of(forest.classes)[:_CLASSES], *([OTHERS] if len(forest.classes) > _CLASSES else [])]
+    scale = alt.Scale(domain=order, range=list(COLORS[: len(order)]))
+    return alt.Color("label:N", title="class", sort=order, scale=scale)
+
+
+def tree_chart(forest: Forest, number: int, depth: int) -> Any:
+    """Draw the tree from the root down; rows for which a condition holds go to the left."""
+    alt = altair()
+    nodes, bars, edges = tree_tables(forest, number, depth)
+    wide, deep = round(nodes["x"].to_numpy().max()) + 1, int(nodes["depth"].to_numpy().max())
+    x_scale = alt.Scale(domain=[-0.6, wide - 0.4], nice=False, zero=False)
+    y_scale = alt.Scale(domain=[-0.5, deep + 0.5], nice=False, zero=False, reverse=True)
+
+    def x(name: str) -> Any:
+        return alt.X(f"{name}:Q", scale=x_scale, axis=None)
+
+    y = alt.Y("depth:Q", scale=y_scale, axis=None)
+    lines = (
+        chart_of(edges.with_columns(pl.col("depth") + _BELOW, pl.col("depth2") - _ABOVE))
+        .mark_rule(color=FAINT)
+        .encode(x=x("x"), x2=alt.X2("x2"), y=y, y2=alt.Y2("depth2"))
+    )
+    blocks = (
+        chart_of(bars)
+        .mark_bar(height=_BAR, opacity=1)
+        .encode(x=x("begin"), x2=alt.X2("end"), y=y, color=_color(forest))
+    )
+    base = chart_of(nodes).encode(x=x("x"), y=y)
+    above = base.mark_text(dy=-28, fontSize=11, color=INK).encode(text=alt.Text("above:N"))
+    text = base.mark_text(dy=-14, fontSize=11, color=INK).encode(text=alt.Text("text:N"))
+    rows = base.mark_text(dy=15, fontSize=9, color=INK).encode(text=alt.Text("rows:N"))
+    chart = alt.layer(*([lines] if edges.height else []), blocks, above, text, rows)
+    chart = chart.properties(width=max(260, _LEAF * wide), height=_LEVEL * (deep + 1))
+    caption = ["rows for which the condition holds go to the left", "numbers of rows are those of the bag"]
+    return finish_chart(chart, f"Tree {number}, {counted(deep, 'level')}", caption)

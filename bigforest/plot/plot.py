@@ -29,12 +29,16 @@ from bigforest.plot.accuracy import (
     roc_chart,
     rounds_chart,
 )
-from bigforest.plot.contributions import swarm_chart, waterfall_chart
-from bigforest.plot.dependence import dependence_chart, interactions_chart, surface_chart
 from bigforest.plot.draw import FORMATS, PICTURE, altair, converter, milliseconds, without_checks, write_chart
-from bigforest.plot.forest import depth_chart, importance_chart, leaves_chart, time_chart
-from bigforest.plot.proximity import map_chart
-from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
+from bigforest.plot.explanations import (
+    dependence_chart,
+    interactions_chart,
+    map_chart,
+    surface_chart,
+    swarm_chart,
+    waterfall_chart,
+)
+from bigforest.plot.forest import DEPTH, MOST_DEPTH, depth_chart, importance_chart, leaves_chart, time_chart, tree_chart
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
 from bigforest.source import Source

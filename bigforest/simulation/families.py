@@ -1,20 +1,85 @@
-"""Distributions. Each draws the rows of a block and computes the Bayes error where it has a closed form.
+"""Random streams by purpose, distributions, and the rotation and scaling of all rows.
 
-Trunk, parity, multimodal (multimodal.py) and modified Trunk are those of Tomita, Maggioni and Vogelstein, Randomer
-Forests (arXiv 1506.03410, first version); orthant and sparse parity those of Tomita et al., Sparse Projection Oblique
-Randomer Forests, JMLR 21 (2020); shapes is a plane cut by two circles, a sine wave and a diagonal line.
+A block of rows does not depend on earlier draws. Each distribution draws the rows of a block, and computes the Bayes
+error where it has a closed form.
+
+Trunk, parity, multimodal and modified Trunk are those of Tomita, Maggioni and Vogelstein, Randomer Forests (arXiv
+1506.03410, first version); orthant and sparse parity those of Tomita et al., Sparse Projection Oblique Randomer
+Forests, JMLR 21 (2020); shapes is a plane cut by two circles, a sine wave and a diagonal line.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.simulation.streams import BlockDraw, RandomBlock
+# Cells of a block. With the number of columns it fixes the rows of a block; changing it changes the table of a seed.
+BLOCK_CELLS = 1 << 20
+BLOCK_ROWS = 1 << 16
+
+
+class Purpose(IntEnum):
+    """Purpose of a random stream."""
+
+    PARAMETERS = 0
+    ROTATION = 1
+    SCALE = 2
+    ROWS = 3
+    OUTLIERS = 4
+    BAYES = 5
+
+
+class BlockDraw(IntEnum):
+    """Quantity drawn for a block of rows. Each has its own stream, so that a larger block begins with the rows of a
+    smaller one."""
+
+    CLASSES = 0
+    VALUES = 1
+    NOISE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RandomBlock:
+    """Random numbers for some consecutive rows.
+
+    spread  factor of the deviations from the mean: 1, or 2 for outliers, whose covariance is four times as large.
+    """
+
+    seed: int
+    sample: int
+    purpose: Purpose
+    number: int
+    rows: int
+    spread: float = 1.0
+
+    def stream(self, draw: BlockDraw) -> np.random.Generator:
+        """Return the stream of one quantity, from its beginning."""
+        return _generator([self.seed, self.sample], (self.purpose, self.number, draw))
+
+
+def parameters(seed: int, purpose: Purpose) -> np.random.Generator:
+    """Return the stream for parameters that all rows of a seed share."""
+    return _generator([seed], (purpose,))
+
+
+def random_blocks(
+    rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0
+) -> Iterator[RandomBlock]:
+    """Yield the blocks of a table of this many rows and columns, in order. Only the last may be shorter."""
+    size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // dims))
+    for at in range(0, rows, size):
+        yield RandomBlock(seed, sample, purpose, at // size, min(size, rows - at), spread)
+
+
+def _generator(entropy: list[int], key: tuple[int, ...]) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy, spawn_key=key)))
+
 
 Floats = NDArray[np.float64]
 
@@ -166,3 +231,99 @@ def shape_class(x: Floats, y: Floats) -> NDArray[np.int64]:
 def normal_tail(distance: float) -> float:
     """Return the probability that a standard normal variable is below -distance."""
     return math.erfc(distance / math.sqrt(2)) / 2
+
+
+CLASSES = 4
+MODES = 2
+
+
+class Multimodal:
+    """Means are N(0, I); covariances are inverse-Wishart with 10 p degrees of freedom and mean I.
+
+    Means and covariances depend only on the seed. All eight Gaussians are equally likely. The Bayes error has no closed
+    form.
+    """
+
+    classes = CLASSES
+
+    def __init__(self, dims: int, seed: int) -> None:
+        random = parameters(seed, Purpose.PARAMETERS)
+        count, freedom = CLASSES * MODES, 10 * dims
+        self._seed = seed
+        self.means: Floats = random.standard_normal((count, dims))
+        # The covariance is c W^-1, where W = A A' has a Wishart distribution with scale I. Bartlett decomposition
+        # (1933): A is lower triangular, with standard normals below the diagonal and roots of chi-squares on it. The
+        # mean of W^-1 is I / (freedom - p - 1), so c = freedom - p - 1.
+        lower = np.tril(random.standard_normal((count, dims, dims)), -1)
+        lower[:, range(dims), range(dims)] = np.sqrt(random.chisquare(freedom - np.arange(dims), (count, dims)))
+        self._whiten = lower / np.sqrt(freedom - dims - 1)
+        self._colour = np.linalg.inv(self._whiten)
+
+    def rows(self, block: RandomBlock) -> DrawnRows:
+        """Draw a block of rows: x = mean + z S, with z standard normal and S' S the covariance."""
+        mode = block.stream(BlockDraw.CLASSES).integers(len(self.means), size=block.rows)
+        values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.means.shape[1]))
+        for number, colour in enumerate(self._colour):
+            members = mode == number
+            values[members] = self.means[number] + block.spread * (values[members] @ colour)
+        target = mode // MODES
+        return DrawnRows(values, target, target)
+
+    def covariance(self, mode: int) -> Floats:
+        """Return the covariance of the Gaussian `mode`, float64 [dims, dims]; its class is mode // 2."""
+        colour: Floats = self._colour[mode]
+        return colour.T @ colour
+
+    def posteriors(self, values: Floats) -> Floats:
+        """Return the probability of each class for each row, float64 [rows, classes]."""
+        log = np.empty((len(values), len(self.means)))
+        for number, (mean, whiten) in enumerate(zip(self.means, self._whiten, strict=True)):
+            distance = ((values - mean) @ whiten) ** 2
+            log[:, number] = np.log(np.diag(whiten)).sum() - distance.sum(axis=1) / 2
+        density = np.exp(log - log.max(axis=1, keepdims=True))
+        by_class: Floats = density.reshape(-1, CLASSES, MODES).sum(axis=2)
+        by_class /= by_class.sum(axis=1, keepdims=True)
+        return by_class
+
+    def sampled_bayes(self, draws: int) -> tuple[float, float]:
+        """Estimate the Bayes error and its standard error from `draws` >= 2 random rows.
+
+        The estimate is the mean of 1 - max posterior, which varies less than the share of counted mistakes.
+        """
+        parts: list[NDArray[np.float64]] = []
+        for block in random_blocks(draws, self.means.shape[1], self._seed, 0, Purpose.BAYES):
+            parts.append(1 - self.posteriors(self.rows(block).values).max(axis=1))
+        errors = np.concatenate(parts)
+        return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(draws))
+
+
+LARGEST_SCALE = 10.0
+
+
+def haar_rotation(dims: int, random: np.random.Generator) -> Floats:
+    """Draw a rotation uniformly: float64 [dims, dims], orthogonal with determinant 1.
+
+    It is the Q of a QR decomposition of normal numbers. The columns are signed so that R has a positive diagonal, which
+    makes Q uniform (Mezzadri, 2007). One column is negated where the determinant is -1.
+    """
+    q, r = np.linalg.qr(random.standard_normal((dims, dims)))
+    q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
+    if np.linalg.slogdet(q)[0] < 0:
+        q[:, 0] = -q[:, 0]
+    return np.ascontiguousarray(q)
+
+
+class Transform:
+    """Optional rotation, then optional scaling of every dimension by its own factor, uniform on (0, 10)."""
+
+    def __init__(self, dims: int, seed: int, *, rotate: bool, scale: bool) -> None:
+        self.rotation = haar_rotation(dims, parameters(seed, Purpose.ROTATION)) if rotate else None
+        self.scales = parameters(seed, Purpose.SCALE).uniform(0, LARGEST_SCALE, dims) if scale else None
+
+    def apply(self, values: Floats) -> Floats:
+        """Return the transformed rows of `values`, float64 [rows, dims], which may be changed in place."""
+        if self.rotation is not None:
+            values = values @ self.rotation.T
+        if self.scales is not None:
+            values *= self.scales
+        return values

@@ -16,10 +16,18 @@ from bigforest.events import Listener, stage
 from bigforest.forest.tables import write_table_file
 from bigforest.options.values import check_flag, check_word, is_integer
 from bigforest.progress import watching
-from bigforest.simulation.families import DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
-from bigforest.simulation.multimodal import Multimodal
-from bigforest.simulation.streams import Purpose, random_blocks
-from bigforest.simulation.transform import Transform
+from bigforest.simulation.families import (
+    DrawnRows,
+    Multimodal,
+    Orthant,
+    Parity,
+    Purpose,
+    Shapes,
+    SparseParity,
+    Transform,
+    Trunk,
+    random_blocks,
+)
 from bigforest.source.source import scan_parquet
 from bigforest.storage.paths import absolute_path
 

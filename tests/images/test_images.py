@@ -20,8 +20,7 @@ from bigforest.errors import BigForestError, ConfigError, DataError, OutputExist
 from bigforest.events import Event, Notice
 from bigforest.forest import tables as table_file
 from bigforest.images import convert
-from bigforest.images.features import feature_names, feature_values
-from bigforest.images.fit import fit, shrink_image
+from bigforest.images.features import feature_names, feature_values, fit, shrink_image
 from tests.naive import images as naive
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "data" / "mnist-images-idx3-ubyte.gz"

@@ -24,7 +24,7 @@ from PIL import Image
 import bigforest
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Event, Notice
-from bigforest.images import decode, folder, imageset
+from bigforest.images import imageset
 from tests.unreadable import refuse_listing
 
 Grey = NDArray[np.uint8]
@@ -212,7 +212,7 @@ def test_folder__without_images_is_refused(tmp_path: Path) -> None:
 def test_folder__damaged_images_are_named_and_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(folder, "MAX_CHUNK", chunk)
+    monkeypatch.setattr(imageset, "MAX_CHUNK", chunk)
     data = made(5)
     write_folder(tmp_path / "images", data, ["a", "a", "b", "b", "b"])
     whole = (tmp_path / "images/a/001.png").read_bytes()
@@ -269,32 +269,32 @@ def test_folder__images_of_several_sizes_need_one(tmp_path: Path) -> None:
 
 def test_decode__kinds_of_pixels() -> None:
     colour = np.random.default_rng(1).integers(0, 256, (3, 5, 3)).astype(np.uint8)
-    grey = decode.decode_image(encoded(colour))
+    grey = imageset.decode_image(encoded(colour))
     assert np.array_equal(grey, imageset.grey_levels(colour[None])[0][0])
     assert np.array_equal(grey[0, 0], (colour[0, 0] @ [19595, 38470, 7471] + 0x8000) >> 16)
     alpha = np.dstack([colour, np.zeros((3, 5), np.uint8)])
-    assert np.array_equal(decode.decode_image(encoded(alpha)), grey)
+    assert np.array_equal(imageset.decode_image(encoded(alpha)), grey)
     binary = Image.fromarray(grey > 100)
     content = io.BytesIO()
     binary.save(content, "PNG")
-    assert np.array_equal(decode.decode_image(content.getvalue()), (grey > 100) * 255)
+    assert np.array_equal(imageset.decode_image(content.getvalue()), (grey > 100) * 255)
     deep = np.array([[0, 255, 256, 65535]], np.uint16)
     for kind in ("PNG", "TIFF"):
-        assert decode.decode_image(encoded(deep, kind)).tolist() == [[0, 0, 1, 255]]  # type: ignore[arg-type]
+        assert imageset.decode_image(encoded(deep, kind)).tolist() == [[0, 0, 1, 255]]  # type: ignore[arg-type]
 
 
 def test_decode__turns_by_exif() -> None:
     image = np.arange(0, 120, 10, dtype=np.uint8).reshape(3, 4)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise
-    assert np.array_equal(decode.decode_image(encoded(image, exif=exif)), np.rot90(image, -1))
+    assert np.array_equal(imageset.decode_image(encoded(image, exif=exif)), np.rot90(image, -1))
 
 
 def test_decode__other_formats_and_depths_are_damage() -> None:
     with pytest.raises(imageset.DamagedImage, match="cannot be decoded"):
-        decode.decode_image(encoded(made(1)[0], "GIF"))
+        imageset.decode_image(encoded(made(1)[0], "GIF"))
     with pytest.raises(imageset.DamagedImage, match="32 bits"):
-        decode.decode_image(encoded(np.ones((2, 2), np.float32), "TIFF"))  # type: ignore[arg-type]
+        imageset.decode_image(encoded(np.ones((2, 2), np.float32), "TIFF"))  # type: ignore[arg-type]
 
 
 def test_decode__any_damage_is_damage() -> None:
@@ -307,7 +307,7 @@ def test_decode__any_damage_is_damage() -> None:
             places = draw.integers(0, len(broken), 4)
             broken[places] = draw.integers(0, 256, 4)
             try:
-                assert decode.decode_image(broken.tobytes()).dtype == np.uint8
+                assert imageset.decode_image(broken.tobytes()).dtype == np.uint8
             except imageset.DamagedImage:
                 refused += 1
     assert refused > 200
@@ -318,7 +318,7 @@ def test_decode__a_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(imageset, "MAX_PIXELS", 300 * 300 - 1)
     monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
     with pytest.raises(imageset.DamagedImage, match="claims to have 300 x 300 pixels"):
-        decode.decode_image(bomb)
+        imageset.decode_image(bomb)
 
 
 def test_pillow__missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

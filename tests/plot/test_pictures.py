@@ -26,13 +26,20 @@ from bigforest.plot.accuracy import (
     reliability_table,
     rounds_table,
 )
-from bigforest.plot.contributions import swarm_table, waterfall_table
-from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_table, pairs_table, surface_table
 from bigforest.plot.draw import FAINT, OTHERS, html_of_chart, labels_of, moment_text, number_text
-from bigforest.plot.forest import depth_table, leaves_table, time_table
+from bigforest.plot.explanations import (
+    MOST_LEVELS,
+    coordinates,
+    dependence_chart,
+    dependence_table,
+    map_table,
+    pairs_table,
+    surface_table,
+    swarm_table,
+    waterfall_table,
+)
+from bigforest.plot.forest import depth_table, leaves_table, time_table, tree_tables
 from bigforest.plot.plot import PICTURES
-from bigforest.plot.proximity import coordinates, map_table
-from bigforest.plot.tree import tree_tables
 from cli.app import app
 from tests.naive import conformal as naive
 from tests.thorough import cases

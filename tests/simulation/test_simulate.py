@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 import bigforest
 from bigforest.errors import BigForestError, ConfigError, OutputExistsError
 from bigforest.forest import tables as table_file
-from bigforest.simulation.families import shape_class
-from bigforest.simulation.multimodal import Multimodal
-from bigforest.simulation.streams import Purpose, parameters, random_blocks
-from bigforest.simulation.transform import Transform, haar_rotation
+from bigforest.simulation.families import (
+    Multimodal,
+    Purpose,
+    Transform,
+    haar_rotation,
+    parameters,
+    random_blocks,
+    shape_class,
+)
 from tests.naive import simulation as naive
 
 KINDS = {"trunk": 5, "parity": 3, "multimodal": 4, "modified-trunk": 5, "orthant": 4, "sparse-parity": 6, "shapes": 3}

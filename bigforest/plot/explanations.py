@@ -1,0 +1,439 @@
+"""Charts of explanations: dependence on features, interactions, contributions, importance, and a map of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import floor, log10
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.types import cells
+from bigforest.errors import counted
+from bigforest.plot.draw import (
+    COLORS,
+    DEEP,
+    FAINT,
+    HEIGHT,
+    INK,
+    OTHERS,
+    PALE,
+    WIDTH,
+    altair,
+    chart_of,
+    finish_chart,
+    labels_of,
+    most_different,
+    number_text,
+    one_line,
+    texts_of,
+)
+
+_COLUMNS = 3
+_CLASSES = 6
+# Levels that are shown of a category; width of a picture, in pixels.
+MOST_LEVELS = 16
+_WIDE = 220
+
+
+def dependence_table(curves: pl.DataFrame, feature: str) -> pl.DataFrame:
+    """Return the rows of a feature in the table `dependence`: value (of numbers) or level (text), prediction, class
+    (text).
+
+    Of many levels those with the lowest and the highest predictions for the class whose prediction varies most.
+    """
+    table = curves.filter(pl.col("feature") == feature)
+    levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
+    if table["value"].null_count():
+        if table["level"].n_unique() > MOST_LEVELS:
+            first = table.filter(pl.col("class") == pl.lit(_classes_by_variation(table)[0]))
+            predictions = dict(zip(first["level"].to_list(), first["prediction"].to_list(), strict=True))
+            table = table.filter(pl.col("level").is_in(most_different(predictions, MOST_LEVELS), nulls_equal=True))
+        levels = texts_of(table["level"])
+    return table.select("value", levels, "prediction", texts_of(table["class"]))
+
+
+def _classes_by_variation(curves: pl.DataFrame) -> list[Any]:
+    """Return the classes, first the class whose predictions vary most with some feature."""
+    spread = curves.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
+    largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
+    return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()
+
+
+def dependence_chart(curves: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
+    """Draw a small picture per feature, all on the same scale; `steps`: of dates, see `milliseconds`."""
+    alt = altair()
+    if "class" not in curves.columns:
+        curves = curves.with_columns(pl.lit("").alias("class"))
+    kept = _classes_by_variation(curves)[:_CLASSES]
+    curves = curves.filter(pl.any_horizontal(pl.col("class") == pl.lit(label) for label in kept))
+    features = curves["feature"].unique(maintain_order=True).to_list()
+    low, high = float(curves["prediction"].min()), float(curves["prediction"].max())  # type: ignore[arg-type]
+    room = (high - low) * 0.05 or 0.5
+    y = alt.Y(
+        "prediction:Q",
+        title="prediction" if regression else "probability",
+        scale=alt.Scale(domain=[low - room, high + room], zero=False, nice=False),
+    )
+    charts, left_out = [], False
+    for feature in features:
+        table = dependence_table(curves, feature)
+        color = {"color": alt.Color("class:N", title="class")} if len(kept) > 1 else {}
+        base = chart_of(table).properties(width=_WIDE, height=150)
+        if table["level"].null_count():
+            step = steps.get(feature)
+            if step is not None:
+                base.data = chart_of(table.with_columns(pl.col("value") * step)).data
+            x = alt.X(
+                "value:Q" if step is None else "value:T",
+                title=one_line(feature, 30),
+                scale=alt.Scale(zero=False) if step is None else alt.Scale(type="utc"),
+            )
+            charts.append(base.mark_line(interpolate="linear", point=True).encode(x=x, y=y, **color))
+        else:
+            order = table["level"].unique(maintain_order=True).to_list()
+            levels = curves.filter(pl.col("feature") == feature)["level"].n_unique()
+            shown = f", {len(order)} of {levels} levels" if levels > len(order) else ""
+            left_out = left_out or bool(shown)
+            # As steep as 16 lines of text need, and cut before they reach the title where fonts are wide.
+            levels = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
+            x = alt.X("level:N", title=f"{one_line(feature, 30)}{shown}", sort=order, axis=levels)
+            charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
+    caption = ["mean prediction over a sample of rows, all with this value"]
+    if left_out:
+        caption.append("for categories with many levels, those with the lowest and the highest predictions")
+    only = kept[0] if len(kept) == 1 and not regression else ""
+    title = f"Partial dependence for class {one_line(only)}" if only != "" else "Partial dependence"
+    return finish_chart(alt.concat(*charts, columns=_COLUMNS), title, caption)
+
+
+# Features of the picture of interactions, at most.
+_FEATURES = 15
+# Levels of a category on a surface, at most.
+_LEVELS = 30
+
+
+def pairs_table(interactions: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
+    """Return columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
+
+    interactions  the table `interaction-pairs`, of one class.
+    """
+    pairs = interactions.filter(pl.col("feature") != pl.col("other")).select("feature", "other", "interaction")
+    both = pl.concat([pairs, pairs.select(feature="other", other="feature", interaction="interaction")])
+    sums = both.group_by("feature", maintain_order=True).agg(pl.col("interaction").sum())
+    kept = sums.sort("interaction", descending=True, maintain_order=True)["feature"].head(most).to_list()
+    table = both.filter(pl.col("feature").is_in(kept) & pl.col("other").is_in(kept))
+    table = table.sort(pl.col("feature").cast(pl.Enum(kept)), maintain_order=True)
+    return table.with_columns(texts_of(table[column], kept) for column in ("feature", "other"))
+
+
+def interactions_chart(interactions: pl.DataFrame, rows: int) -> Any:
+    """Draw cells whose colour is the mean size of what a pair adds beyond its features."""
+    alt = altair()
+    table = pairs_table(interactions)
+    order = table["feature"].unique(maintain_order=True).to_list()
+    label = interactions["class"][0] if "class" in interactions.columns and interactions.height else None
+    whose = f" for class {one_line(label)}" if label is not None else ""
+    side = max(160, 28 * len(order) + 40)
+    cells = (
+        chart_of(table)
+        .mark_rect()
+        .encode(
+            x=alt.X("feature:N", title=None, sort=order, axis=alt.Axis(labelAngle=-40)),
+            y=alt.Y("other:N", title=None, sort=order),
+            color=alt.Color(
+                "interaction:Q",
+                title="mean |interaction|",
+                scale=alt.Scale(domainMin=0, range=[PALE, DEEP]),
+            ),
+        )
+    )
+    caption = [
+        f"contribution of a pair beyond its single features, over {counted(rows, 'row')}",
+        "pairs without a common path are empty",
+    ]
+    return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
+
+
+def surface_table(surfaces: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
+    """Return the rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
+
+    Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
+    category of many levels those with the lowest and the highest mean predictions are there.
+    """
+    table = surfaces.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
+    for side in ("a", "b"):
+        levels = f"level_{side}"
+        if table[f"value_{side}"].null_count() and table[levels].n_unique() > _LEVELS:
+            means = table.group_by(levels, maintain_order=True).agg(pl.col("prediction").mean())
+            kept = most_different(dict(means.iter_rows()), _LEVELS)
+            table = table.filter(pl.col(levels).is_in(kept, nulls_equal=True))
+    columns: dict[str, pl.Series] = {"prediction": table["prediction"]}
+    for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
+        value, level = table[f"value_{suffix}"], table[f"level_{suffix}"]
+        if value.null_count():
+            columns[name] = texts_of(level)
+            continue
+        values = np.unique(value.to_numpy())
+        edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
+        at = np.searchsorted(values, value.to_numpy())
+        columns[name], columns[end] = pl.Series(edges[at]), pl.Series(edges[at + 1])
+    return pl.DataFrame(columns)
+
+
+def surface_chart(
+    surfaces: pl.DataFrame,
+    feature: str,
+    other: str,
+    label: Any,
+    regression: bool,
+    steps: Mapping[str, float],
+) -> Any:
+    """Draw the mean prediction over the values of two features; `steps`: of dates, see `milliseconds`."""
+    alt = altair()
+    table = surface_table(surfaces, feature, other)
+    axes: dict[str, Any] = {}
+    for name, end, level, title in (("x", "right", "level_a", feature), ("y", "top", "level_b", other)):
+        axis = alt.X if name == "x" else alt.Y
+        text = one_line(title, 30)
+        if end in table.columns:
+            step = steps.get(title)
+            if step is not None:
+                table = table.with_columns(pl.col(name, end) * step)
+            scale = alt.Scale(zero=False, nice=False) if step is None else alt.Scale(type="utc", nice=False)
+            axes[name] = axis(f"{name}:{'Q' if step is None else 'T'}", title=text, scale=scale)
+            axes[f"{name}2"] = end
+        else:
+            levels = table[name].unique(maintain_order=True).to_list()
+            of = surfaces[level].n_unique()
+            text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
+            sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
+            axes[name] = axis(f"{name}:N", title=text, sort=levels, **sloping)
+    title = "prediction" if regression else "probability"
+    color = alt.Color("prediction:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
+    whose = f" of class {one_line(label)}" if label is not None else ""
+    caption = [f"mean {title}{whose} over a sample of rows, all with these two values"]
+    cells = chart_of(table).mark_rect().encode(color=color, **axes)
+    return finish_chart(cells.properties(width=340, height=300), "Predictions over two features", caption)
+
+
+_STEPS = 10
+_CONTRIBUTING = 15
+# Bins of the axis, in which points are drawn next to each other.
+_BINS = 80
+_PREFIX = "c_"
+
+
+def waterfall_table(contributions: pl.DataFrame, values: dict[str, Any], most: int = _STEPS) -> pl.DataFrame:
+    """Return columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
+
+    contributions  the row of the table of contributions.
+    values         values of the row, by feature.
+    """
+    row = contributions.row(0, named=True)
+    changes = {name.removeprefix(_PREFIX): row[name] for name in contributions.columns if name.startswith(_PREFIX)}
+    ranked = sorted(changes, key=lambda name: -abs(changes[name]))
+    steps = [(f"{one_line(name, 24)} = {one_line(values.get(name), 14)}", changes[name]) for name in ranked[:most]]
+    rest = ranked[most:]
+    if rest:
+        steps.append(("1 other" if len(rest) == 1 else f"{len(rest)} others", sum(changes[name] for name in rest)))
+    texts, changed = labels_of([text for text, _ in steps]), np.array([change for _, change in steps])
+    ends = row["base"] + np.cumsum(changed)
+    return pl.DataFrame({"step": texts, "begin": ends - changed, "end": ends, "change": changed})
+
+
+def waterfall_chart(contributions: pl.DataFrame, values: dict[str, Any], row: int, scale_name: str) -> Any:
+    """Draw bars from the base to the prediction; scale_name: see explain/boosted_stage.py."""
+    alt = altair()
+    table = waterfall_table(contributions, values)
+    first = contributions.row(0, named=True)
+    base = chart_of(table).encode(y=alt.Y("step:N", title=None, sort=table["step"].to_list()))
+    ends = table["begin"].to_list() + table["end"].to_list()
+    room = (max(ends) - min(ends)) * 0.12 or 0.1
+    scale = alt.Scale(domain=[min(ends) - room, max(ends) + room], zero=False, nice=False)
+    bars = base.mark_bar().encode(
+        x=alt.X("begin:Q", title=scale_name, scale=scale),
+        x2=alt.X2("end"),
+        color=alt.condition("datum.change > 0", alt.value(COLORS[0]), alt.value(COLORS[4])),
+    )
+    text = base.mark_text(align="left", dx=4, color=INK).encode(
+        x=alt.X("right:Q", scale=scale),
+        text=alt.Text("label:N"),
+    )
+    largest = float(table["change"].abs().max() or 1.0)  # type: ignore[arg-type]
+    decimals = 2 - floor(log10(largest))  # three digits of the largest, and as many decimals of the others
+    labels = pl.Series("label", [number_text(round(change, decimals), 3, "+") for change in table["change"]], pl.String)
+    text.data = chart_of(table.with_columns(labels, right=pl.max_horizontal("begin", "end"))).data
+    whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
+    base_text, prediction = (number_text(first[name]) for name in ("base", "prediction"))
+    caption = [f"from {base_text}, the {scale_name} without any feature, to {prediction}{whose}"]
+    chart = alt.layer(bars, text).properties(width=WIDTH)
+    return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
+
+
+def swarm_table(contributions: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return columns feature (a text), change, offset (of neighbouring points) and level, of the features that add
+    most.
+
+    level  of numbers and dates the share of the rows with a smaller value, the mean of ties; null of others and where
+           missing.
+    rows   the rows that are explained, in their order.
+    """
+    names = [name for name in contributions.columns if name.startswith(_PREFIX)]
+    sizes = {name: float(np.abs(contributions[name].to_numpy()).mean()) for name in names}
+    ranked = sorted(names, key=lambda name: -sizes[name])[:_CONTRIBUTING]
+    texts = labels_of([name.removeprefix(_PREFIX) for name in ranked])
+    largest = max((float(np.abs(contributions[name].to_numpy()).max()) for name in ranked), default=0.0) or 1.0
+    pieces = []
+    for name, text in zip(ranked, texts, strict=True):
+        change = contributions[name].to_numpy()
+        offset = _offsets(np.round(change / largest * _BINS / 2).astype(np.int64))
+        values = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
+        level = pl.Series([None] * change.size, dtype=pl.Float64)
+        if values is not None and (values.dtype.is_numeric() or values.dtype.is_temporal()):
+            values = values.to_physical().cast(pl.Float64).fill_nan(None)
+            level = (values.rank("average") - 1) / max(1, values.count() - 1)
+        pieces.append(
+            pl.DataFrame({"feature": [text] * change.size, "change": change, "offset": offset, "level": level})
+        )
+    return pl.concat(pieces)
+
+
+def _offsets(bins: Any) -> Any:
+    """Return offsets of the points of one bin: 0, 1, -1, 2, -2, ..., pressed together where there are many: from -1 to
+    1."""
+    offset = np.zeros(bins.size)
+    largest = 1
+    for place in np.unique(bins):
+        inside = np.flatnonzero(bins == place)
+        number = np.arange(inside.size)
+        offset[inside] = np.where(number % 2 == 1, (number + 1) // 2, -(number // 2))
+        largest = max(largest, inside.size // 2)
+    return offset / max(largest, 6)
+
+
+def swarm_chart(contributions: pl.DataFrame, rows: pl.DataFrame, of: int, scale_name: str) -> Any:
+    """Draw a point per row and feature. `of`: rows of the table they were drawn from; scale_name: see
+    explain/boosted_stage.py."""
+    alt = altair()
+    table = swarm_table(contributions, rows)
+    order = table["feature"].unique(maintain_order=True).to_list()
+    has_level = pl.col("level").is_not_null()
+    color = alt.Color(
+        "level:Q",
+        title="value",
+        scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
+        legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
+    )
+    adds = f"contribution of the feature to the {scale_name}"
+
+    def points(part: pl.DataFrame, color: Any) -> Any:
+        return (
+            chart_of(part)
+            .mark_circle(size=12, opacity=0.7)
+            .encode(
+                x=alt.X("change:Q", title=adds),
+                y=alt.Y("feature:N", title=None, sort=order),
+                yOffset=alt.YOffset("offset:Q", scale=alt.Scale(domain=[-1.4, 1.4])),
+                color=color,
+            )
+        )
+
+    # Without a level the scale of colours would give the lowest one.
+    layers = [
+        points(part, colored)
+        for part, colored in ((table.filter(~has_level), alt.value(FAINT)), (table.filter(has_level), color))
+        if part.height
+    ]
+    zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X("at:Q"))
+    drawn = counted(rows.height, "row") + (f", drawn from {of:,}" if of > rows.height else "")
+    label = contributions["class"][0] if "class" in contributions.columns else None
+    whose = f" for class {one_line(label)}" if label is not None else ""
+    chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
+    return finish_chart(
+        chart, f"Contributions of features to predictions{whose}", [f"{drawn}; categories and missing values are grey"]
+    )
+
+
+# Columns of the matrix that are multiplied at a time.
+_MULTIPLIED = 4096
+# Classes that have a colour of their own.
+_COLOURED = 7
+
+
+def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64], float]:
+    """Return rows, their two coordinates, float64 [rows, 2], and the share of the scatter that these have.
+
+    neighbors  the table of the same name.
+
+    Classical scaling of the Hellinger distances between the proximities of rows: of the matrix of their square roots,
+    the first two principal components. The proximities of the drawn rows to each other do not suffice: in a large table
+    they are mostly 0, even for two rows that have the same neighbors. On each axis, the coordinate of the largest size
+    is positive, so that a picture can be repeated.
+    """
+    rows = neighbors["row"].unique().sort()
+    at = rows.search_sorted(neighbors["row"]).to_numpy()
+    _, column = np.unique(neighbors["neighbor"].to_numpy(), return_inverse=True)
+    order = np.argsort(column, kind="stable")
+    at, column, value = at[order], column[order], np.sqrt(neighbors["proximity"].to_numpy())[order]
+    gram = np.zeros((rows.len(), rows.len()))
+    for first in range(0, int(column.max(initial=-1)) + 1, _MULTIPLIED):
+        begin, end = np.searchsorted(column, [first, first + _MULTIPLIED])
+        piece = np.zeros((rows.len(), _MULTIPLIED))
+        piece[at[begin:end], column[begin:end] - first] = value[begin:end]
+        gram += piece @ piece.T
+    centred = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
+    sizes, vectors = np.linalg.eigh(centred)
+    sizes, vectors = np.maximum(sizes[::-1], 0.0), vectors[:, ::-1]
+    axes = np.zeros((rows.len(), 2))
+    for axis in range(min(2, rows.len())):
+        coordinate = vectors[:, axis] * np.sqrt(sizes[axis])
+        axes[:, axis] = coordinate if coordinate[np.abs(coordinate).argmax()] >= 0 else -coordinate
+    return rows, axes, float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 0.0
+
+
+def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tuple[pl.DataFrame, float]:
+    """Return columns row, x, y and target (a text of classes, else a number), and the share of the scatter.
+
+    target  of all rows of the table.
+    """
+    rows, place, share = coordinates(neighbors)
+    values = target.alias("").gather(rows)  # as in `cells`
+    if classes:
+        counts = values.value_counts(sort=True)[""].to_list()
+        values = texts_of(values, sorted(counts[:_COLOURED], key=str))
+    else:
+        values = values.cast(pl.Float64)
+    return pl.DataFrame({"row": rows, "x": place[:, 0], "y": place[:, 1], "target": values}), share
+
+
+def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int) -> Any:
+    """Draw a point per row, coloured by its target. `of`: rows of the table that they were drawn from."""
+    alt = altair()
+    table, share = map_table(neighbors, target, classes)
+    title = one_line(target.name, 24)
+    if classes:
+        order = sorted(set(table["target"]) - {OTHERS}) + ([OTHERS] if OTHERS in set(table["target"]) else [])
+        colors = [FAINT if name == OTHERS else COLORS[at % len(COLORS)] for at, name in enumerate(order)]
+        color = alt.Color("target:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colors))
+    else:
+        color = alt.Color("target:Q", title=title, scale=alt.Scale(range=[COLORS[0], COLORS[1]], zero=False))
+    axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
+    points = (
+        chart_of(table)
+        .mark_circle(size=28, opacity=0.75)
+        .encode(
+            x=alt.X("x:Q", title=None, axis=axis, scale=alt.Scale(zero=False)),
+            y=alt.Y("y:Q", title=None, axis=axis, scale=alt.Scale(zero=False)),
+            color=color,
+            tooltip=[alt.Tooltip("row:Q"), alt.Tooltip(field="target", type=color["type"])],
+        )
+    )
+    drawn = counted(table.height, "row") + (f", drawn from {of:,}" if of > table.height else "")
+    caption = [
+        f"{drawn}; {share:.0%} of their scatter",
+        "rows with large proximities (RF-GAP) are close to each other",
+    ]
+    return finish_chart(points.properties(width=400, height=360), "Map of rows by proximity", caption)
