@@ -35,7 +35,7 @@ from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.explain.tree_groups import SectionPlan
 from bigforest.explain.trees import plan_trees, write_trees
 from bigforest.options.values import some_of
-from bigforest.planning.memory import RunPlan, StagePlan, add_estimates
+from bigforest.planning.memory import RunPlan, StagePlan, combined_estimate
 from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
@@ -299,7 +299,7 @@ def explain_forest(
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         with made_folder(home), forest.files.same_run():
             plans = plan_sections(job)
-            add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
+            combined_estimate([plan.need for plan in plans.values()]).check(resources.memory)
             folder.remove_other_forests()
             # Sections that may refuse the rows come first, so that nothing is written then.
             for name in sorted(
@@ -379,7 +379,7 @@ def plan_explanation(
             plans = plan_sections(job)
         stages = [StagePlan(name, plan.need, job.seconds(plan)) for name, plan in plans.items()]
         stages.insert(0, _reading(job))
-        whole = add_estimates([stage.need for stage in stages])
+        whole = combined_estimate([stage.need for stage in stages])
         return ExplanationPlan(
             memory=resources.memory,
             smallest=whole.smallest,

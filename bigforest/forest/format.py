@@ -1,9 +1,8 @@
 """The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
 FILES has the columns of each file. What is written, checked and documented (docs/reference/files.md) follows from it.
-A FileFormat is what the functions of files.py are given to write, check and read a file.
-forest_files.py has a drawing of the directory. Every file carries its version, its kind, the dataspec and the
-configuration in its Parquet schema metadata: see files.py.
+The functions of files.py write, check and read a file by its FileFormat. forest_files.py has a drawing of the
+directory. The version, the kind, the dataspec and the configuration are in the Parquet metadata of every file.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ KINDS = ("leaf", "axis", "category", "oblique")
 POISSON = "poisson_deviance"
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
-# Nodes of a row group, and terms and levels in them; row groups are written and read whole. A node is in one.
+# Most nodes of a row group, and most terms and levels of its nodes, unless a single node has more. A row group is
+# written and read in one piece.
 GROUP_NODES = 1 << 17
 GROUP_ENTRIES = 1 << 21
 
-# The columns of nodes that are null but in nodes of these kinds. An axis node sends a row left where its feature is at
-# most the threshold, an oblique one where its projection is, the sum of weight * value in the order of the terms, in
-# float64 (NaN goes right), one on a category by its levels.
+# Columns that only nodes of some kinds fill; they are null in other nodes. A row goes left in an axis node if its value
+# is at most the threshold, in an oblique node if its projection is (NaN goes right), in a category node by its level. A
+# projection is the sum of weight * value in the order of the terms, in float64.
 _SPLITS = ("axis", "category", "oblique")
 NODE_KINDS: dict[str, tuple[str, ...]] = {
     "left": _SPLITS,
@@ -50,7 +50,7 @@ _TREES = Column("trees", pa.uint32(), "number of trees, counted from the first")
 _REACHED = Column("rows", pa.uint64(), "rows that are out of bag for at least one of them")
 _OUT_OF_BAG = Column("rows", pa.uint64(), "rows that are out of bag for at least one tree")
 
-# In the place of the type of the target, which no column has otherwise.
+# Placeholder for the type of the labels, which `oob_formats` fills in. No column is binary otherwise.
 LABEL = pa.binary()
 SPREAD = "spread"
 
@@ -174,8 +174,9 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "stage",
             pa.string(),
-            "`encode`, `compile` (kernels, or reading them from the cache), `grow`, `oob`, `targets`, `validate`, "
-            "`prune`, `calibrate`",
+            "in training `encode`, `compile` (kernels, or reading them from the cache), `choose` (trial trees), "
+            "`grow`, `oob`, `refine` (the boosted stage), `targets`, `validate`; later `merge`, `prune`, `calibrate`, "
+            "`shrink`, `sharpen`, `unrefine`",
         ),
         Column("seconds", pa.float64(), "wall time"),
         Column("threads", pa.uint32(), "worker threads"),
@@ -384,8 +385,8 @@ LEAF_TARGETS = _format("targets/part-NNNNNNN.parquet", "targets")
 TREES = _format("trees/part-NNNNNNN.parquet", "trees")
 NODES = TREES.columns
 
-# The stages by which a pruned and a calibrated forest are known, one that has a lambda or a power of the user's, and
-# one that has lost its boosted stage.
+# Stages in run.parquet that mark a changed forest: pruned, calibrated, with a lambda or a power that the user chose,
+# and without its boosted stage.
 PRUNED = "prune"
 CALIBRATED = "calibrate"
 SHRUNK = "shrink"
@@ -412,7 +413,7 @@ def oob_formats(target: TargetSpec, impurity: str) -> dict[str, FileFormat]:
     classes, confusion.
 
     The fields of the metrics are described in metrics/classes.py ClassMetrics and metrics/numbers.py NumberMetrics. The
-    area of a class is null, too, if all rows or none are of it, and all metrics are while no row is out of bag.
+    area of a class is also null if all rows or none are of this class. All metrics are null if no row is out of bag.
     """
     files: dict[str, Iterable[Column]]
     if target.is_regression:

@@ -1,8 +1,9 @@
 """Estimates of the memory and time of a run, so that it is refused at the start instead of killed later.
 
 The module of each stage has a function `..._estimate`, mostly of (shape, config, resources), which returns a
-`MemoryEstimate`. `add_estimates` combines the estimates of a run. `MemoryEstimate.check` refuses a run, naming the
-stage and the smallest sufficient budget. A `RunPlan` displays the estimates.
+`MemoryEstimate`. Stages follow one another, so the memory of a run is that of its largest stage (`combined_estimate`).
+`MemoryEstimate.check` refuses a run, naming this stage and the smallest sufficient budget. A `RunPlan` displays the
+estimates.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ BASE_BYTES = 200_000_000
 # Parameters of mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and their values.
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
-_KEPT = 16 << 20
-_LARGE = 2 << 20
+_KEPT_BYTES = 16 << 20
+_LARGE_BYTES = 2 << 20
 
 
 class TableTraits(NamedTuple):
@@ -121,11 +122,11 @@ class MemoryEstimate:
         )
 
 
-def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
-    """Return the needs of a run whose stages follow one another.
+def combined_estimate(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
+    """Return the needs of a run whose stages follow one another: the largest memory and scratch, the sum of passes.
 
-    `stage` of the sum is the stage with the largest `smallest`. The scratch files of a stage are removed when it ends,
-    except for a table that was streamed to scratch (stage "read").
+    `stage` is the stage with the largest `smallest`. The scratch files of a stage are removed when it ends, except for
+    a table that was streamed to scratch (stage "read").
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     largest = max(needs, key=lambda need: need.smallest)
@@ -150,7 +151,7 @@ def machine_bytes() -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def keep_freed(large: int = _LARGE) -> None:
+def keep_freed(large: int = _LARGE_BYTES) -> None:
     """Make the C library keep freed memory for later arrays, up to 16 MB in each thread, except for large arrays.
 
     large  bytes from which an array is large.
@@ -164,7 +165,7 @@ def keep_freed(large: int = _LARGE) -> None:
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_THRESHOLD, large)
-        library.mallopt(_TRIM_THRESHOLD, _KEPT)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def release_freed() -> None:

@@ -31,7 +31,7 @@ from bigforest.oob.refine import refine_estimate, refine_nanoseconds, refines, r
 from bigforest.oob.weigh import weigh_estimate
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import Task
-from bigforest.planning.memory import MemoryEstimate, RunPlan, Shape, StagePlan, add_estimates, machine_bytes
+from bigforest.planning.memory import MemoryEstimate, RunPlan, Shape, StagePlan, combined_estimate, machine_bytes
 from bigforest.planning.sizes import megabytes
 from bigforest.sampling.boosting import check_rows
 from bigforest.source import Reading, Source, check_csv, open_source
@@ -165,13 +165,13 @@ class TrainingPlan:
         if resources.memory is not None:
             # The stage "weigh" depends on the width of weights, which is known once there is a store to check.
             sure = [need for need in self.needs if need.stage != "weigh" or isinstance(self.table, Store)]
-            add_estimates(sure).check(resources.memory)
+            combined_estimate(sure).check(resources.memory)
         elif isinstance(self.table, Store) and resources.cluster is None:
             self.check_machine(machine_bytes())
 
     def check_machine(self, machine: int | None) -> None:
         """Raise ConfigError if the smallest possible memory of a stage is more than `machine` bytes."""
-        worst = add_estimates(self.needs)
+        worst = combined_estimate(self.needs)
         if machine is not None and worst.smallest > machine:
             raise ConfigError(
                 f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for "
@@ -208,7 +208,7 @@ class TrainingPlan:
         shape, config, resources = self.shape, self.config, self.resources
         kept = isinstance(self.table, Store)
         needs = {need.stage: need for need in self.needs}
-        run = add_estimates(needs.values())
+        run = combined_estimate(needs.values())
         store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=config.weighs_rows)
         times = _seconds(shape, config, resources)
         pass_seconds = shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9

@@ -24,7 +24,7 @@ from bigforest.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Executor
 from bigforest.forest import decreases, files, parts
 from bigforest.forest.files import METADATA_KEY, VERSION, Header
-from bigforest.forest.format import KINDS, NODE_KINDS, NODES, FileFormat
+from bigforest.forest.format import FILES, KINDS, NODE_KINDS, NODES, FileFormat
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
@@ -548,3 +548,10 @@ def test_read_forest__target_type_that_classes_do_not_fit(dtype: str, tmp_path: 
 
 def test_schema__columns_of_some_kinds_of_node_may_be_null() -> None:
     assert all(NODES.field(name).nullable and set(kinds) <= set(KINDS) for name, kinds in NODE_KINDS.items())
+
+
+def test_run_file__describes_its_stages() -> None:
+    digits = Path(__file__).parents[2] / "examples" / "data" / "digits.parquet"
+    forest = bigforest.train(digits, "target", trees=4, task="classification").shrink(1.0).sharpen(2.0)
+    described = re.findall("`([a-z]+)`", FILES["run.parquet"][0].meaning)
+    assert {"choose", "refine", "shrink", "sharpen"} < set(forest.files.stages) <= set(described)
