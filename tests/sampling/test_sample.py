@@ -12,14 +12,14 @@ import numba
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.sampling.bags import Sampler, bag, max_weight, stratum_draws
+from bigforest.sampling.bags import Sampler, bag, bag_size, max_weight, stratum_draws
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
@@ -57,7 +57,7 @@ def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, h
     counts = bag(rows, tree, config)
     assert counts.dtype == np.uint16
     assert counts.shape == (rows,)
-    assert counts.sum() == draws(rows, how["sample_fraction"])
+    assert counts.sum() == bag_size(rows, config) == draws(rows, how["sample_fraction"])
     assert how.get("replace", True) or counts.max() <= 1
     made, blocks = sampler(np.zeros(rows), config), range(math.ceil(rows / BLOCK))
     parts = {block: made.block(tree, block) for block in reversed(blocks)}
@@ -66,6 +66,8 @@ def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, h
 
 @settings(max_examples=examples(40 if COMPILED else 5))
 @given(ROWS, BAGS, st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
+@example(BLOCK + 300, {"sample_fraction": 1.0, "replace": True}, 0, 1)  # few examples are of several blocks
+@example(BLOCK + 300, {"sample_fraction": 0.5, "replace": False}, 0, 1)
 def test_bag__equals_the_naive_one(rows: int, how: dict[str, Any], tree: int, seed: int) -> None:
     config = TrainConfig(seed=seed, **how)
     assert bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
