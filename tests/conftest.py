@@ -1,5 +1,5 @@
-"""What holds for every test: `--thorough` and tests marked slow, the Hypothesis profile (no deadline, the same examples
-every time, nothing kept), that an interrupt is heard, and that nobody waits for the disk."""
+"""What holds for every test: `--thorough` and tests marked slow, tests marked `needs`, the Hypothesis profile (no
+deadline, the same examples every time, nothing kept), that an interrupt is heard, and that nobody waits for the disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,6 +44,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow := [item for item in items if item.get_closest_marker("slow")]:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Called by pytest: skip a test whose modules are not installed. With `-m needs`, such tests run, and fail."""
+    missing = [name for mark in item.iter_markers("needs") for name in mark.args if find_spec(name) is None]
+    if missing and item.config.option.markexpr != "needs":
+        pytest.skip(f"not installed: {', '.join(missing)}")
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ def test_result_page__has_a_title_its_source_and_links_to_pages() -> None:
     assert "[a result](suite.md), a script (`suite.py`) and ![a picture](x.png), [out](https://a.b)" in page
 
 
+@pytest.mark.needs("sphinx")
 def test_command_page__has_every_option_of_every_command() -> None:
-    pytest.importorskip("sphinx")
     from docs.extensions.command_pages import command_page, commands
 
     sections = dict(re.findall(r"^## bigforest (\S+)\n(.*?)(?=^## |\Z)", command_page(), re.MULTILINE | re.DOTALL))
@@ -54,8 +54,8 @@ def test_command_page__has_every_option_of_every_command() -> None:
         assert options <= set(re.findall(r"`(--?[\w-]+)`", sections[name])), name
 
 
+@pytest.mark.needs("sphinx")
 def test_reading_order__deals_executed_pages_to_all_processes() -> None:
-    pytest.importorskip("sphinx")
     from sphinx.util.parallel import make_chunks
 
     from docs.extensions.reading_order import dealt

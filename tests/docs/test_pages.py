@@ -69,7 +69,7 @@ def test_python__that_is_not_run_names_what_there_is(page: Path) -> None:
                 assert hasattr(bigforest, node.attr), node.attr
 
 
-# What the Python of a page takes for granted, and why that of some is not run.
+# What the Python of a page takes for granted, what its modules need, and why that of some is not run.
 GIVEN = {
     "guide/export.md": """
 import bigforest as bf, polars as pl, treelite
@@ -83,16 +83,12 @@ X_new = X[:9]
 labels = y[:, None].repeat(2, axis=1)
 """,
 }
-NEEDS = {
-    "guide/export.md": ("onnxruntime", "treelite"),
-    "start/coming-from.md": ("sklearn",),
-    "guide/explain.md": ("altair",),
-    "guide/pictures.md": ("altair",),
-}
+NEEDS = {"guide/export.md": [pytest.mark.needs("onnx", "onnxruntime", "treelite")]}
 NOT_HERE = {"guide/cluster.md": "workers, Kubernetes and SLURM"}
+RUN = [page for page in PAGES if blocks(page, "sh") or blocks(page, "python")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh") or blocks(page, "python")], ids=_name)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=NEEDS.get(_name(page), []), id=_name(page)) for page in RUN])
 def test_page__commands_run_one_after_the_other_and_its_python_after_them(
     page: Path, server: CommandServer, tmp_path: Path
 ) -> None:
@@ -103,8 +99,6 @@ def test_page__commands_run_one_after_the_other_and_its_python_after_them(
     assert code == 0, err
     if name in NOT_HERE or shown or not blocks(page, "python"):
         return
-    for library in NEEDS.get(name, ()):
-        pytest.importorskip(library)
     program = "\n".join([GIVEN.get(name, ""), *blocks(page, "python")])
     with chdir(tmp_path):
         exec(compile(program, name, "exec"), {"__name__": "page"})

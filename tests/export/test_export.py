@@ -18,6 +18,10 @@ from bigforest.predict.export_file import SUFFIXES
 
 ROWS = 10_000
 OPTIONS: dict[str, Any] = {"trees": 12, "min_leaf": 2, "refine": "off"}
+# Marks of tests that need other engines, which need not be installed (tests/conftest.py).
+ONNX = pytest.mark.needs("onnx", "onnxruntime")
+TREELITE = pytest.mark.needs("treelite")
+DUCKDB = pytest.mark.needs("duckdb")
 
 
 def numbers_table(rows: int, seed: int) -> pl.DataFrame:
@@ -97,17 +101,18 @@ def _name(make: Any) -> str:
 def test_sql__predicts_the_same_in_sqlite(make: Any) -> None:
     forest = train(make)
     rows = rows_at_thresholds(forest, make, False).with_row_index("id")
-    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+    check_query(forest, rows, in_sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
 
 
+@DUCKDB
 @pytest.mark.parametrize("make", ALL, ids=_name)
 def test_sql__predicts_the_same_in_duckdb(make: Any) -> None:
     forest = train(make, trees=5)
     rows = rows_at_thresholds(forest, make, False).with_row_index("id")
-    check_query(forest, rows, duckdb(forest.to_sql(keep=["id"]), rows))
+    check_query(forest, rows, in_duckdb(forest.to_sql(keep=["id"]), rows))
 
 
-def sqlite(query: str, rows: pl.DataFrame, table: str = 'new "rows"') -> Any:
+def in_sqlite(query: str, rows: pl.DataFrame, table: str = 'new "rows"') -> Any:
     connection = sqlite3.connect(":memory:")
     name, *columns = ('"' + name.replace('"', '""') + '"' for name in (table, *rows.columns))
     connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
@@ -116,10 +121,31 @@ def sqlite(query: str, rows: pl.DataFrame, table: str = 'new "rows"') -> Any:
     return pl.DataFrame(found.fetchall(), [column[0] for column in found.description], orient="row")
 
 
-def duckdb(query: str, rows: pl.DataFrame, table: str = "rows") -> Any:
-    with pytest.importorskip("duckdb").connect() as connection:
+def in_duckdb(query: str, rows: pl.DataFrame, table: str = "rows") -> Any:
+    import duckdb
+
+    with duckdb.connect() as connection:
         connection.register(table, rows.to_arrow())
         return pl.from_arrow(connection.sql(query).to_arrow_table())
+
+
+DATABASES = [in_sqlite, pytest.param(in_duckdb, marks=DUCKDB)]
+
+
+def in_onnx(forest: Forest, rows: pl.DataFrame, dtype: str = "float32") -> Any:
+    """The outputs of ONNX Runtime."""
+    import onnxruntime
+
+    model = forest.to_onnx(dtype).SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return session.run(None, {"X": forest.to_matrix(rows).astype(dtype)})
+
+
+def in_treelite(forest: Forest, rows: pl.DataFrame) -> Any:
+    """The output of treelite."""
+    import treelite
+
+    return treelite.gtil.predict(forest.to_treelite(), forest.to_matrix(rows))
 
 
 def check_query(forest: Forest, rows: pl.DataFrame, found: Any) -> None:
@@ -162,7 +188,7 @@ def refined(target: str, levels: bool) -> tuple[Forest, pl.DataFrame]:
     return bigforest.train(train, target, trees=8, refine=3, **REFINED[target]), table[300:].drop(target)
 
 
-@pytest.mark.parametrize("run", [sqlite, duckdb])
+@pytest.mark.parametrize("run", DATABASES)
 @pytest.mark.parametrize("target", REFINED)
 def test_sql__has_the_boosted_stage(target: str, run: Any) -> None:
     forest, rows = refined(target, True)
@@ -171,14 +197,12 @@ def test_sql__has_the_boosted_stage(target: str, run: Any) -> None:
     check_query(forest, rows, run(forest.to_sql("a table", keep=["id"]), rows, "a table"))
 
 
+@ONNX
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("target", REFINED)
 def test_onnx__has_the_boosted_stage(target: str, dtype: str) -> None:
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     forest, rows = refined(target, False)
-    session = runtime.InferenceSession(forest.to_onnx(dtype).SerializeToString(), providers=["CPUExecutionProvider"])
-    found = session.run(None, {"X": forest.to_matrix(rows).astype(dtype)})
+    found = in_onnx(forest, rows, dtype)
     if forest.is_regression:
         np.testing.assert_allclose(found[0][:, 0], forest.predict(rows)["prediction"].to_numpy(), rtol=1e-5, atol=1e-5)
     else:
@@ -197,7 +221,7 @@ def test_boosted_stage__is_refused_where_a_format_cannot_have_it() -> None:
 NAMES = {"town": "select", "code": 'or"d`er', "wet": "f0", "x": "prediction", "target": "it's"}
 
 
-@pytest.mark.parametrize("run", [sqlite, duckdb])
+@pytest.mark.parametrize("run", DATABASES)
 def test_sql__names_and_text_may_be_anything(run: Any) -> None:
     """Text is compared byte by byte, without the spaces around it; numbers may have other types, and be NaN."""
     words = {"a": "A", "b'": "a", "c": "á", "d e": "d\\n'e", "é": "--"}
@@ -238,7 +262,7 @@ def test_sql__fails_in_a_table_without_a_column() -> None:
     """SQLite takes a name in quotes for a text if there is no such column."""
     forest = train(numbers_table)
     with pytest.raises(sqlite3.OperationalError, match="no such column"):
-        sqlite(forest.to_sql(), numbers_table(5, 1).select("x", "y", "z"), "rows")
+        in_sqlite(forest.to_sql(), numbers_table(5, 1).select("x", "y", "z"), "rows")
 
 
 def test_sql__for_mysql_quotes_names_by_backticks_and_compares_bytes() -> None:
@@ -273,15 +297,13 @@ def test_sklearn__predicts_the_same_for_float32(make: Any) -> None:
     assert (model.apply(table) == forest.apply(rows)).all()
 
 
+@ONNX
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("make", NUMERIC, ids=_name)
 def test_onnx__predicts_the_same(make: Any, dtype: str) -> None:
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     forest = train(make)
-    session = runtime.InferenceSession(forest.to_onnx(dtype).SerializeToString(), providers=["CPUExecutionProvider"])
     rows = rows_at_thresholds(forest, make, dtype == "float32")
-    found = session.run(None, {"X": forest.to_matrix(rows).astype(dtype)})
+    found = in_onnx(forest, rows, dtype)
     if forest.is_regression:
         want = forest.predict(rows)["prediction"].to_numpy()
         np.testing.assert_allclose(found[0][:, 0], want, rtol=1e-5, atol=1e-6)
@@ -306,50 +328,43 @@ def two_texts(rows: int, seed: int) -> pl.DataFrame:
     return two_numbers(rows, seed).with_columns(target=pl.col("target").replace_strict({-1: "b", 2: "a"}))
 
 
+@ONNX
 @pytest.mark.parametrize("options", [{"shrink": "off"}, {"shrink": 3.0}, {"vote": "hard"}, {"power": 2.75}], ids=str)
 @pytest.mark.parametrize("make", [two_numbers, two_texts], ids=_name)
 def test_onnx__of_two_classes(make: Any, options: dict[str, Any]) -> None:
     """Of two classes a classifier of ONNX would take a sum for a score above or below 0."""
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
     forest = train(make, **options)
     rows = rows_at_thresholds(forest, make, True)
-    session = runtime.InferenceSession(forest.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
-    check_classes(forest, rows, *session.run(None, {"X": forest.to_matrix(rows).astype("float32")}), 1e-5)
+    check_classes(forest, rows, *in_onnx(forest, rows), 1e-5)
 
 
+@ONNX
 def test_onnx__of_one_class() -> None:
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
-    forest = train(one_class)
-    session = runtime.InferenceSession(forest.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
-    labels, shares = session.run(None, {"X": forest.to_matrix(one_class(50, 2)).astype("float32")})
+    labels, shares = in_onnx(train(one_class), one_class(50, 2))
     assert set(labels) == {"only"}
     assert shares.shape == (50, 1)
     assert (shares == 1.0).all()
 
 
+@TREELITE
 def test_treelite__of_one_class() -> None:
-    treelite = pytest.importorskip("treelite")
-    forest = train(one_class)
-    found = treelite.gtil.predict(forest.to_treelite(), forest.to_matrix(one_class(50, 2)))
-    assert (found == 1.0).all()
+    assert (in_treelite(train(one_class), one_class(50, 2)) == 1.0).all()
 
 
+@ONNX
 @pytest.mark.parametrize("size", [1e-60, 1e38, 1e100])
 def test_onnx__refuses_numbers_that_are_no_float32(size: float) -> None:
-    pytest.importorskip("onnx")
     forest = train(lambda rows, seed: target_table(rows, seed).with_columns(target=pl.col("target") * size))
     with pytest.raises(ConfigError, match=r"float32, whose range does not hold predictions of the size \S+ added over"):
         forest.to_onnx()
 
 
+@TREELITE
 @pytest.mark.parametrize("make", ALL, ids=_name)
 def test_treelite__predicts_the_same(make: Any) -> None:
-    treelite = pytest.importorskip("treelite")
     forest = train(make)
     rows = rows_at_thresholds(forest, make, False)
-    found = treelite.gtil.predict(forest.to_treelite(), forest.to_matrix(rows)).reshape(ROWS, -1)
+    found = in_treelite(forest, rows).reshape(ROWS, -1)
     if forest.is_regression:
         np.testing.assert_allclose(found[:, 0], forest.predict(rows)["prediction"].to_numpy(), rtol=1e-6)
     else:
@@ -360,7 +375,7 @@ def test_treelite__predicts_the_same(make: Any) -> None:
 def test_power__is_in_the_query_and_refused_where_a_format_has_none() -> None:
     forest = train(numbers_table, power=2.75)
     rows = rows_at_thresholds(forest, numbers_table, False).with_row_index("id")
-    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+    check_query(forest, rows, in_sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
     for export in (forest.to_treelite, forest.to_sklearn):
         with pytest.raises(ConfigError, match=r"those to the power of 2\.75; .*export forest\.sharpen\(1\)"):
             export()
@@ -375,7 +390,7 @@ WAYS = ("predict", "predict_proba")
 def test_hard_votes__are_counted_in_every_format() -> None:
     forest = train(numbers_table, vote="hard")
     rows = rows_at_thresholds(forest, numbers_table, True).with_row_index("id")
-    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+    check_query(forest, rows, in_sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
     table = rows.drop("id").to_pandas().astype("float32")
     check_classes(forest, rows, forest.to_sklearn().predict(table), forest.to_sklearn().predict_proba(table), 1e-12)
 
@@ -415,27 +430,35 @@ def test_sql__refuses_to_keep_what_databases_would_mix_up(keep: list[str]) -> No
 def test_unseen_levels__go_with_the_larger_child() -> None:
     forest = train(category_table)
     rows = category_table(ROWS, 3).drop("target").with_columns(town=pl.lit("zzz"), id=pl.int_range(ROWS))
-    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+    check_query(forest, rows, in_sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
 
 
-def test_infinite_values__go_where_they_go_in_training() -> None:
+@pytest.fixture(scope="module")
+def infinite() -> tuple[Forest, pl.DataFrame]:
+    """A forest with infinite thresholds, and its table."""
     draw = np.random.default_rng(2)
     x = draw.choice([-np.inf, -1.0, 0.5, 2.0, np.inf], 600)
     table = pl.DataFrame({"x": x, "z": draw.normal(size=600), "target": np.where((x < 0) & np.isinf(x), "a", "b")})
-    forest = bigforest.train(table, "target", trees=4, mtry="all")
+    return bigforest.train(table, "target", trees=4, mtry="all"), table
+
+
+def test_infinite_values__go_where_they_go_in_training(infinite: tuple[Forest, pl.DataFrame]) -> None:
+    forest, table = infinite
     assert not np.isfinite(forest.nodes.collect()["threshold"].drop_nulls().to_numpy()).all()
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE rows (x, z)")
     connection.executemany("INSERT INTO rows VALUES (?, ?)", table.select("x", "z").iter_rows())
     found = np.array([line[1:] for line in connection.execute(forest.to_sql())], float)
     np.testing.assert_allclose(found, forest.predict_proba(table).to_numpy(), rtol=0, atol=1e-12)
-    matrix, want = forest.to_matrix(table), forest.predict_proba(table).to_numpy()
-    treelite = pytest.importorskip("treelite")
-    np.testing.assert_allclose(treelite.gtil.predict(forest.to_treelite(), matrix).reshape(600, 2), want, atol=1e-6)
-    pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(forest.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(session.run(None, {"X": matrix.astype("float32")})[1], want, atol=1e-6)
+
+
+@ONNX
+@TREELITE
+def test_infinite_values__go_there_in_onnx_and_treelite(infinite: tuple[Forest, pl.DataFrame]) -> None:
+    forest, table = infinite
+    want = forest.predict_proba(table).to_numpy()
+    np.testing.assert_allclose(in_treelite(forest, table).reshape(600, 2), want, atol=1e-6)
+    np.testing.assert_allclose(in_onnx(forest, table)[1], want, atol=1e-6)
 
 
 def test_rounded_down__leaves_every_float32_on_its_side() -> None:
@@ -531,8 +554,8 @@ def test_sklearn__refuses_categories_by_name() -> None:
         train(category_table, trees=2).to_sklearn()
 
 
+@ONNX
 def test_onnx__refuses_categories_by_name() -> None:
-    pytest.importorskip("onnx")
     with pytest.raises(ConfigError, match="'town'"):
         train(category_table, trees=2).to_onnx()
 
@@ -565,10 +588,10 @@ def test_export_forest__writes_the_file_and_replaces_it_only_when_told(tmp_path:
         bigforest.export_forest(forest, out, to="pmml")
 
 
-@pytest.mark.parametrize("to", ["onnx", "treelite", "sklearn", "sql"])
+@pytest.mark.parametrize(
+    "to", [pytest.param("onnx", marks=ONNX), pytest.param("treelite", marks=TREELITE), "sklearn", "sql"]
+)
 def test_export_forest__tells_of_each_tree_and_stopped_it_leaves_nothing(tmp_path: Path, to: str) -> None:
-    if to in ("onnx", "treelite"):
-        pytest.importorskip(to)
     forest, out = train(numbers_table), tmp_path / f"forest{SUFFIXES[to]}"
     events: list[Event] = []
     bigforest.export_forest(forest, out, to=to, listener=events.append)
