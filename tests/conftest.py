@@ -1,5 +1,6 @@
 """What holds for every test: `--thorough` and tests marked slow, tests marked `needs`, the Hypothesis profile (no
-deadline, the same examples every time, nothing kept), that an interrupt is heard, and that nobody waits for the disk."""
+deadline, the same examples every time, nothing kept), that an interrupt is heard, and that nobody waits for the disk.
+"""
 
 from __future__ import annotations
 

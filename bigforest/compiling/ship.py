@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from sysconfig import get_platform
@@ -161,6 +162,8 @@ _CLASSES: list[dict[str, Any]] = [
 ]
 # Parts of an explanation for which bags are drawn again.
 _OF_BAGS = [name for name, section in SECTIONS.items() if section.needs == "out of bag"]
+# Parts of these that are refused for new rows.
+_OF_TRAINING = ("proximities", "filling")
 _NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
 
 
@@ -271,10 +274,19 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 
 def _explain(forest: Forest, table: pl.DataFrame, parts: Iterable[str] = tuple(SECTIONS)) -> None:
-    """Compute parts of an explanation, by default every part, of training rows and of new rows."""
-    for part, new_rows in product(parts, (False, True)):
-        with suppress(ConfigError):  # a part that is not for this kind of forest, or not for new rows
-            explain_forest(forest.directory, table, parts=[part], new_rows=new_rows, listener=silent)
+    """Compute parts of an explanation, by default all: of training rows, and of new rows if they use out-of-bag rows.
+
+    One call computes all parts, which takes a quarter of the time that a call for each part takes.
+    """
+    of_new_rows = [part for part in parts if part in _OF_BAGS and part not in _OF_TRAINING]
+    for asked, new_rows in ((list(parts), False), (of_new_rows, True)):
+        explain = partial(explain_forest, forest.directory, table, new_rows=new_rows, listener=silent)
+        try:
+            explain(parts=asked)
+        except ConfigError:  # a part that is not for this kind of forest
+            for part in asked:
+                with suppress(ConfigError):
+                    explain(parts=[part])
 
 
 def main() -> int:
