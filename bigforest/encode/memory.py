@@ -27,16 +27,17 @@ from bigforest.store.format import ROW_NUMBER_TYPE
 # Reading with Arrow and Polars, per process and per worker: buffers, pages, allocators. Measured.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
-# A column in pieces (features.py): its slices, and the memory of merging in addition to the keys.
+# Encoding a column in pieces (features.py), in addition to its keys: slices, and merging.
 PIECE_BYTES = 16_000_000
-# Fewest rows of a column in pieces that can be presorted at a time: a slice. Bytes that each worker should have before
-# another is added.
-_MIN_ROWS = 1 << 18
-_GOOD_BYTES = 100_000_000
-# Scratch bytes per row in addition to its key: its rank in a run and in the column, and places of the parts of runs;
-# with bins also counts of keys.
+# Fewest rows of a piece.
+_MIN_PIECE_ROWS = 1 << 18
+# A further worker is added only if each has this many bytes for a task, or as many as any task needs.
+_GOOD_TASK_BYTES = 100_000_000
+# Scratch bytes of a row of a column in pieces, in addition to its key: its rank in a run and in the column, and places
+# of the parts of runs; with bins also counts of keys.
 _RUN_BYTES = 7
 _COUNT_BYTES = 4
+# Copies of the keys of a slice while it is read.
 _SLICE_COPIES = 3
 
 
@@ -92,14 +93,17 @@ class EncodePlan:
 
 
 def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
-    """Return the bytes of encoding features whose values have `sizes` bytes: keys of all, items of one, and a slice."""
-    return _bytes(rows, sum(map(key_size, sizes)), max(sizes), limits)
+    """Return the bytes of encoding features together, whose values have `sizes` bytes.
+
+    All keys of all features are in memory, and a slice of them. Features are sorted one after the other.
+    """
+    return _task_bytes(rows, sum(map(key_size, sizes)), max(sizes), limits)
 
 
-def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
+def _task_bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
     """Return `group_code_bytes` for keys of `keys` bytes in total and a widest value of `widest` bytes."""
     # Values of 8 and 16 bits are not sorted: their ranks come from a table of all possible values.
-    gaps = keys // 4 * rows // 8  # a bit per row
+    gaps = keys // 4 * rows // 8  # a bit for each cell: the key of a feature has 4 bytes or more
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
 
 
@@ -129,7 +133,7 @@ def plan_encode(
         workers, task_bytes = resources.workers, None
     else:
         free = resources.memory - BASE_BYTES - READ_BYTES
-        workers = max(1, min(resources.workers, free // (WORKER_BYTES + min(widest, _GOOD_BYTES))))
+        workers = max(1, min(resources.workers, free // (WORKER_BYTES + min(widest, _GOOD_TASK_BYTES))))
         task_bytes = free // workers - WORKER_BYTES
         if task_bytes < min(widest, _min_task_bytes()):
             raise MemoryEstimate("encode", resources.memory, _smallest(widest)).refusal(resources.memory)
@@ -151,14 +155,17 @@ def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
 
 
 def _smallest(widest: int) -> int:
+    """Return the smallest budget of the stage; widest: bytes of encoding the widest feature in memory."""
     return BASE_BYTES + READ_BYTES + WORKER_BYTES + min(widest, _min_task_bytes())
 
 
 def _min_task_bytes() -> int:
-    return PIECE_BYTES + sort_bytes(_MIN_ROWS) + 8 * _MIN_ROWS
+    """Return the memory of encoding a feature in the smallest pieces."""
+    return PIECE_BYTES + sort_bytes(_MIN_PIECE_ROWS) + 8 * _MIN_PIECE_ROWS
 
 
 def _fits(rows: int, need: int, task_bytes: int | None, limits: Limits) -> bool:
+    """Return True if features that need this memory are encoded in one piece."""
     return rows <= limits.presort_rows and (task_bytes is None or need <= task_bytes)
 
 
@@ -176,7 +183,8 @@ def _groups(
     for name, size in value_bytes.items():
         keys, widest = keys + key_size(size), max(widest, size)
         near = groups and (name in categories) == (groups[-1][-1] in categories)
-        if near and len(groups[-1]) < max_group and _fits(rows, _bytes(rows, keys, widest, limits), task_bytes, limits):
+        need = _task_bytes(rows, keys, widest, limits)
+        if near and len(groups[-1]) < max_group and _fits(rows, need, task_bytes, limits):
             groups[-1].append(name)
         else:
             groups.append([name])

@@ -47,7 +47,7 @@ class ColumnRoles(NamedTuple):
     """Roles of the columns of a table.
 
     columns  all columns, nested ones unnested.
-    others   columns of groups and of weights.
+    others   column of groups and column of weights, as far as there are any.
     kinds    "numeric" or "category" for each feature.
     values   distinct values of the target, if they were read and are classes.
     why      reason for the task, see `TargetTask`.
@@ -194,8 +194,8 @@ def _header_advice(columns: Collection[str]) -> str:
 # Number of distinct values of a type.
 _VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UInt16: 2**16, pl.Float16: 2**16}
 
-# From integers in a wider range than this, the number of classes is not bounded usefully.
-_CLASS_RANGE = 1_000
+# Larger bounds of the number of classes are of no use; the classes are counted instead.
+_MAX_CLASS_BOUND = 1_000
 
 
 def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) -> Shape:
@@ -206,38 +206,35 @@ def shape_of(table: Source, data: Any, roles: ColumnRoles, config: TrainConfig) 
     Reads metadata, and the target if metadata do not bound its classes. Raises DataError for an unusable table, and
     ConfigError for options of another task.
     """
-    shape, name, task, _, kinds, *_ = roles
-    bounds = _statistics(data) if table.files else _count_values(table, shape)
-    most = []
-    for feature, kind in kinds.items():
-        values = _max_values(table.rows, shape[feature].dtype, bounds.get(feature, UNKNOWN))
-        most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
-    widths = tuple(code_width(values) for values in most)
-    sizes = tuple(value_bytes(shape[feature].dtype) for feature in kinds)
+    columns, target, kinds = roles.columns, roles.target, roles.kinds
+    known = _bounds_from_files(data) if table.files else _bounds_from_frame(table, columns)
+    bounds = {name: known.get(name, UNKNOWN) for name in (target, *kinds)}
+    codes = {feature: _max_codes(table.rows, columns[feature].dtype, bounds[feature]) for feature in kinds}
+    if isinstance(config.max_bins, int):
+        codes |= {name: min(codes[name], config.max_bins) for name, kind in kinds.items() if kind == "numeric"}
     classes = 1
-    if task == "classification":
-        check_classes(name, shape[name].dtype)
-        classes = _max_classes(table, shape[name], bounds.get(name, UNKNOWN))
+    if roles.task == "classification":
+        check_classes(target, columns[target].dtype)
+        classes = _max_classes(table, columns[target], bounds[target])
     bits = all(
-        kind == "numeric" and shape[feature].dtype == pl.Boolean and bounds.get(feature, UNKNOWN).whole is True
+        kind == "numeric" and columns[feature].dtype == pl.Boolean and bounds[feature].whole is True
         for feature, kind in kinds.items()
     )
-    gaps = {feature for feature in kinds if bounds.get(feature, UNKNOWN).whole is False}
-    category = max((codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0)
+    non_plain = [name for name, kind in kinds.items() if kind == "category" or bounds[name].whole is False]
+    levels = max((codes[name] for name, kind in kinds.items() if kind == "category"), default=0)
+    filled = config.fills_missing
     extras = TableTraits(
-        non_plain_features=tuple(
-            feature
-            for feature, kind in kinds.items()
-            if (kind == "category" or feature in gaps) and not config.fills_missing
-        ),
-        category=0 if config.fills_missing else category,
-        regression=task == "regression",
+        non_plain_features=() if filled else tuple(non_plain),
+        category=0 if filled else levels,
+        regression=roles.task == "regression",
         many=classes > 2,
         weighted=config.weighs_rows,
-        filled=config.fills_missing and bool(gaps or category),
-        levels=category if config.fills_missing else 0,
+        filled=filled and bool(non_plain),
+        levels=levels if filled else 0,
     )
-    return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
+    widths = tuple(map(code_width, codes.values()))
+    sizes = tuple(value_bytes(columns[feature].dtype) for feature in kinds)
+    return Shape(table.rows, widths, sum(codes.values()), classes, sizes, bits, extras)
 
 
 class ColumnBounds(NamedTuple):
@@ -254,7 +251,7 @@ class ColumnBounds(NamedTuple):
 UNKNOWN = ColumnBounds(None, None)
 
 
-def _statistics(data: Any) -> dict[str, ColumnBounds]:
+def _bounds_from_files(data: Any) -> dict[str, ColumnBounds]:
     """Return bounds from the statistics of Parquet files."""
     if not isinstance(data, str | Path):
         return {}
@@ -305,7 +302,7 @@ def _integers(stored: np.dtype[Any] | None, chunk: ColumnChunk) -> tuple[int, in
     return (low, high) if low <= high else None
 
 
-def _count_values(source: Source, columns: Mapping[str, FlatColumn]) -> dict[str, ColumnBounds]:
+def _bounds_from_frame(source: Source, columns: Mapping[str, FlatColumn]) -> dict[str, ColumnBounds]:
     """Return `ColumnBounds.whole` for the columns of a table in memory whose types have few possible values."""
     bounded = {name: flat.expr for name, flat in columns.items() if type(flat.dtype) in _VALUES}
     if not bounded or source.frame is None:
@@ -314,7 +311,7 @@ def _count_values(source: Source, columns: Mapping[str, FlatColumn]) -> dict[str
     return {name: ColumnBounds(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
 
 
-def _max_values(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
+def _max_codes(rows: int, dtype: pl.DataType, bounds: ColumnBounds) -> int:
     """Return the maximum number of codes, including the code of missing values."""
     bound = min(_VALUES.get(type(dtype), rows), rows if bounds.span is None else bounds.span)
     return min(rows, bound + (bounds.whole is not True))
@@ -326,7 +323,7 @@ def _max_classes(source: Source, target: FlatColumn, bounds: ColumnBounds) -> in
     if dtype.is_float():
         return MAX_UNUSUAL_CLASSES
     whole = dtype == pl.Boolean or dtype.is_integer()
-    bound = _max_values(source.rows, dtype, bounds._replace(whole=True)) if whole else source.rows
-    if bound <= _CLASS_RANGE and bound < source.rows:
+    bound = _max_codes(source.rows, dtype, bounds._replace(whole=True)) if whole else source.rows
+    if bound <= _MAX_CLASS_BOUND and bound < source.rows:
         return max(bound, 2)
     return min(max(len(distinct_values(source, target).values), 2), MAX_CLASSES)

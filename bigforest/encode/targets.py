@@ -36,12 +36,12 @@ from bigforest.source import Source
 # Floats, dates or times with more distinct values than this are measurements. Floats with fewer distinct values, all
 # whole, may be meant as classes.
 MAX_UNUSUAL_CLASSES = 100
-# Whole numbers are classes if at most this many are distinct, as the letters of an alphabet, ...
+# Limits of `_task_of_integers`: most distinct values (letters of an alphabet), and the largest value if they have gaps
+# (digits and grades).
 MOST_NUMBERED = 30
-# ... of up to this size, as digits and grades, or in order from 0 or 1, ...
 _LARGEST_CODE = 10
-# ... and each is in at least this many rows. In tables with few rows for each value, it is in a quarter of their mean
-# number, but at least _LEAST_OFTEN: classes are about equally frequent there, and the largest counts are not.
+# Rows that each class must have: _OFTEN. In small tables a quarter of the mean number of rows of a value is enough, but
+# not fewer than _LEAST_OFTEN: classes are about equally frequent there, and the largest counts are rare.
 _OFTEN, _LEAST_OFTEN, _SHARE_OF_MEAN = 5, 3, 0.25
 
 _SLICE_ROWS = 1 << 17
@@ -118,8 +118,8 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
     """Return the task of a target of whole numbers.
 
     Classes: at most two distinct values; or at most MOST_NUMBERED, from -1 to 10 or without a gap from 0 or 1 on, each
-    in at least _OFTEN rows, or fewer in small tables. Counts and measurements fail the last condition: their largest
-    values are rare in a table of any size. So more rows of the same kind do not change the task.
+    in at least _OFTEN rows, or fewer in small tables. Counts and measurements fail the last condition in tables of any
+    size, because their largest values are rare.
     """
     counts, kept = pl.DataFrame(schema={"value": target.dtype, "rows": pl.UInt32}), 0
     for frame in source.batches([target.column], _SLICE_ROWS):
@@ -133,7 +133,7 @@ def _task_of_integers(source: Source, target: FlatColumn) -> TargetTask:
         return TargetTask("classification", DistinctValues(counts["value"], 0))
     least, most, fewest = int(counts["value"][0]), int(counts["value"][-1]), min(counts["rows"].to_list())
     distinct = DistinctValues(counts["value"], kept)
-    span = f"{counted(counts.height, 'different whole number')}"
+    span = counted(counts.height, "different whole number")
     if counts.height <= 2:
         return TargetTask("classification", distinct, span)
     span += f" from {least} to {most}"
@@ -179,7 +179,7 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
             f"target {name!r} has type {dtype}; classes are integers of at most 64 bits: cast it to Int64 or String, "
             f"or choose the {api('task')} regression"
         )
-    if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
+    if not (is_text_type(dtype) or _is_short_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are booleans, integers of at most 64 bits, decimals, strings, "
             "categories, dates, times or a few floats: convert it or choose another column"
@@ -200,7 +200,7 @@ def find_classes(
         values = present_values(series)
         kept += len(values)
         distinct_labels = _merge_values(distinct_labels, values)
-        _check_number(name, dtype, len(distinct_labels))
+        _check_class_count(name, dtype, len(distinct_labels))
     if distinct_labels is None or not len(distinct_labels):
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
     labels: list[Label] = distinct_labels.to_list()
@@ -249,7 +249,7 @@ def _merge_values(earlier: pl.Series | None, values: pl.Series) -> pl.Series:
     return (distinct if earlier is None else pl.concat([earlier, distinct]).unique()).sort()
 
 
-def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
+def _check_class_count(name: str, dtype: pl.DataType, classes: int) -> None:
     """Raise DataError if there are too many distinct values for classes."""
     if dtype.is_float() and classes > MAX_UNUSUAL_CLASSES:
         raise DataError(
@@ -274,7 +274,8 @@ def _categories(dtype: pl.DataType) -> tuple[str, ...]:
     return ()
 
 
-def _is_number(dtype: pl.DataType) -> bool:
+def _is_short_number(dtype: pl.DataType) -> bool:
+    """Return True for booleans and for numbers of at most 64 bits."""
     return dtype == pl.Boolean or ((dtype.is_integer() or dtype.is_float()) and dtype not in (pl.Int128, pl.UInt128))
 
 
@@ -340,20 +341,24 @@ def find_numbers(
         raise DataError(
             f"target {name!r} has values up to {max(-low, high)!r}, too large for a variance; drop or convert them"
         )
-    half = high / 2 - low / 2
-    if high - low > 0.0 and half < _SMALLEST_RANGE / 2:
+    if 0.0 < high - low < _SMALLEST_RANGE:
         raise DataError(
             f"target {name!r} has values from {low!r} to {high!r}, too close together for a variance; "
             "multiply them by a number"
         )
-    least = half / (max_number(rows, weighted=weighted) - 1)
-    bits = math.frexp(least)[1] if least > 0.0 else _MIN_STEP_BITS
-    # At least half a unit in the last place of the largest value, so that the offset can be a multiple of the step.
-    step = max(math.ldexp(1.0, max(bits, _MIN_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
-    offset = float(np.rint((low / 2 + high / 2) / step)) * step
+    offset, step = _offset_and_step(low, high, max_number(rows, weighted=weighted))
     coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
     spec = TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step)
     return FoundNumbers(spec, kept, low == high, coarse and low < high)
+
+
+def _offset_and_step(low: float, high: float, most: int) -> tuple[float, float]:
+    """Return offset and step (see the head of the module) for targets in this range, with |q| < most."""
+    least = (high / 2 - low / 2) / (most - 1)
+    bits = math.frexp(least)[1] if least > 0.0 else _MIN_STEP_BITS
+    # At least half a unit in the last place of the largest value, so that the offset can be a multiple of the step.
+    step = max(math.ldexp(1.0, max(bits, _MIN_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
+    return float(np.rint((low / 2 + high / 2) / step)) * step, step
 
 
 def _typical_distance(sample: NDArray[np.float64]) -> float:

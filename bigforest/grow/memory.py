@@ -44,12 +44,12 @@ _DRAWN = 1.0 - math.exp(-1.0)
 # Most rows of all trees of a part together, so that its table stays small compared with the codes. Names of part files
 # depend on it.
 _PART_ROWS = 1_000_000
-# At least _PARTS parts, so that cores stay busy to the end and a crash loses little. Down to _MIN_PARTS parts if the
-# trees of a part would have fewer than _MIN_PART rows together: writing and reading a part takes as long as growing
-# trees of half that many rows.
+# A forest has at least _PARTS parts, so that cores stay busy to the end and a crash loses little. Small forests have
+# fewer, but at least _MIN_PARTS, so that the trees of a part have _MIN_PART_ROWS rows together: writing and reading a
+# part takes as long as growing trees of half as many rows.
 _PARTS = 16
 _MIN_PARTS = 4
-_MIN_PART = 1 << 16
+_MIN_PART_ROWS = 1 << 16
 # Most trees that share passes: more trees save little time, and the rows of all of them wait on disk. On a cluster more
 # trees save tasks, as long as their rows take at most _WAITING_BYTES.
 _MAX_TREES = 16
@@ -59,8 +59,8 @@ _WAITING_BYTES = 16 << 30
 # Each worker gets this many subtrees, so that none waits long for the largest one.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# Bytes of a packed node and its ballot, without counts, in a tree that rows are routed through.
-_SENT_NODE_BYTES = 48
+# With boosting, all rows are routed through a tree when it is grown. Bytes of its node and ballot, without counts.
+_BOOSTED_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT_BYTES = 8
 # A worker must have room for a subtree of at least this many bag rows.
@@ -69,10 +69,10 @@ _MIN_ROWS = 4_096
 _MAX_CELLS = 1 << 18
 # Bytes of a node while thresholds are looked up. Only half of the nodes have thresholds.
 _LOOKED_UP_BYTES = 20
-# Bytes of a node that out-of-bag rows are routed through. Nodes are mapped from a file: if all nodes took more than the
-# budget, each block of rows would read them from the disk again.
+# After passes, out-of-bag rows are routed through nodes that are mapped from a file. Bytes of a node there: nodes that
+# take more than the budget would be read from the disk again for each block of rows.
 _ROUTED_BYTES = 25
-# Bytes of a level that a node in the upper part of a tree lists: a number, not a bit.
+# Bytes of a level in the list of levels of a node in the upper part of a tree.
 _LISTED_LEVEL_BYTES = 12
 # Bytes of a count that a node keeps until its bucket is opened. Most buckets are never opened.
 _KEPT_COUNT_BYTES = 8
@@ -80,10 +80,10 @@ _KEPT_COUNT_BYTES = 8
 # most the same. While a node is scored, each count takes _SCORED_BYTES, and each collected row PassMemory.scored.
 _NODES_OF_ROOM = 8
 _SCORED_BYTES = 48
-# Further bytes for each count if features are categories. _ORDERED_BYTES: to order the levels of a category, whose
-# counts may take all the room. _LIST_BYTES: for lists of levels.
-_ORDERED_BYTES = 96
-_LIST_BYTES = 16
+# Further bytes for each count if features are categories, for ordering levels and for the bit sets of levels that go
+# left. The counts of a single category may take all the room.
+_ORDERING_BYTES = 96
+_LEVEL_SET_BYTES = 16
 # Nodes split by passes, for each (largest node grown in memory) rows of the bag. An estimate: more than 1, because
 # children have unequal sizes and become small enough at several depths.
 _SPLITS_PER_SUBTREE = 4
@@ -94,7 +94,7 @@ class GrowPlan:
     """Decisions of growing.
 
     workers  number of threads
-    limits   limits of passes over the store, which split large nodes; None to grow whole trees in memory
+    limits   limits of passes over the store, which split large nodes; None if whole trees grow in memory
     group    trees that share passes
     memory   most bytes of anonymous memory
     keeps    the finished trees stay in memory for the first prediction
@@ -109,7 +109,7 @@ class GrowPlan:
 
 def part_size(rows: int, trees: int) -> int:
     """Return the trees per part, a function of the numbers of rows and trees: files do not depend on the machine."""
-    parts = min(_PARTS, max(_MIN_PARTS, rows * trees // _MIN_PART))
+    parts = min(_PARTS, max(_MIN_PARTS, rows * trees // _MIN_PART_ROWS))
     return max(1, min(-(-trees // parts), _PART_ROWS // rows))
 
 
@@ -139,7 +139,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             kind = PROJECTIONS if family.uses_values else CODES
             buckets = needs.drawn * histogram_buckets(shape.rows, parts, limits.cells, kind)
             root = needs.asks or max(buckets, shape.extras.category) * parts
-            lists = _LIST_BYTES * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
+            lists = _LEVEL_SET_BYTES * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
             most = _max_trees(shape, config, resources, _waiting_bytes(shape, config, needs, limits))
             group = max(1, min(most, 2 * limits.room // root, lists))
             return GrowPlan(workers, limits, group, budget)
@@ -165,7 +165,7 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
     if config.bootstrap:
         tree += _left_out_bytes(shape, config, per_call, nodes)
     if config.boosts:
-        tree += ROW_BYTES * shape.rows + _SENT_NODE_BYTES * nodes + 8 * shape.classes * nodes
+        tree += ROW_BYTES * shape.rows + _BOOSTED_NODE_BYTES * nodes + 8 * shape.classes * nodes
     memory = family.tree_memory(shape, config, rows, nodes // 2)
     return base_bytes(shape, config) + memory.shared + workers * (tree + memory.tree), memory.store
 
@@ -285,7 +285,7 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT_BYTES + max(_SCORED_BYTES, needs.scored) // _NODES_OF_ROOM
-    room = free // (count + _ORDERED_BYTES + _LIST_BYTES if category else count)
+    room = free // (count + _ORDERING_BYTES + _LEVEL_SET_BYTES if category else count)
     cells = min(_MAX_CELLS, room // (_NODES_OF_ROOM * needs.drawn))
     # Subtrees may use all of the share, first while they grow and later while they are written. With categories, half
     # of the share is for the levels that the upper part of the tree lists.
@@ -295,7 +295,7 @@ def limits_for(shape: Shape, config: TrainConfig, needs: PassMemory, workers: in
     if cells < 4 * stats.slots or rows < _MIN_ROWS or room < max(category * stats.slots, needs.asks):
         return None
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_LEVEL_BYTES
-    if upper > share // 2 or _listed_bytes(shape, config, rows) > _LIST_BYTES * room:
+    if upper > share // 2 or _listed_bytes(shape, config, rows) > _LEVEL_SET_BYTES * room:
         return None
     # No counts are in memory while thresholds are looked up and perceptrons are trained. The values of a dictionary
     # leave half of the share for the blocks.
