@@ -40,8 +40,7 @@ if _TYPE_CHECKING:
     from bigforest.predict.files import predict_file
     from bigforest.predict.forest import Forest, read_forest
     from bigforest.report.report import report_forest
-    from bigforest.revise.merge import merge
-    from bigforest.revise.revision import calibrate_forest, prune_forest
+    from bigforest.revise.revision import calibrate_forest, merge, prune_forest
     from bigforest.revise.validate import validate_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
@@ -105,8 +104,7 @@ _MODULES = {
     "predict.files": "predict_file",
     "predict.forest": "Forest read_forest",
     "report.report": "report_forest",
-    "revise.merge": "merge",
-    "revise.revision": "calibrate_forest prune_forest",
+    "revise.revision": "calibrate_forest merge prune_forest",
     "revise.validate": "validate_forest",
     "simulation.simulate": "BayesError bayes_error simulate",
     "store.store": "Store",

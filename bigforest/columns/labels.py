@@ -17,8 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import TargetSpec
-from bigforest.columns.types import TICKS, is_feature_type, physical
-from bigforest.columns.values import places_of
+from bigforest.columns.types import TICKS, is_feature_type, physical, places_of
 from bigforest.errors import DataError, FormatError, listed
 from bigforest.options.values import label_text, requested_text
 

@@ -1,12 +1,36 @@
-"""Types of columns: which can be features, which can be compared, and the features in nested columns.
+"""Types of columns, and the value of a cell: when two cells have the same value, in columns of any types.
 
-columns/values.py decides the value of a cell.
+Types: which can be features, which can be compared, and the features in nested columns.
+
+Training, prediction, scoring, groups and intervals decide in this module alone when values are the same. Nulls and NaN
+are missing.
+
+Numbers (`numbers`): a cell is compared as float64. Dates are days since 1970, times nanoseconds since midnight;
+datetimes (since 1970, in UTC where they have a time zone) and durations count their own unit; a decimal is the nearest
+float64, and so is an integer beyond 2**53. The order of values is kept. Encoding refuses a column in which two values
+become the same number (encode/values.py), so the order is strict.
+
+Levels, classes and names of groups (`level_text`, `level_codes`, `places_of`): a cell is compared by its text, without
+spaces around it. Other libraries and formats store the same value in other types:
+
+    String    Boolean  Int64  Float64  Decimal(10,2)  Date        Datetime             text
+    " NY"                                                                              NY
+              True                                                                     true
+                       7      7.0      7.00                                            7
+                              0.5      0.50                                            0.5
+                                                      2024-03-01  2024-03-01 00:00:00  2024-03-01
+
+`places_of` also finds text among values that are not text, booleans among numbers, and vice versa: "1.0" is 1,
+"True" and 1 are true, and "2024-03-01T12:30" is the datetime. Where one of the types is Float32, values are also
+compared in that precision: its 0.1 is 0.1 and 0.10000000149011612.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import time
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,3 +243,266 @@ def _within(name: str, outer: FlatColumn) -> Iterable[tuple[str, FlatColumn]]:
 
 def _instance(dtype: Any) -> pl.DataType:
     return dtype() if isinstance(dtype, type) else dtype
+
+
+# Expressions that parse dates and times in text, of columns of text files and of labels. They return null for a text in
+# another form. A T between day and time is a space, and a slash in a day a hyphen.
+Parse = Callable[[pl.Expr], pl.Expr]
+
+_ISO = "%Y-%m-%d"
+
+
+def day_in(form: str) -> Parse:
+    """Return the parser of a day in this form, such as %Y-%m-%d."""
+    return lambda text: _iso_text(text).str.to_date(form, strict=False)
+
+
+def moment_in(form: str, *times: str) -> Parse:
+    """Return the parser of a day in this form and a time in one of these forms."""
+
+    def parse(text: pl.Expr) -> pl.Expr:
+        iso = _iso_text(text)
+        parsed = [iso.str.to_datetime(f"{form} {time}", time_unit="us", strict=False) for time in times]
+        # Of several columns, pl.coalesce would make one.
+        return reduce(lambda first, second: pl.when(first.is_null()).then(second).otherwise(first), parsed)
+
+    return parse
+
+
+def _iso_text(text: pl.Expr) -> pl.Expr:
+    """Return dates such as 2026/01/02T03:04 as 2026-01-02 03:04."""
+    return text.str.strip_chars().str.replace_all("/", "-", literal=True).str.replace("T", " ", literal=True)
+
+
+DAY = day_in(_ISO)
+MOMENT = moment_in(_ISO, "%H:%M:%S%.f", "%H:%M")
+# With an offset from UTC.
+ZONED_MOMENT = moment_in(_ISO, "%H:%M:%S%.f%#z")
+
+
+def clock_time(text: pl.Expr) -> pl.Expr:
+    """Parse a time of day, with seconds."""
+    return text.str.strip_chars().str.to_time("%H:%M:%S%.f", strict=False)
+
+
+# Up to this many levels, levels are looked up by a cast. It takes a third of the time of a join for few levels, and
+# 1.1 times its time for 4,000 levels and few rows.
+_ENUM_LEVELS = 1 << 12
+# Cells of categories that are looked up in one query.
+_TOGETHER_CELLS = 1 << 16
+# Text of a whole number above this is not compared as a number: another number may have the same float64, or float32.
+_LARGEST_EXACT, _LARGEST_EXACT_32 = 2.0**53, 2.0**24
+
+
+def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
+    """Return the numbers that cells are compared by, exact in float64; NaN for nulls.
+
+    trained  name of the type in training, of the same family.
+    """
+    if not series.null_count():
+        return series.to_numpy() if is_plain(series.dtype) else _present_numbers(series, trained)
+    if series.dtype == pl.Float64:  # nulls become NaN
+        return series.to_numpy()
+    values = np.full(len(series), np.nan)
+    values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
+    return values
+
+
+def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.float64]:
+    """Return the code of each cell of a category, float64 [rows]: `first` plus its place among the levels of training.
+
+    first  code of the first level: 1 if values were missing in training, else 0.
+
+    An unknown level has the code first + len(levels), a missing value NaN.
+    """
+    return next(codes_by_column([series], [levels], [first], [type_name(series.dtype)]))
+
+
+def codes_by_column(
+    columns: Sequence[pl.Series], levels: Sequence[pl.Series], firsts: Sequence[int], trained: Sequence[str]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield `level_codes` of several columns of a table, given the names of their types in training.
+
+    Short columns are looked up in one query: a query for each took half of the time of a thousand rows.
+    """
+    step = max(1, _TOGETHER_CELLS // max(1, len(columns[0])))
+    for begin in range(0, len(columns), step):
+        end = begin + step
+        texts = [column if is_text_type(column.dtype) else level_text(column) for column in columns[begin:end]]
+        for column, text, places, column_levels, first, dtype in zip(
+            columns[begin:end],
+            texts,
+            _places(texts, levels[begin:end]),
+            levels[begin:end],
+            firsts[begin:end],
+            trained[begin:end],
+            strict=True,
+        ):
+            codes = places.to_numpy().astype(np.float64) + first
+            if places.null_count() > text.null_count():
+                unknown = np.isnan(codes)
+                unknown &= text.is_not_null().to_numpy()
+                # Spaces, and booleans as numbers, are rare, and are looked for here only.
+                level_places = places_of(column.filter(pl.Series(unknown)), column_levels, trained=dtype)
+                codes[unknown] = level_places.fill_null(len(column_levels)).to_numpy() + first
+            yield codes
+
+
+def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
+    """Return the place of each cell among the levels of its column, null for an unknown level."""
+    few = [place for place, column_levels in enumerate(levels) if len(column_levels) <= _ENUM_LEVELS]
+    level_columns = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
+    codes = pl.DataFrame(list(level_columns)).select_seq(pl.all().to_physical())
+    return [
+        codes[f"{place}"] if place in few else places_among(text.cast(pl.String), column_levels)
+        for place, (text, column_levels) in enumerate(zip(texts, levels, strict=True))
+    ]
+
+
+def places_among(values: pl.Series, known_values: pl.Series, places: pl.Series | None = None) -> pl.Series:
+    """Return the place of each value among the known values, of the same type; null for an unknown one.
+
+    places  of the known values; None for 0, 1, 2 and so on.
+    """
+    places = pl.int_range(len(known_values), dtype=pl.UInt32, eager=True) if places is None else places
+    table = pl.DataFrame([known_values.alias("value"), places.alias("place")])
+    return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
+
+
+def places_of(values: pl.Series, known_values: pl.Series, *, trained: str | None = None) -> pl.Series:
+    """Return the place of each value among the known values, UInt32 [rows]; null for an unknown or missing value.
+
+    trained  name of the type whose `level_text` the known values are; None if they have their own type.
+
+    The two may have different types. A value that equals several known values only in a looser form, such as `" a"`
+    among `"a "` and `"a  "`, is unknown, and so is every value of a type that features cannot have, such as a list.
+    """
+    if not is_feature_type(values.dtype):
+        return pl.Series([None] * len(values), dtype=pl.UInt32)
+    values = (values.cast(pl.String) if is_text_type(values.dtype) else values).alias("")
+    values = values.fill_nan(None) if values.dtype.is_float() else values
+    distinct = values.drop_nulls().unique()
+    names = type_name(distinct.dtype), type_name(known_values.dtype) if trained is None else trained
+    forms: list[Callable[[pl.Series], pl.Series]] = [_exact_text, level_text]
+    if len({name if name == "Boolean" else kind_of(name).family for name in names}) > 1:
+        forms.append(_plain_text)
+    if "Float32" in names and len(set(names)) > 1:
+        forms.append(_narrow_text)
+    distinct_places = _distinct_places(distinct, known_values, forms)
+    return places_among(physical(values), physical(distinct), distinct_places)
+
+
+def _distinct_places(
+    values: pl.Series, known_values: pl.Series, forms: Sequence[Callable[[pl.Series], pl.Series]]
+) -> pl.Series:
+    """Return `places_of` distinct values without nulls; forms: the texts by which they are compared, in this order."""
+    dtypes = (values.dtype, known_values.dtype)
+    temporal = any(dtype.is_temporal() for dtype in dtypes)
+    if temporal and not any(map(is_text_type, dtypes)):
+        return _temporal_places(values, known_values)
+    matched = pl.Series([None] * len(values), dtype=pl.UInt32)
+    for form in forms:
+        if matched.null_count():
+            matched = _first(matched, _places_among_unique(form(values), form(known_values)))
+    if temporal and matched.null_count():
+        for parse in (DAY, MOMENT, ZONED_MOMENT, clock_time):
+            matched = _first(matched, _temporal_places(_times_in(values, parse), _times_in(known_values, parse)))
+    return matched
+
+
+def _first(places: pl.Series, others: pl.Series) -> pl.Series:
+    """Return the places, and where they are null the others."""
+    return places.zip_with(places.is_not_null(), others)
+
+
+def _times_in(series: pl.Series, parse: Parse) -> pl.Series:
+    """Return the dates or times that text means, in the form that is parsed; other columns unchanged."""
+    return pl.select(parse(pl.lit(series))).to_series() if is_text_type(series.dtype) else series
+
+
+def _temporal_places(values: pl.Series, known_values: pl.Series) -> pl.Series:
+    """Return `places_of` for distinct dates and times that are not text.
+
+    A value is converted to the type of the known values; it is unknown if that changes it.
+    """
+    nothing = pl.Series([None] * len(values), dtype=pl.UInt32)
+    if kind_of(values.dtype).family != kind_of(known_values.dtype).family:
+        return nothing
+    converted = values.cast(known_values.dtype, strict=False)
+    same = (converted.cast(values.dtype) == values).fill_null(False)
+    return _places_among_unique(physical(converted), physical(known_values)).zip_with(same, nothing)
+
+
+def _places_among_unique(values: pl.Series, known_values: pl.Series) -> pl.Series:
+    """Return the place of each value among the known values that occur once; null for others."""
+    single = known_values.is_unique() & known_values.is_not_null()
+    return places_among(values, known_values.filter(single), single.arg_true().cast(pl.UInt32))
+
+
+def group_names(series: pl.Series) -> pl.Series:
+    """Return the names of groups: text without spaces around it, other values unchanged."""
+    return level_text(series) if is_text_type(series.dtype) else series
+
+
+def level_text(series: pl.Series) -> pl.Series:
+    """Return the text that cells are compared by: `late`, `true`, `-7`, `0.5`, `2024-03-01`; null where missing."""
+    text = _exact_text(series)
+    return text.str.strip_chars() if is_text_type(series.dtype) else text
+
+
+def _exact_text(series: pl.Series) -> pl.Series:
+    """Return the text of cells, that of text unchanged.
+
+    Whole floats and decimals are integers: other libraries and databases store integers as these. A datetime at
+    midnight is a date.
+    """
+    dtype = series.dtype
+    if isinstance(dtype, pl.Decimal):
+        text = series.cast(pl.String)
+        return text.str.strip_chars_end("0").str.strip_chars_end(".") if dtype.scale else text
+    if isinstance(dtype, pl.Datetime):
+        day = series.dt.date()
+        return day.cast(pl.String).zip_with(series.dt.time() == time(0), series.cast(pl.String))
+    if dtype == pl.Duration:  # Polars has no text of these
+        return pl.Series([None if cell is None else str(cell) for cell in series.to_list()], dtype=pl.String)
+    if not dtype.is_float():
+        return series.cast(pl.String)
+    whole = series.cast(pl.Int64, strict=False)
+    is_whole = whole.cast(pl.Float64) == series.cast(pl.Float64)
+    return whole.cast(pl.String).zip_with(is_whole.fill_null(False), series.fill_nan(None).cast(pl.String))
+
+
+def _plain_text(series: pl.Series) -> pl.Series:
+    """Return the text of the number that each cell means, `1` for `1.0`, `001`, `TRUE` and true; null for others."""
+    text = level_text(series)
+    number = text.str.to_lowercase().replace({"true": "1", "false": "0"}).cast(pl.Float64, strict=False)
+    sure = number.is_finite() & (number.abs() <= _LARGEST_EXACT)
+    return _exact_text(number).set(~sure.fill_null(False), None)
+
+
+def _narrow_text(series: pl.Series) -> pl.Series:
+    """Return the text of the float32 nearest to the number that each cell means; null for others."""
+    number = _plain_text(series).cast(pl.Float64)
+    sure = (number.abs() <= _LARGEST_EXACT_32).fill_null(False)
+    return _exact_text(number.cast(pl.Float32)).set(~sure, None)
+
+
+def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
+    """Return `numbers` of a column without nulls."""
+    kind, trained_kind = kind_of(series.dtype), kind_of(trained)
+    if series.dtype == pl.Decimal:
+        return nearest_floats(physical(series), divisor_of(series.dtype))
+    series = physical(series)
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    elif series.dtype == pl.Float16:
+        series = series.cast(pl.Float32)
+    elif series.dtype in (pl.Int128, pl.UInt128):
+        series = series.cast(pl.Float64)
+    values = series.to_numpy()
+    if kind.ticks < trained_kind.ticks:
+        return values.astype(np.float64) * (trained_kind.ticks // kind.ticks)
+    if kind.ticks > trained_kind.ticks:  # whole units stay exact, unlike in a division of floats
+        whole, rest = np.divmod(values, kind.ticks // trained_kind.ticks)
+        return whole + rest / (kind.ticks // trained_kind.ticks)
+    return values

@@ -45,8 +45,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns.types import cells, type_name
-from bigforest.columns.values import level_codes, level_text
+from bigforest.columns.types import cells, level_codes, level_text, type_name
 from bigforest.encode.memory import EncodeJob
 from bigforest.encode.values import (
     Absent,

@@ -19,8 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import GroupSpec, TargetSpec, WeightSpec
-from bigforest.columns.types import cells, is_text_type
-from bigforest.columns.values import group_names, places_among
+from bigforest.columns.types import cells, group_names, is_text_type, places_among
 from bigforest.encode.memory import EncodeJob, EncodePlan
 from bigforest.encode.targets import (
     DistinctValues,

@@ -27,8 +27,18 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
 from bigforest.columns.labels import python_holds
-from bigforest.columns.types import FlatColumn, divisor_of, is_text_type, nearest_floats, physical, type_name
-from bigforest.columns.values import level_codes, level_text, numbers, places_among
+from bigforest.columns.types import (
+    FlatColumn,
+    divisor_of,
+    is_text_type,
+    level_codes,
+    level_text,
+    nearest_floats,
+    numbers,
+    physical,
+    places_among,
+    type_name,
+)
 from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
 from bigforest.source import Source

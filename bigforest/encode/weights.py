@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import MAX_WEIGHT, MAX_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
 from bigforest.columns.labels import UNKNOWN, known_codes, label_texts, requested_codes
-from bigforest.columns.types import cells
-from bigforest.columns.values import numbers
+from bigforest.columns.types import cells, numbers
 from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.options.values import ClassWeight
 

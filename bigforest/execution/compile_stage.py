@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from numba.core import event
 
 from bigforest.events import Compiling, Listener, stage
 from bigforest.execution.executor import Executor
 from bigforest.kernels.compiler.cache import is_noted, note
-from bigforest.kernels.compiler.watch import watching_compiles
 
 # Compiling is announced if it takes at least this many seconds.
 _LONG = 2.0
@@ -53,6 +55,26 @@ def _announce(kind: KernelKind, listener: Listener) -> None:
         listener(Compiling(about, kind.seconds))
 
 
+class _Each(event.Listener):  # type: ignore[misc]
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._told = told
+        self._thread = threading.get_ident()
+
+    def on_start(self, event: Any) -> None:
+        pass
+
+    def on_end(self, event: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self._told()
+
+
+@contextmanager
+def _watching_compiles(told: Callable[[], None]) -> Iterator[None]:
+    """Call `told` after each function, kernel or part, that this thread compiles while the block runs."""
+    with event.install_listener("numba:compile", _Each(told)):
+        yield
+
+
 @contextmanager
 def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Iterator[None]:
     """Run the block as the stage `compile`. The block compiles these kernels in all processes, or reads their cache."""
@@ -69,7 +91,7 @@ def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Itera
                 left -= 1
                 progress.advance()
 
-        with watching_compiles(on_compiled):
+        with _watching_compiles(on_compiled):
             yield
         if new:
             executor.run_on_all_workers(note, kind.name)

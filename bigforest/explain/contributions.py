@@ -23,10 +23,9 @@ from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, DataError, counted
 from bigforest.events import Notice
 from bigforest.explain.boosted_stage import Contributions
-from bigforest.explain.job import ExplainJob
+from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, TreeStock, leaf_positions, plan_sweep
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, TreeStock, leaf_positions, plan_sweep
 from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import read_arrays, write_arrays
 

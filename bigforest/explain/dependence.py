@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, api, listed
 from bigforest.explain.contributions import ContributionRules, chosen_classes
-from bigforest.explain.job import ExplainJob
+from bigforest.explain.job import ExplainJob, LoadedTree, SectionPlan, Sweep, plan_sweep
 from bigforest.explain.row_table import RowTable, replace_columns, sampled, unused_values
-from bigforest.explain.tree_groups import LoadedTree, SectionPlan, Sweep, plan_sweep
 from bigforest.metrics.numbers import quantile_grid
 from bigforest.options.values import several
 from bigforest.planning.sizes import row_ranges

@@ -26,13 +26,12 @@ from bigforest.explain.contributions import (
 )
 from bigforest.explain.dependence import EFFECTS, plan_dependence, write_dependence
 from bigforest.explain.importance import plan_importance, plan_unbiased, write_importance, write_unbiased
-from bigforest.explain.job import ExplainJob
+from bigforest.explain.job import ExplainJob, SectionPlan
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.permutation import plan_local, plan_permutation, write_local, write_permutation
 from bigforest.explain.proximities import plan_filling, plan_proximities, write_filling, write_proximities
 from bigforest.explain.strength import plan_strength, write_strength
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
-from bigforest.explain.tree_groups import SectionPlan
 from bigforest.explain.trees import plan_trees, write_trees
 from bigforest.options.values import some_of
 from bigforest.planning.memory import RunPlan, StagePlan, combined_estimate

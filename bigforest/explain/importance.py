@@ -11,10 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.events import stage
-from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.tree_groups import (
+from bigforest.explain.job import (
     ROW_BYTES,
+    ExplainJob,
     LoadedTree,
+    OutOfBagRows,
     SectionPlan,
     TreeStock,
     leaf_positions,

@@ -27,11 +27,11 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.labels import label_series
 from bigforest.errors import DataError, api
 from bigforest.explain.importance import by_tree, error_over_trees
-from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.row_table import replace_columns
-from bigforest.explain.tree_groups import (
+from bigforest.explain.job import (
     ROW_BYTES,
+    ExplainJob,
     LoadedTree,
+    OutOfBagRows,
     SectionPlan,
     Sweep,
     TreeStock,
@@ -39,6 +39,7 @@ from bigforest.explain.tree_groups import (
     plan_groups,
     plan_sweep,
 )
+from bigforest.explain.row_table import replace_columns
 from bigforest.forest.refinement import SEQUENCES, outputs_of
 from bigforest.grow.boosted import stage_bags
 from bigforest.oob.accumulator import least_counted

@@ -19,9 +19,17 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
 from bigforest.errors import ConfigError, api
-from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.explain.job import (
+    ROW_BYTES,
+    ExplainJob,
+    OutOfBagRows,
+    SectionPlan,
+    TreeStock,
+    leaf_positions,
+    load_trees,
+    plan_groups,
+)
 from bigforest.explain.row_table import RowTable, sampled
-from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
 from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import MatrixFile, read_arrays, write_arrays
 

@@ -24,8 +24,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
-from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
+from bigforest.explain.job import (
+    ROW_BYTES,
+    ExplainJob,
+    OutOfBagRows,
+    SectionPlan,
+    TreeStock,
+    leaf_positions,
+    load_trees,
+    plan_groups,
+)
 from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.array_file import MatrixFile
 

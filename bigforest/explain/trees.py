@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.labels import label_series
 from bigforest.errors import listed
-from bigforest.explain.job import ExplainJob
-from bigforest.explain.tree_groups import SectionPlan, plan_groups
+from bigforest.explain.job import ExplainJob, SectionPlan, plan_groups
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import SplitFeatures, TreeArrays, answers_of, cut_entries, join_trees, split_features
 from bigforest.forest.parts import read_span

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import arrow_array, as_numpy, compute
 from bigforest.columns.labels import proba_names, stored_labels
-from bigforest.columns.types import is_text_type, type_name
-from bigforest.columns.values import level_text, places_of
+from bigforest.columns.types import is_text_type, level_text, places_of, type_name
 from bigforest.errors import ConfigError, DataError, api, damaged_forest
 from bigforest.forest.forest_files import ForestFiles
 from bigforest.forest.format import SPREAD

@@ -22,13 +22,14 @@ from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.types import (
     FlatColumn,
     cells,
+    codes_by_column,
     is_feature_type,
     is_nested,
     is_plain,
     kind_of,
     locate_columns,
+    numbers,
 )
-from bigforest.columns.values import codes_by_column, numbers
 from bigforest.errors import DataError, api, counted, listed, shown
 from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
-from bigforest.columns.values import level_text
+from bigforest.columns.types import level_text
 from bigforest.errors import ConfigError, DataError, shown
 from bigforest.options.values import is_integer
 from bigforest.source import table_in_memory

@@ -25,6 +25,7 @@ from bigforest.columns.types import columns_named, is_text_type
 from bigforest.errors import DataError, api, listed
 from bigforest.source.source import (
     POLARS_FAULTS,
+    FileStamp,
     Reading,
     Source,
     cast_to,
@@ -34,6 +35,7 @@ from bigforest.source.source import (
     scan_parquet,
     source_of,
     source_of_files,
+    unchanged,
 )
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import (
@@ -50,7 +52,6 @@ from bigforest.source.text import (
     with_types,
     without_rows,
 )
-from bigforest.source.unchanged import FileStamp, unchanged
 from bigforest.storage.file_kinds import CODECS, KINDS, PACKED, kind_of_file
 from bigforest.storage.paths import as_path, expanded, files_in, is_remote, known_folder, local_path, readable
 

@@ -28,9 +28,17 @@ from bigforest.source.in_memory import (
     package_of,
     with_columns_beside,
 )
-from bigforest.source.source import EVERYTHING, POLARS_FAULTS, Reading, Source, source_of, source_of_files
+from bigforest.source.source import (
+    EVERYTHING,
+    POLARS_FAULTS,
+    Reading,
+    Source,
+    source_of,
+    source_of_files,
+    stamps_behind,
+    unchanged,
+)
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
-from bigforest.source.unchanged import stamps_behind, unchanged
 from bigforest.storage.atomic import naming_full_disk
 from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.paths import as_path

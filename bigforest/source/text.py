@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.columns.times import DAY, MOMENT, ZONED_MOMENT, Parse, clock_time, day_in, moment_in
-from bigforest.columns.types import columns_named
+from bigforest.columns.types import DAY, MOMENT, ZONED_MOMENT, Parse, clock_time, columns_named, day_in, moment_in
 from bigforest.errors import DataError, counted, naming_file, system_error
 from bigforest.source.source import POLARS_FAULTS, Reading, not_readable, places_once, text_name
 from bigforest.storage.file_kinds import what_it_is

@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns.types import flat_columns, kind_of, type_name
-from bigforest.columns.values import codes_by_column, level_codes, numbers
+from bigforest.columns.types import codes_by_column, flat_columns, kind_of, level_codes, numbers, type_name
 from bigforest.errors import DataError
 from bigforest.planning.sizes import USUAL, Limits
 from tests.encode.test_encode import content, encoded

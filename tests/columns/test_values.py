@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.columns.values import level_text, places_of
+from bigforest.columns.types import level_text, places_of
 
 SEVEN = [
     pl.Series([7]),

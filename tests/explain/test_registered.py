@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.explain.explain import SECTIONS, Section, register_section
-from bigforest.explain.job import ExplainJob, OutOfBagRows
-from bigforest.explain.tree_groups import ROW_BYTES, SectionPlan, TreeStock, leaf_positions, load_trees, plan_groups
+from bigforest.explain.job import (
+    ROW_BYTES,
+    ExplainJob,
+    OutOfBagRows,
+    SectionPlan,
+    TreeStock,
+    leaf_positions,
+    load_trees,
+    plan_groups,
+)
 from docs.options import COMMAND_LINE, EXPLAIN, written
 from tests.explain.test_importance import grown_case
 

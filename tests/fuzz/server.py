@@ -167,7 +167,6 @@ def _warm_up(originals: Path) -> None:
     """Load and compile what cases need, as far as it can be done without threads of Polars."""
     for name in (
         "revise.revision",
-        "revise.merge",
         "training.plan",
         "predict.files",
         "predict.in_memory",

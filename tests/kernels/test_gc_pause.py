@@ -20,7 +20,7 @@ import gc, os, sys, bigforest
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "bigforest.revise.merge":
+        if name == "bigforest.revise.revision":
             seen.append(gc.isenabled())
             child = os.fork()
             if not child:

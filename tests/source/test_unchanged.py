@@ -14,7 +14,7 @@ import pytest
 from bigforest import predict_file, train
 from bigforest.errors import DataError
 from bigforest.source import open_source
-from bigforest.source.unchanged import FileStamp, stamps_behind, unchanged
+from bigforest.source.source import FileStamp, stamps_behind, unchanged
 
 ROWS = 300
 TABLE = pl.DataFrame({"a": [float(row) for row in range(ROWS)], "y": ["low", "high"] * (ROWS // 2)})
