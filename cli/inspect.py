@@ -59,7 +59,10 @@ def _draw(facts: Facts) -> None:
         *table_size({**facts, "classes": 0}),
         *([("classes", f"{count(len(facts['labels']))}: {labels}")] if labels else []),
         ("trees", count(facts["trees"])),
-        ("nodes", f"{count(facts['nodes'])} ({count(facts['leaves'])} leaves)"),
+        (
+            "nodes",
+            f"{count(facts['nodes'])} ({'1 leaf' if facts['leaves'] == 1 else count(facts['leaves']) + ' leaves'})",
+        ),
         ("depth", count(facts["depth"])),
         ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"], len(facts["labels"]))),
         *choice_lines(facts),

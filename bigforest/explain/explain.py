@@ -53,6 +53,7 @@ class Section(NamedTuple):
     write  write(job, plan) writes its tables, unless they exist already.
     needs  input: the forest alone, any rows with its features, or out-of-bag rows.
     fast   True if the section is made by default.
+    options  the options of `explain_forest` that it uses, among those that only some sections use; None for any.
     """
 
     help: str
@@ -60,12 +61,13 @@ class Section(NamedTuple):
     write: Callable[[ExplainJob, SectionPlan], None]
     needs: Literal["forest", "rows", "out of bag"]
     fast: bool = False
+    options: tuple[str, ...] | None = None
 
 
 # By name. docs/options.py writes the options of the command line and the docstring of `explain_forest` from them.
 SECTIONS: dict[str, Section] = {
     "importance": Section(
-        "Importance of features by the decrease of impurity.", plan_importance, write_importance, "forest", fast=True
+        "Importance of features by the decrease of impurity.", plan_importance, write_importance, "forest", True, ()
     ),
     "unbiased": Section(
         "The same on out-of-bag rows, without bias towards features of many values (MDI-oob).",
@@ -73,6 +75,7 @@ SECTIONS: dict[str, Section] = {
         write_unbiased,
         "out of bag",
         fast=True,
+        options=(),
     ),
     "permutation": Section(
         "Importance by permuting features among out-of-bag rows.",
@@ -80,53 +83,71 @@ SECTIONS: dict[str, Section] = {
         write_permutation,
         "out of bag",
         fast=True,
+        options=("loss", "groups"),
     ),
-    "local": Section("The same for single rows, given or sampled.", plan_local, write_local, "out of bag"),
+    "local": Section(
+        "The same for single rows, given or sampled.",
+        plan_local,
+        write_local,
+        "out of bag",
+        options=("loss", "groups", "sample", "rows"),
+    ),
     "strength": Section(
         "Strength and correlation of the trees, and the bound on the error.",
         plan_strength,
         write_strength,
         "out of bag",
         fast=True,
+        options=(),
     ),
     "contributions": Section(
         "Contribution of each feature to the prediction of every row, along the path.",
         partial(plan_contributions, name="contributions"),
         partial(write_contributions, name="contributions"),
         "rows",
+        options=("classes",),
     ),
     SHAP: Section(
         "Exact Shapley values. Slow; prints an estimate of the time first.",
         partial(plan_contributions, name=SHAP),
         partial(write_contributions, name=SHAP),
         "rows",
+        options=("classes",),
     ),
     "interactions": Section(
         "Exact Shapley interactions of pairs of features, on selected rows.",
         plan_interactions,
         write_interactions,
         "rows",
+        options=("classes", "sample", "rows"),
     ),
     "dependence": Section(
         "Partial dependence on a feature, or on two.",
         partial(plan_dependence, name="dependence"),
         partial(write_dependence, name="dependence"),
         "rows",
+        options=("classes", "features", "grid", "individual", "sample"),
     ),
     EFFECTS: Section(
         "Accumulated local effects, for correlated features.",
         partial(plan_dependence, name=EFFECTS),
         partial(write_dependence, name=EFFECTS),
         "rows",
+        options=("classes", "features", "grid", "sample"),
     ),
     "proximities": Section(
         "Proximities of training rows: nearest rows, outliers and prototypes.",
         plan_proximities,
         write_proximities,
         "out of bag",
+        options=("sample", "rows", "neighbors"),
     ),
     "filling": Section(
-        "Imputed missing values of training rows, from similar rows.", plan_filling, write_filling, "out of bag"
+        "Imputed missing values of training rows, from similar rows.",
+        plan_filling,
+        write_filling,
+        "out of bag",
+        options=("sample", "rows"),
     ),
     "trees": Section(
         "Depth and size of trees, pairs of features on paths, rules of leaves.",
@@ -134,8 +155,13 @@ SECTIONS: dict[str, Section] = {
         write_trees,
         "forest",
         fast=True,
+        options=("rules",),
     ),
 }
+
+
+# Options that only some of these sections use.
+_SOME_OPTIONS = {option for section in SECTIONS.values() for option in section.options or ()}
 
 
 def register_section(name: str, section: Section) -> None:
@@ -168,7 +194,20 @@ def chosen_sections(parts: Iterable[str] | str | None, data: Any, forest: Forest
 
 def plan_sections(job: ExplainJob) -> dict[str, SectionPlan]:
     job.options.check_names(job.forest.spec)
+    _check_used(job.options)
     return {name: SECTIONS[name].plan(job) for name in job.options.parts}
+
+
+def _check_used(options: ExplainOptions) -> None:
+    """Raise ConfigError for an option that no part uses: it would be ignored without a word."""
+    if any(SECTIONS[name].options is None for name in options.parts):
+        return
+    used = {option for name in options.parts for option in SECTIONS[name].options or ()}
+    defaults = ExplainOptions()
+    for option in sorted(_SOME_OPTIONS - used):
+        if getattr(options, option) != getattr(defaults, option):
+            users = ", ".join(name for name, section in SECTIONS.items() if option in (section.options or ()))
+            raise ConfigError(f"{api(option)} is an option of {users}; ask for such a part, or drop it")
 
 
 # Sections of out-of-bag rows that may be requested: they refuse a row without a target.

@@ -361,11 +361,7 @@ class ExplainJob:
         workers = self.resources.workers
         if self.resources.memory is not None:  # each part names its smallest budget
             workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
-        trees = forest.loader.survey(workers)
-        if self.stage is not None:
-            assert trees.used is not None
-            trees = trees._replace(used=np.union1d(trees.used, self.stage.trees.used))
-        return TreeStock(trees, True, factors)
+        return TreeStock(forest.loader.survey(workers), True, factors)
 
     @cached_property
     def stage(self) -> WalkedStage | None:
@@ -393,6 +389,8 @@ class ExplainJob:
             raise ConfigError(f"this needs rows: set {api('data')} to a table with the features of the forest")
         used = self.stock.trees.used
         assert used is not None
+        if self.stage is not None:
+            used = np.union1d(used, self.stage.trees.used)
         return describe_rows(self.forest, self.source, used, self.work)
 
     @cached_property

@@ -312,10 +312,13 @@ def write_filling(job: ExplainJob, plan: SectionPlan) -> None:
 
 def _fillable(job: ExplainJob, table: RowTable) -> FillableColumns:
     features, missing = job.forest.spec.features, set(table.missing)
+    assert job.stock.trees.used is not None
+    split_on = {*job.stock.trees.used.tolist()}  # the table has the features of a boosted stage too
     columns = [
         (at, features[place].codes if features[place].kind == "category" else 0)
-        for at, place in enumerate(table.used)
-        if features[place].name in missing or (features[place].kind == "category" and features[place].missing)
+        for place, at in table.column_of.items()
+        if place in split_on
+        and (features[place].name in missing or (features[place].kind == "category" and features[place].missing))
     ]
     return FillableColumns(
         np.array([at for at, _ in columns], np.uint32), np.array([codes for _, codes in columns], np.int64)

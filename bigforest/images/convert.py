@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError, api
+from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, Notice, stage
 from bigforest.execution.resources import resources_of
 from bigforest.forest.tables import check_table_file, write_table_file
@@ -216,11 +216,11 @@ def images_to_features(
         about = {"config": asdict(config)}
         write_table_file(out, run.tables(), kind=KIND, about=json.loads(json.dumps(about)), overwrite=overwrite)
         if run.skipped > _NAMED:
-            listener(Notice(f"{images.name}: {run.skipped - _NAMED:,} more damaged images were left out"))
+            left = counted(run.skipped - _NAMED, "more damaged image")
+            listener(Notice(f"{images.name}: {left} left out"))
         if run.shrunk:
-            listener(
-                Notice(f"{images.name}: {run.shrunk:,} images larger than {_text(run.size)} were scaled down to it")
-            )
+            were = "1 image was" if run.shrunk == 1 else f"{run.shrunk:,} images were"
+            listener(Notice(f"{images.name}: {were} larger than {_text(run.size)} and scaled down to it"))
         counts = {"rows": run.rows, "features": len(run.columns), "shrunk": run.shrunk, "skipped": run.skipped}
         return ImageFeatures(size=run.size, labelled=images.labelled, damaged=run.damaged, **counts)
 
@@ -277,7 +277,7 @@ class _Conversion:
                 progress.advance(len(chunk.names) + len(chunk.damaged))
         if not self.rows:
             raise DataError(
-                f"{self._images.name}: none of the {self._images.count:,} images can be read; check the files"
+                f"{self._images.name}: none of the {counted(self._images.count, 'image')} can be read; check the files"
             )
 
     def _resize(self, size: tuple[int, int]) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError, system_error
+from bigforest.errors import ConfigError, DataError, counted, system_error
 from bigforest.storage.paths import walk
 
 # Larger images are refused before they are decoded: a small file may claim any number of pixels.
@@ -191,9 +191,8 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
     if labels is not None:
         with _open(labels, LABELS) as label_array:
             if label_array.shape[0] != shape[0]:
-                raise DataError(
-                    f"{labels} has {label_array.shape[0]} labels and {path} {shape[0]} images; give those of one set"
-                )
+                sizes = counted(label_array.shape[0], "label"), counted(shape[0], "image")
+                raise DataError(f"{labels} has {sizes[0]} and {path} {sizes[1]}; give those of one set")
 
     def chunks(most: int, pixels: int) -> Iterator[Chunk]:
         step = max(1, min(most, MAX_CHUNK, pixels // (shape[1] * shape[2])))

@@ -197,9 +197,11 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
         pieces += [replace(piece, first_tree=piece.first_tree + before) for piece in merged]
     for first, second in combinations(pieces, 2):
         if (first.seed, first.fingerprint) == (second.seed, second.fingerprint):
+            alike = min(first.trees, second.trees)
+            trees = "tree is" if alike == 1 else f"{alike} trees are"
             raise ConfigError(
                 f"{first.forest} and {second.forest} were grown with the same seed {first.seed} on the same table, so "
-                f"their first {min(first.trees, second.trees)} trees are the same; train one of them with another seed"
+                f"their first {trees} the same; train one of them with another seed"
             )
     if sum(piece.trees for piece in pieces) > MAX_TREES:
         raise ConfigError(f"together the forests have more than {MAX_TREES} trees; merge fewer")

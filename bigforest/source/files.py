@@ -73,6 +73,10 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # First bytes of an Arrow file, except in the streaming format.
 _ARROW = b"ARROW1"
 
+# Folders whose files are streams of a process, and what reads them.
+_STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+_STANDARD_INPUT = "; the command line reads standard input as -"
+
 # Tables in folders with metadata: where these are, and how the table is read.
 _LOGGED = {
     "a Delta table": ("_delta_log", "*", "pl.scan_delta(folder)"),
@@ -419,7 +423,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     elif location.exists():
-        raise DataError(f"{path}: it is a pipe or a device; copy its content into a file")
+        raise DataError(f"{path}: it is a pipe or a device; copy its content into a file{_STANDARD_INPUT}")
     else:
         raise DataError(f"{path}: there is no such file or folder; check the path")
     for file in files:
@@ -429,7 +433,8 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
                 f"compressed as {', '.join(CODECS)})"
             )
         if kind_of_file(file) is None:
-            raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {kinds}")
+            advice = _STANDARD_INPUT if file.parent in _STREAMS else ""
+            raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {kinds}{advice}")
     return name, files
 
 

@@ -36,6 +36,8 @@ _POLARS_UNITS = {
     **{f"m8[{unit}]": "m8[ms]" for unit in "WD"},
 }
 
+_BEYOND = "some of its times are beyond the range of the unit that holds them"
+
 # Least and largest integers of types, from narrow to wide.
 _LIMITS = {pl.Int64: (-(2**63), 2**63 - 1), pl.UInt64: (0, 2**64 - 1), pl.Int128: (-(2**127), 2**127 - 1)}
 
@@ -459,13 +461,15 @@ def _from_numpy(array: Any) -> pl.Series:
     if plain.ndim != 1:
         raise DataError(f"a column was expected, not an array of shape {plain.shape}; reshape it")
     if plain.dtype.kind in "mM":
-        plain = plain.astype(_POLARS_UNITS.get(plain.dtype.str[1:], plain.dtype))
+        plain = _in_unit(plain, _POLARS_UNITS.get(plain.dtype.str[1:], plain.dtype.str))
     if plain.dtype.kind not in "biufUOMm":
         raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
     if plain.dtype.kind == "O":
         column = _from_objects(plain.tolist())
     else:
         column = pl.Series(values=plain.tolist() if plain.dtype.kind == "U" else plain)
+        if column.dtype == pl.Date and column.null_count() > np.isnat(plain).sum():  # days beyond 32 bits
+            raise ValueError(_BEYOND)
     return column if masked is None else column.set(pl.Series(masked), None)
 
 
@@ -487,7 +491,7 @@ def _from_objects(values: list[Any]) -> pl.Series:
     present = [cell for cell in cells if cell is not None]
     for moment in (np.datetime64, np.timedelta64):  # the second of them is a Number to Python
         if present and all(isinstance(cell, moment) for cell in present):
-            return _from_numpy(np.array([moment("NaT") if cell is None else cell for cell in cells]))
+            return _from_numpy(_common_times(cells))
     if present and all(isinstance(cell, Number) for cell in present):
         return _from_numbers(cells)
     column = pl.Series(values=cells) if present else pl.Series(values=cells, dtype=pl.Null)
@@ -495,6 +499,27 @@ def _from_objects(values: list[Any]) -> pl.Series:
         _check_times(present)
     if column.dtype == pl.Object or not _are_polars(present):
         raise TypeError(f"its values are of {' and '.join(sorted({type(cell).__name__ for cell in present}))}")
+    return column
+
+
+def _in_unit(times: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return times of numpy in another unit. Raises ValueError for times that it does not hold: numpy wraps them."""
+    converted = times.astype(dtype)
+    if not np.array_equal(converted.astype(times.dtype), times, equal_nan=True):
+        raise ValueError(_BEYOND)
+    return converted
+
+
+def _common_times(cells: list[Any]) -> NDArray[Any]:
+    """Return times of numpy, None for missing ones, in the finest of their units. Raises ValueError as `_in_unit`."""
+    present = [cell for cell in cells if cell is not None]
+    times = np.array(present)
+    if any(
+        time.astype(cell.dtype) != cell for time, cell in zip(times, present, strict=True) if cell.dtype != times.dtype
+    ):
+        raise ValueError(_BEYOND)
+    column = np.full(len(cells), "NaT", times.dtype)
+    column[[cell is not None for cell in cells]] = times
     return column
 
 

@@ -82,6 +82,16 @@ def test_filling__of_a_whole_table_is_empty() -> None:
     assert found.columns == ["row", "feature", "number", "level", "known"]
 
 
+def test_filling__is_of_features_that_trees_split_on() -> None:
+    """A boosted stage splits on others."""
+    frame = holed(120, 3).drop("w")
+    forest = bf.train(frame, "y", trees=2, max_depth=1, mtry=1, refine=20, seed=5)
+    split_on = set(forest.nodes.collect()["feature"].drop_nulls())
+    stage = forest.explain(frame, parts="permutation")["permutation"].filter(pl.col("importance") != 0)["feature"]
+    assert not split_on.issuperset({"a", "b", "c"} & set(stage))
+    assert set(forest.explain(frame, parts="filling")["filling"]["feature"]) == split_on & {"a", "b", "c"}
+
+
 def test_fill_missing__does_not_count_levels_that_training_has_not_seen() -> None:
     """They have the code after the last; nothing is written beyond the scratch."""
     codes, beyond = 3, np.zeros(50)

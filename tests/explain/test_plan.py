@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,17 @@ OPTIONS: dict[str, Any] = {"sample": 30, "grid": 4}
 def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> None:
     case = grown_case(200)
     data = None if part in _ALONE else case.frame
-    plan = bf.plan_explanation(case.forest, data, parts=part, memory="10MB", **OPTIONS)
+    options = {name: value for name, value in OPTIONS.items() if name in (SECTIONS[part].options or ())}
+    plan = bf.plan_explanation(case.forest, data, parts=part, memory="10MB", **options)
     assert not plan.fits
     assert [stage.stage for stage in plan.stages] == ["read", part]
     assert plan.smallest == plan.stages[1].need.smallest
-    exact = bf.plan_explanation(case.forest, data, parts=part, memory=plan.smallest, **OPTIONS)
+    exact = bf.plan_explanation(case.forest, data, parts=part, memory=plan.smallest, **options)
     assert exact.fits
     assert exact.stages[1].need.memory <= plan.smallest
     with pytest.raises(ConfigError, match="needs at least"):
-        case.forest.explain(data, parts=part, memory=plan.smallest - 1, **OPTIONS)
-    assert case.forest.explain(data, parts=part, memory=plan.smallest, **OPTIONS).tables
+        case.forest.explain(data, parts=part, memory=plan.smallest - 1, **options)
+    assert case.forest.explain(data, parts=part, memory=plan.smallest, **options).tables
 
 
 def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +68,26 @@ def test_plan_explanation__says_what_cannot_be_asked() -> None:
         bf.plan_explanation(case.forest, case.frame.drop(case.forest.spec.features[0].name), parts="shap")
     with pytest.raises(TypeError, match="neighbours"):
         bf.plan_explanation(case.forest, case.frame, neighbours=3)
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "message"),
+    [
+        ("contributions", {"rows": [1]}, "rows is an option of local, interactions, proximities, filling; ask for"),
+        (None, {"grid": 4}, "grid is an option of dependence, effects; ask for such a part, or drop it"),
+        ("effects", {"individual": 2}, "individual is an option of dependence; "),
+        (["permutation", "strength"], {"rules": 5}, "rules is an option of trees; "),
+    ],
+)
+def test_explain__refuses_an_option_that_no_part_uses(parts: Any, options: dict[str, Any], message: str) -> None:
+    case = grown_case(200)
+    for explain in (case.forest.explain, partial(bf.plan_explanation, case.forest)):
+        with pytest.raises(ConfigError, match=f"^{message}"):
+            explain(case.frame, parts=parts, **options)
+
+
+def test_explain__takes_an_option_that_one_of_the_parts_uses() -> None:
+    case = grown_case(200)
+    found = case.forest.explain(case.frame, parts=["local", "contributions"], rows=[3])
+    assert found["local"]["row"].unique().to_list() == [3]
+    assert found["contributions"].height == 200

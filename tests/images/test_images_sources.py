@@ -261,7 +261,7 @@ def test_folder__images_of_several_sizes_need_one(tmp_path: Path) -> None:
         read(tmp_path / "images", tmp_path)
     table, done, notices = read(tmp_path / "images", tmp_path, size="6x6")
     assert (table.height, done.shrunk, done.features) == (3, 1, 36)
-    assert any("1 images larger than 6 x 6 were scaled down" in notice for notice in notices)
+    assert any("1 image was larger than 6 x 6 and scaled down" in notice for notice in notices)
 
 
 # Encoded images

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -282,6 +283,32 @@ def test_times__of_numpy_in_any_unit(unit: str, tmp_path: Path) -> None:
         open_source({"c": np.array([5], "m8[Y]")}, scratch=tmp_path)
     with pytest.raises(DataError, match="is not a column of one type"):
         open_source({"c": [np.datetime64("2024-01-02T03", "ns"), dt.datetime(2024, 1, 2)]}, scratch=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [np.timedelta64(200_000, "D"), np.timedelta64(1, "ns")],
+        [np.datetime64("2600-01-01"), None, np.datetime64("2020-01-01T00:00:00.000000001")],
+        np.array([2**62, 5], "m8[D]"),
+        np.array([2**60, 5], "M8[s]"),
+        np.array([2**40, 5], "M8[D]"),
+    ],
+    ids=["durations of two units", "moments of two units", "long", "late", "late day"],
+)
+def test_times__beyond_the_range_of_a_unit_are_refused(times: Any, tmp_path: Path) -> None:
+    """numpy and Polars wrap them, or make them missing, without a word."""
+    with pytest.raises(DataError, match="some of its times are beyond the range of the unit that holds them"):
+        open_source({"c": times}, scratch=tmp_path)
+
+
+def test_times__of_a_list_with_missing_ones_need_no_unit_of_their_own(tmp_path: Path) -> None:
+    """numpy 2.5 warns of a missing duration without a unit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for missing in (None, float("nan"), pd.NaT):
+            source = open_source({"c": [np.timedelta64(2, "h"), missing]}, scratch=tmp_path)
+            assert source.column("c").to_list() == [dt.timedelta(hours=2), None]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "arrow", "pandas", "polars"])

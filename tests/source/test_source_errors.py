@@ -74,7 +74,10 @@ TWO_A = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
 WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "series": (lambda folder: ONE["a"], "a table cannot be made of Series"),
     "array of no columns": (lambda folder: np.empty((2, 0)), "the array of features has no columns"),
-    "a device": (lambda folder: Path("/dev/null"), "it is a pipe or a device"),
+    "a device": (
+        lambda folder: Path("/dev/null"),
+        "it is a pipe or a device; .*; the command line reads standard input as -",
+    ),
     "missing": (lambda folder: folder / "no.parquet", "there is no such file or folder"),
     "empty folder": (lambda folder: folder, "no table files"),
     "empty glob": (lambda folder: folder / "*.csv", "no file matches"),
