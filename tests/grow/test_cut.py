@@ -82,6 +82,18 @@ def test_tree__is_that_of_scikit_learn(task: str, options: dict[str, Any]) -> No
     np.testing.assert_allclose(ours.feature_importances, theirs.feature_importances_, rtol=1e-9)
 
 
+@pytest.mark.parametrize("rows", [3, 7, 10, 49])
+def test_tree__a_split_that_decreases_impurity_by_just_the_option(rows: int) -> None:
+    """It is kept by min_impurity_decrease and pruned by ccp_alpha, however the decrease is rounded."""
+    cells = [0.0] + [1.0] * (rows - 1)
+    decrease = 2 * (rows - 1) / rows**2  # the impurity of the root; the children have none
+    frame = pl.DataFrame({"a": cells, "y": ["b" if cell else "c" for cell in cells]})
+    for option, kept in (("min_impurity_decrease", 2), ("ccp_alpha", 1)):
+        for value, leaves in ((decrease * (1 - 1e-9), 2), (decrease, kept), (decrease * (1 + 1e-9), 1)):
+            forest = bf.train(frame, "y", family="tree", shrink="off", **{option: value})
+            assert forest.nodes.collect()["left"].null_count() == leaves, (option, value)
+
+
 FORESTS: dict[str, dict[str, Any]] = {
     "numbers": {},
     "categories and missing values": {"columns": ("a", "level", "gaps")},

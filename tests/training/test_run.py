@@ -269,6 +269,17 @@ def test_train__wrong_input_leaves_nothing_but_an_earlier_run_stays(table: Path,
     assert not list(tmp_path.glob("g*"))
 
 
+def test_train__over_a_run_that_was_killed_while_it_replaced_a_forest(table: Path, tmp_path: Path) -> None:
+    """The old forest is back until the next run is complete."""
+    out = tmp_path / "f"
+    bigforest.train(table, "kind", out=out, trees=4, seed=8)
+    old = files(out)
+    folder = interrupted(table, out, overwrite=True)
+    out.rename(folder / "replaced")  # as a kill between the two renames leaves it
+    interrupted(table, out, overwrite=True)
+    assert files(out) == old
+
+
 def test_train__output_that_appears_meanwhile_is_not_replaced(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "f"
 
