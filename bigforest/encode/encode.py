@@ -19,35 +19,34 @@ tests/naive/encode.py.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
 from bigforest.columns.types import FlatColumn, is_nested
+from bigforest.encode.arguments import column_arguments
 from bigforest.encode.features import encode_category, encode_in_memory, encode_in_pieces
 from bigforest.encode.memory import EncodeJob, plan_encode
 from bigforest.encode.notices import column_notices
-from bigforest.encode.roles import USUAL_NAMES, ColumnRoles, column_roles
+from bigforest.encode.roles import ColumnRoles, column_roles
 from bigforest.encode.rows import encode_groups, encode_row_weights, encode_target, notice_repeats
 from bigforest.encode.targets import FoundClasses, FoundNumbers, why_regression
 from bigforest.encode.values import FEW_ROWS, compile_presort, key_size, value_bytes
-from bigforest.errors import ConfigError, DataError, api, listed
+from bigforest.errors import DataError, api, listed
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import open_resources
 from bigforest.execution.executor import Executor
-from bigforest.execution.resources import Resources, plain_options, resources_of
+from bigforest.execution.resources import Resources, resources_of
 from bigforest.options.signatures import explicit_options, given, with_entries
 from bigforest.options.train_config import TrainConfig
-from bigforest.options.values import Task, names_of
+from bigforest.options.values import Task
 from bigforest.planning.sizes import Limits
 from bigforest.progress import watching
-from bigforest.source import Reading, Source, check_csv, declared_categories, open_source, opens_quickly
-from bigforest.source.in_memory import with_columns_beside
+from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
 from bigforest.source.source import source_of_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
@@ -301,45 +300,3 @@ def encode_store(
         with staged(out, STORE, overwrite=overwrite) as folder:
             encode(source, roles, folder, config=config, resources=resources, listener=listener)
     return Store.open(out)
-
-
-class ColumnArguments(NamedTuple):
-    """Arguments of `train` and `encode_store` about the table, with every column named.
-
-    data     the table; arrays given as `target`, `weight` or `group` are columns of it.
-    target   name of the target column; None for the first of the usual names.
-    exclude  names of columns to ignore.
-    options  explicit options of TrainConfig.
-    """
-
-    data: Any
-    target: str | None
-    exclude: tuple[str, ...]
-    options: dict[str, Any]
-
-
-def column_arguments(
-    data: Any, target: Any, exclude: Any, options: dict[str, Any], *, resumes: bool = False
-) -> ColumnArguments:
-    """Name the columns that the arguments refer to.
-
-    Categorical columns of numbers (`numeric_categories`) are added to the option `categories`, unless a forest is
-    resumed, which records its categories. Raises ConfigError and DataError.
-    """
-    beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
-    kinds = {} if resumes else declared_categories(data[0] if isinstance(data, tuple) and data else data)
-    left_out = names_of(exclude, "exclude")
-    data = as_path(data) if isinstance(data, os.PathLike) else data
-    data, names = with_columns_beside(data, beside, Reading(excluded=frozenset(left_out)))
-    options = plain_options(options | {name: names[name] for name in ("weight", "group") if name in options})
-    target = names["target"]
-    if target is not None and not isinstance(target, str):
-        raise ConfigError(f"{api('target')} must be the name of a column, not {target!r}")
-    if coded := [name for name, is_coded in kinds.items() if is_coded]:
-        usual = next((name for name in USUAL_NAMES if name in kinds), None)
-        no_features = {target or usual, *names.values(), *left_out}
-        categories = list(names_of(options.get("categories", ()), "categories"))
-        options["categories"] = tuple(
-            dict.fromkeys([*categories, *(name for name in coded if name not in no_features)])
-        )
-    return ColumnArguments(data, target, left_out, options)

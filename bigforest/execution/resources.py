@@ -1,16 +1,12 @@
-"""Resources of a run (threads, memory, scratch folder, cluster), and other arguments of public functions.
-
-None of the resources changes a bit of the forest.
-"""
+"""Resources of a run: threads, memory, scratch folder, cluster. None of them changes a bit of the forest."""
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bigforest.errors import ConfigError, api, shown
 from bigforest.options.values import plain
@@ -106,40 +102,6 @@ def allow_many_files() -> None:
 
 
 _ALL_PROCESSORS = Resources()
-
-
-def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of TrainConfig as plain values, with weights of classes from their file. Raises ConfigError."""
-    entries = {name: plain(value) for name, value in options.items()}
-    weights = entries.get("class_weight")
-    if isinstance(weights, str | Path) and weights != "balanced":
-        entries["class_weight"] = _class_weights(weights)
-    return entries
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict. Raises ValueError when a key occurs twice."""
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        raise ValueError("it names a class twice")
-    return entries
-
-
-def _class_weights(path: str | Path) -> dict[str, Any]:
-    """Read weights of classes from a file or text of JSON: an object with the classes as keys."""
-    try:
-        written = isinstance(path, str) and path.lstrip().startswith("{")
-        text = str(path) if written else as_path(path).read_text(encoding="utf-8")
-        weights = json.loads(text, object_pairs_hook=_without_repeats)
-        if not isinstance(weights, dict):
-            raise ValueError(f"it holds no object, but {type(weights).__name__}")
-    except (OSError, ValueError, RecursionError) as error:
-        problem = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
-        raise ConfigError(
-            f'{api("class_weight")} must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
-            f"not {shown(str(path))}: {problem}"
-        ) from error
-    return weights
 
 
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:

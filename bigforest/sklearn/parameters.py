@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from bigforest.encode.arguments import plain_options
 from bigforest.errors import ConfigError, DataError, write_names
-from bigforest.execution.resources import available_threads, plain_options
+from bigforest.execution.resources import available_threads
 from bigforest.options.declaration import is_within
 from bigforest.options.package_names import IMPURITIES
 from bigforest.options.signatures import ABSENT, SKLEARN_NAMES

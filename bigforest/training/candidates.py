@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import as_numpy
 from bigforest.columns.labels import label_codes, proba_names
+from bigforest.encode.arguments import plain_options
 from bigforest.errors import ConfigError, api, counted, damaged_forest, shown
-from bigforest.execution.resources import plain_options
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, least_counted

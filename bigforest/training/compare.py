@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from bigforest.encode.encode import ColumnArguments, column_arguments
+from bigforest.encode.arguments import ColumnArguments, column_arguments
 from bigforest.errors import (
     BigForestError,
     ConfigError,

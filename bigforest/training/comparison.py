@@ -18,7 +18,8 @@ from bigforest.plot.draw import HEIGHT, WIDTH, altair, chart_of, finish_chart
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import as_path
-from bigforest.storage.regular_files import StateFormat, read_json_text
+from bigforest.storage.regular_files import read_json_text
+from bigforest.storage.state_file import StateFormat
 from bigforest.training.candidates import Standing, given_candidates
 from bigforest.training.run_folder import Run
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.encode.encode import ColumnArguments
+from bigforest.encode.arguments import ColumnArguments
 from bigforest.errors import (
     BigForestError,
     ClusterError,

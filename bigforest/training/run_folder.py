@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.encode.encode import ColumnArguments
+from bigforest.encode.arguments import ColumnArguments
 from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, api, call
 from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
@@ -53,7 +53,8 @@ from bigforest.storage.paths import (
     is_remote,
     remove_half_made,
 )
-from bigforest.storage.regular_files import StateFormat, is_own_folder
+from bigforest.storage.regular_files import is_own_folder
+from bigforest.storage.state_file import StateFormat
 from bigforest.store.store import Store
 from bigforest.version import __version__
 

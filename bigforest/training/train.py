@@ -13,7 +13,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 import bigforest  # for bigforest.Plan in an annotation, which is loaded lazily
-from bigforest.encode.encode import column_arguments
+from bigforest.encode.arguments import column_arguments
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
 from bigforest.execution.connect import open_resources

@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 import bigforest
+from bigforest.encode.arguments import plain_options
 from bigforest.errors import ConfigError
-from bigforest.execution.resources import plain_options, resources_of
+from bigforest.execution.resources import resources_of
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import names_of
 from bigforest.sklearn import BigForestClassifier

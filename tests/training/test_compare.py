@@ -21,7 +21,7 @@ import bigforest as bf
 from bigforest.errors import ConfigError, DataError, DiskFullError, FormatError, OutputExistsError
 from bigforest.events import Event, Notice, StageStarted
 from bigforest.storage.locks import create_locked_dir
-from bigforest.storage.regular_files import entries_checksum
+from bigforest.storage.state_file import entries_checksum
 from bigforest.store.store import Store
 from bigforest.training import compare as race_run
 from bigforest.training.candidates import Rows, measure_loss, row_scores
