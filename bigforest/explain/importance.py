@@ -29,9 +29,9 @@ from bigforest.predict.groups import LOADING_BYTES
 
 # Bytes of a feature in a tree: its decrease and its share, and its line of a table, before and while it is written.
 _CELL_BYTES = 16 + 2 * 32
-# Nanoseconds on one thread of a node that is read, and of a row that ends in a leaf. Measured.
+# Nanoseconds on one thread for reading a node, and for adding the label of a row to its leaf. Measured.
 _NODE_NS = 450.0
-_HELD_NS = 20.0
+_LABEL_NS = 20.0
 
 
 def plan_importance(job: ExplainJob) -> SectionPlan:
@@ -81,6 +81,7 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
+    """Return the importance of each feature in each tree as a table; values: float64 [trees, features]."""
     tree = np.repeat(np.arange(len(values), dtype=np.uint32), len(names))
     return pl.DataFrame({"tree": tree, "feature": names * len(values), "importance": values.reshape(-1)})
 
@@ -88,7 +89,7 @@ def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
 def plan_unbiased(job: ExplainJob) -> SectionPlan:
     rows, stock = job.described.rows, job.stock
     left_out = job.out_of_bag_share * rows
-    work = stock.walk_nanoseconds(left_out) + left_out * stock.tree_count * _HELD_NS
+    work = stock.walk_nanoseconds(left_out) + left_out * stock.tree_count * _LABEL_NS
     return plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows, work=work)
 
 
@@ -117,7 +118,7 @@ def write_unbiased(job: ExplainJob, plan: SectionPlan) -> None:
 
 
 def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
-    """Task: MDI-oob of each tree of some entries, float64 [trees, features]; nan of trees that leave out no row."""
+    """Task: MDI-oob of some trees, float64 [trees, features]; nan for a tree that leaves out no row."""
     features = len(stock.trees.header.spec.features)
     decreases = []
     for tree in load_trees(stock, oob.table, entries):
@@ -125,23 +126,24 @@ def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArra
         out = np.full(features, np.nan)
         if rows.size:
             out[:] = 0.0
-            out[list(oob.table.used)] = _tree_decreases(tree, oob, rows)
+            out[list(oob.table.used)] = _oob_decrease(tree, oob, rows)
         decreases.append(out)
     return np.array(decreases)
 
 
-def _tree_decreases(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+def _oob_decrease(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Return the MDI-oob of a tree for each used feature, float64; rows: its out-of-bag rows."""
     from bigforest.kernels.explain.permute import decreases
 
     table = oob.table
     weight = table.weight()
     leaves = leaf_positions(tree, table.values(), rows) - np.uint32(tree.begin)
-    held, truth = np.zeros(tree.answer.shape), table.target()[rows]
+    labels, truth = np.zeros(tree.answer.shape), table.target()[rows]
     counted = np.ones(rows.size) if weight is None else weight[rows]
-    if table.classes:
-        np.add.at(held, (leaves, truth), counted)
+    if table.is_classification:
+        np.add.at(labels, (leaves, truth), counted)
     else:
-        np.add.at(held[:, 0], leaves, counted * truth)
+        np.add.at(labels[:, 0], leaves, counted * truth)
     out = np.zeros(len(table.used) + 1)
-    decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, held, out)
+    decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, labels, out)
     return out[:-1] / (rows.size if weight is None else weight[rows].sum())

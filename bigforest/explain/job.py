@@ -60,9 +60,9 @@ _STEP_NS = 10.0
 
 
 class TreeStock(NamedTuple):
-    """Trees of a forest, to be loaded from its files.
+    """Trees of a forest, to be loaded from its files in groups, which are ranges of positions among these trees.
 
-    trees    one entry per tree.
+    trees    files and sizes of the trees; each entry is one tree.
     soft     True if leaves predict shares of classes, False if they predict the most frequent class.
     factors  float64 [trees], factors of the values, with which the mean over the trees is the prediction; None if all
              trees vote with the same weight.
@@ -92,7 +92,7 @@ class TreeStock(NamedTuple):
 
     @property
     def walked_nodes(self) -> NDArray[np.float64]:
-        """Number of nodes of each tree, including the trees of the boosted stage."""
+        """Number of nodes of each tree through which rows are routed, trees of the boosted stage included, float64."""
         nodes = self.trees.nodes.astype(np.float64)
         if self.stage is None:
             return nodes
@@ -131,7 +131,7 @@ class LoadedTree(NamedTuple):
 
 
 def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
-    """Load the trees of some entries, to route the rows of `table`.
+    """Load a group of trees, to route the rows of `table`.
 
     Raises FormatError for damaged trees, and DataError if values are missing and trees split on projections.
     """
@@ -203,7 +203,7 @@ _loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
 
 
 class Sweep(NamedTuple):
-    """All trees, over which each task goes in their order, and the rows that it routes.
+    """All trees in order, which each task routes its rows through.
 
     groups   trees that are loaded together.
     classes  codes of the classes whose values are yielded; (0,) for regression.
@@ -240,10 +240,10 @@ def forget_trees(key: str) -> None:
 
 
 class SectionPlan(NamedTuple):
-    """Iteration of a section over the trees, and its memory. Results do not depend on it.
+    """How a section iterates over the trees, with its memory and time. Its results do not depend on the plan.
 
     need         estimated memory, under the name of the section.
-    groups       groups of trees: one for each task (`plan_groups`), or all of them for every task (`plan_sweep`). Empty
+    groups       groups of trees. Each task has one group (`plan_groups`), or goes over all groups (`plan_sweep`). Empty
                  if the budget is too small.
     at_once      number of tasks that a process runs at the same time.
     nanoseconds  estimated time on one thread.
@@ -441,7 +441,7 @@ class ExplainJob:
         labelled = table.labelled_rows()
         groups = self.source.column(config.group) if config.group in self.source.schema else None
         codes = group_codes(spec, config, groups, labelled.astype(np.uint64))
-        classes = table.target()[labelled] if table.classes else np.empty(0, np.uint16)
+        classes = table.target()[labelled] if table.is_classification else np.empty(0, np.uint16)
         bags = TreeBags.of(self.forest.files, BagInputs(spec, classes, codes))
         tree = load_trees(self.stock, table, range(1))[0]
         # A tree on bins projects bins, not values. Calibrated leaves have the counts of other rows.
@@ -539,7 +539,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     for batch in oob_row_batches(forest.directory, ["truth"]):
         truth = pl.Series(pl.from_arrow(batch.column("truth")))
         values = target[labelled[begin : begin + len(truth)]]
-        expected = label_codes(truth, spec.target) if table.classes else truth.to_numpy()
+        expected = label_codes(truth, spec.target) if table.is_classification else truth.to_numpy()
         if expected is None or not np.array_equal(values, expected):
             raise DataError(
                 f"the values of {spec.target.name!r} in rows {begin} to {begin + len(truth) - 1} are not those of "

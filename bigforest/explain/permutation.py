@@ -438,7 +438,7 @@ def sum_losses(sweep: Sweep, rules: PermutationRules, orders: int, positions: ra
     rows = table.labelled_rows()[positions.start : positions.stop]
     row_weight, width = table.weight(), sweep.stock.width
     weight = np.where(voters > 0, 1.0 if row_weight is None else row_weight[rows], 0.0)
-    of_class = table.target()[rows].astype(np.int64) if table.classes else np.zeros(rows.size, np.int64)
+    of_class = table.target()[rows].astype(np.int64) if table.is_classification else np.zeros(rows.size, np.int64)
 
     def by_class(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(of_class, values, width).astype(np.float64)
@@ -546,7 +546,7 @@ def _row_losses(
     """Return the loss of each row; the deviance without terms that do not depend on the prediction."""
     table = rules.oob.table
     truth = table.target()[rows]
-    if table.classes:
+    if table.is_classification:
         return class_losses(predictions, rules.loss)[np.arange(rows.size), truth]
     number = predictions[:, 0]
     if rules.loss == "mse":

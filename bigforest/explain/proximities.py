@@ -105,7 +105,7 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
     pieces = [(chosen[begin:end],) for begin, end in row_ranges(chosen.size, step)]
     parts = job.over_rows("proximities", plan, near_rows, pieces, (oob, leaves, neighbors, spec.target.answer_width))
     place, proximity, sums = map(np.concatenate, zip(*parts, strict=True))
-    truth = oob.table.target()[kept] if oob.table.classes else np.zeros(kept.size, np.uint16)
+    truth = oob.table.target()[kept] if oob.table.is_classification else np.zeros(kept.size, np.uint16)
     rows, classes = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {
         "neighbors": _neighbor_table(rows, kept[place], proximity),

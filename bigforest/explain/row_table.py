@@ -42,12 +42,12 @@ class RowTable(NamedTuple):
 
     folder    folder of the files: `values` and, if the table has the target, `target`, `weight` and `kept`.
     rows      number of rows.
-    used      positions in the dataspec of the features in the columns of `values`. A last column has zeros.
+    used      positions in the dataspec of the features in the columns of `values`. A last column has zeros, to
+              which directions with fewer terms refer.
     narrow    True if values are float32, False if float64.
     missing   features with missing values in these rows.
     labelled  True if the table has the target.
     weighted  True if rows have weights.
-    classes   True for classification, False for regression.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ class RowTable(NamedTuple):
     missing: tuple[str, ...]
     labelled: bool
     weighted: bool
-    classes: bool
+    is_classification: bool
 
     def values(self) -> NDArray[Any]:
         """Return the values, float32 or float64 [rows, used features + 1]: codes of categories, NaN for missing."""
@@ -66,7 +66,7 @@ class RowTable(NamedTuple):
 
     def target(self) -> NDArray[Any]:
         """Return the class, uint16 [rows], or the number, float64 [rows]; arbitrary in rows not in `labelled_rows`."""
-        return _map_array(self.folder / "target", _TARGETS[self.classes])
+        return _map_array(self.folder / "target", _TARGETS[self.is_classification])
 
     def weight(self) -> NDArray[np.float64] | None:
         """Return the weights, float64 [rows]; None if all are 1."""
@@ -83,7 +83,7 @@ class RowTable(NamedTuple):
     @property
     def file_bytes(self) -> int:
         """Most bytes of the files."""
-        target = (2 if self.classes else 8) + 4 + 8 * self.weighted if self.labelled else 0
+        target = (2 if self.is_classification else 8) + 4 + 8 * self.weighted if self.labelled else 0
         return self.rows * ((4 if self.narrow else 8) * (len(self.used) + 1) + target)
 
 
@@ -129,7 +129,7 @@ def describe_rows(forest: Forest, source: Source, used: NDArray[np.int64], folde
         missing=(),
         labelled=labelled,
         weighted=labelled and weighted,
-        classes=not forest.is_regression,
+        is_classification=not forest.is_regression,
     )
 
 
@@ -163,7 +163,7 @@ def write_row_table(forest: Forest, source: Source, table: RowTable, listener: L
                 write_whole(files["values"], values)
                 if table.labelled:
                     truth = _truth(batch, spec, name)
-                    write_whole(files["target"], truth.target.astype(_TARGETS[table.classes]))
+                    write_whole(files["target"], truth.target.astype(_TARGETS[table.is_classification]))
                     if table.weighted:
                         write_whole(files["weight"], truth.weight)
                     write_whole(files["kept"], (begin + np.flatnonzero(truth.known)).astype(np.uint32))

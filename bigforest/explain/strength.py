@@ -65,7 +65,7 @@ class Sums(NamedTuple):
 def plan_strength(job: ExplainJob) -> SectionPlan:
     """Plan `strength`: rows are routed once, and votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
-    scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.classes]).itemsize
+    scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.is_classification]).itemsize
     votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
     work = stock.walk_nanoseconds(job.out_of_bag_share * rows) + votes
     return plan_groups("strength", stock, job.resources, ROW_BYTES * rows, work=work, scratch=scratch)
@@ -78,7 +78,7 @@ def write_strength(job: ExplainJob, plan: SectionPlan) -> None:
         return
     oob, stock = job.oob, job.shrunk
     rows = oob.table.labelled_rows().size
-    votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[oob.table.classes])
+    votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[oob.table.is_classification])
     votes.make()
     steps = milestones(stock.tree_count)
     step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.tree_count))
@@ -104,8 +104,8 @@ def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: 
     for tree in load_trees(stock, oob.table, entries):
         left_out = oob.out_of_bag(tree.number)
         leaves = leaf_positions(tree, oob.table.values(), left_out) - np.uint32(tree.begin)
-        tree_votes = np.full(kept.size, _SEEN if oob.table.classes else np.nan, votes.kind)
-        says = tree.answer.argmax(axis=1) if oob.table.classes else tree.answer[:, 0]
+        tree_votes = np.full(kept.size, _SEEN if oob.table.is_classification else np.nan, votes.kind)
+        says = tree.answer.argmax(axis=1) if oob.table.is_classification else tree.answer[:, 0]
         tree_votes[np.searchsorted(kept, left_out)] = says[leaves]
         votes.put(tree.number, tree_votes)
 
@@ -117,7 +117,7 @@ def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int
     weight = np.ones(kept.size) if row_weight is None else row_weight[kept]
     shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.rows, width))
     sums = Sums(np.zeros(shapes[0], np.int64), np.zeros(shapes[1]), np.zeros(shapes[2]))
-    add = _add_classes if table.classes else _add_numbers
+    add = _add_classes if table.is_classification else _add_numbers
     add(sums, cast, truth, weight, steps)
     return sums
 

@@ -34,10 +34,12 @@ class ExportedTree(NamedTuple):
     left, right   int64, numbers of the children; -1 in leaves
     feature       int64, position among the features of training; -1 in leaves
     threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
-    default_left  bool: True if missing values go left; on a category levels that are not listed
-    levels        of a node on a category the levels listed, which go to the other side; None represents missing
-    votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value; of the boosted
-                  stage float64 [nodes, scores], a part of the sum that is added to the link of the prediction
+    default_left  bool: True if missing values go left. In a node on a category: True if all levels go left except
+                  for `levels`, False if all go right except for them
+    levels        exceptions from `default_left` in a node on a category, None among them for missing values; None in
+                  other nodes
+    votes         float64 [nodes, classes], votes of a leaf for each class, or [nodes, 1], its value. In the boosted
+                  stage float64 [nodes, scores], numbers that are added to the prediction on the scale of the link
     weight        float64, weight of the bag rows
     impurity      float64, see node_impurities
     depth         uint32
@@ -59,6 +61,7 @@ class ExportedTree(NamedTuple):
         return self.left.size
 
     def missing_left(self, node: int) -> bool:
+        """Return True if missing values go left."""
         listed = self.levels[node]
         return bool(self.default_left[node]) != (listed is not None and None in listed)
 
@@ -78,17 +81,18 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
         raise ConfigError(f"{to} does not support the ranks that this forest splits on; train without {api('ranks')}")
     if files.config.vote not in _VOTES:
         raise ConfigError(f"{to} cannot vote {files.config.vote!r}; train with {api('vote')} soft or hard")
-    projected = ConfigError(
+    on_projections = ConfigError(
         f"{to} splits on one feature at a time, and this forest ({files.config.family}) on projections; train the "
         "family axis or tree"
     )
-    ties = not files.is_regression and files.config.tie_rule != "lowest"  # which families of projections alone have
-    if ties or any(feature.has_level_values for feature in files.spec.features):
-        raise projected
+    # Only families on projections have other rules for ties, and values for levels.
+    other_ties = not files.is_regression and files.config.tie_rule != "lowest"
+    if other_ties or any(feature.has_level_values for feature in files.spec.features):
+        raise on_projections
     with stage("export", files.trees, "trees", listener) as progress:
         for nodes in files.each_tree():
             if (nodes.feature == OBLIQUE).any():
-                raise projected
+                raise on_projections
             votes = node_values(nodes, files)
             if not files.is_regression and files.config.vote == "hard":
                 votes = (np.arange(votes.shape[1]) == votes.argmax(axis=1)[:, None]).astype(np.float64)
@@ -99,12 +103,13 @@ def exported_trees(files: ForestFiles, to: str, listener: Listener) -> Iterator[
 def stage_trees(files: ForestFiles) -> list[ExportedTree]:
     """Return the trees of the boosted stage of a forest, sequence after sequence. Raises FormatError.
 
-    The sum of their votes is the mean over the sequences. Their impurity is 0.
+    Their votes are divided by the number of sequences, so the sum over all trees is the mean over the sequences. Their
+    impurity is 0.
     """
-    stage = files.read_refinement()
-    trees = [stage.rows(begin, end) for begin, end in pairwise(stage.starts.tolist())]
+    nodes = files.read_refinement()
+    trees = [nodes.rows(begin, end) for begin, end in pairwise(nodes.starts.tolist())]
     votes = [np.asarray(tree.value) / SEQUENCES for tree in trees]
-    return [export_tree(nodes, files, adds, np.zeros(len(adds))) for nodes, adds in zip(trees, votes, strict=True)]
+    return [export_tree(tree, files, vote, np.zeros(len(vote))) for tree, vote in zip(trees, votes, strict=True)]
 
 
 def export_tree(
@@ -140,7 +145,8 @@ def node_values(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
     if not files.shrinkage.amount:
         return values
     rows = nodes.weight * files.spec.weight_unit
-    kept = rows / (rows + files.shrinkage.amount)  # the share of its children's difference that a node keeps
+    # The difference of a child from its parent shrinks to this share of it.
+    kept = rows / (rows + files.shrinkage.amount)
     shrunk = values.copy()
     for node, *children in _by_depth(nodes):
         for child in children:
@@ -149,7 +155,7 @@ def node_values(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
 
 
 def _by_depth(nodes: TreeArrays) -> list[NDArray[np.int64]]:
-    """Return the inner nodes of each depth with their left and right children, int64 [3, inner nodes], top down."""
+    """Return the inner nodes of each depth, from the root down, int64 [3, nodes]: node, left child, right child."""
     splits = np.stack(nodes.splits)
     depth = nodes.depth[splits[0]]
     order = np.argsort(depth, kind="stable")
@@ -157,10 +163,10 @@ def _by_depth(nodes: TreeArrays) -> list[NDArray[np.int64]]:
 
 
 def node_impurities(nodes: TreeArrays, files: ForestFiles) -> NDArray[np.float64]:
-    """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes]; each split decreases it by its
-    `gain`.
+    """Return the impurity of the bag rows in the nodes of a tree, float64 [nodes].
 
-    Leaves of numbers, and of a criterion that is not built in, have 0: their own impurity is not stored.
+    The impurity of a node is its `gain` plus the weighted mean over its children. That of a leaf is computed from its
+    counts; in regression, and by a criterion from outside the package, it is not known, and taken as 0.
     """
     weight, impurities = nodes.weight.astype(np.float64), np.zeros(nodes.feature.size)
     of_shares = _IMPURITIES.get(str(files.config.impurity))

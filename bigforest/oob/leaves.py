@@ -226,7 +226,7 @@ class OobTrees:
         # The least that is loaded together: the ballots of a file, or an entry of a missing part.
         missing = [_trees_of(job, run) for run in runs_of(self.missing)]
         sizes = np.concatenate([self._ballots, *(entry_bytes(trees, lambdas) for trees in missing)])
-        entries = max((ENTRY_BYTES * int(trees.entries.max()) for trees in missing), default=0)
+        entries = max((ENTRY_BYTES * int(trees.list_entries.max()) for trees in missing), default=0)
         self.plan = choose_oob(job.store.shape, job.config, sizes, job.resources, lambdas, entries)
 
     def find_missing(self, advance: Callable[[int], None], scratch: Path) -> None:

@@ -125,7 +125,7 @@ class Trees(NamedTuple):
     first          int64 [entries + 1], entry e has the trees first[e] to before first[e + 1].
     nodes          int64 [entries], number of nodes.
     impure_leaves  int64 [entries], leaves with several classes, or with values; 0 if unknown.
-    entries        int64 [entries], terms of oblique nodes, and levels of nodes on categories; 0 if unknown.
+    list_entries   int64 [entries], terms of oblique nodes plus levels of nodes on categories; 0 if unknown.
     used           int64, positions in the dataspec of the features that nodes split on, ascending, never empty; None if
                    unknown.
     projects       True if a node splits on a projection; False if unknown.
@@ -137,14 +137,14 @@ class Trees(NamedTuple):
     first: NDArray[np.int64]
     nodes: NDArray[np.int64]
     impure_leaves: NDArray[np.int64]
-    entries: NDArray[np.int64]
+    list_entries: NDArray[np.int64]
     used: NDArray[np.int64] | None
     projects: bool = False
     lambdas: tuple[float, ...] = ()
 
     def sizes(self) -> NDArray[np.int64]:
         width = self.header.spec.target.answer_width
-        return loaded_tree_bytes(self.nodes, self.impure_leaves, self.entries, width, len(self.lambdas))
+        return loaded_tree_bytes(self.nodes, self.impure_leaves, self.list_entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
@@ -201,14 +201,14 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
         first=np.arange(begin, begin + nodes.size + 1),
         nodes=nodes,
         impure_leaves=impure,
-        entries=entries,
+        list_entries=entries,
         used=np.flatnonzero(present),
         projects=any(projects),
     )
 
 
 def _survey_part(span: Span, header: Header) -> tuple[NDArray[np.int64], NDArray[np.bool_], bool]:
-    """Return `nodes`, `impure_leaves` and `entries` of each tree of a file, int64 [3, trees]; used features, bool
+    """Return `nodes`, `impure_leaves` and `list_entries` of each tree of a file, int64 [3, trees]; used features, bool
     [features]; and `projects`."""
     projects = False
     used = np.zeros(len(header.spec.features), np.bool_)

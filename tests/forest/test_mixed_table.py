@@ -92,7 +92,7 @@ def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
         write_mixed(Path(folder), trees, mixed_spec(regression), cuts)
         patch.setattr(parts, "PIECE_BYTES", data.draw(st.sampled_from([1, 900, 1 << 20])))
         stock = groups.survey(Path(folder), 2)
-        assert stock.entries.tolist() == [0 if tree.levels is None else tree.levels.code.size for tree in trees]
+        assert stock.list_entries.tolist() == [0 if tree.levels is None else tree.levels.code.size for tree in trees]
         if regression:
             assert stock.impure_leaves.tolist() == [int((tree.feature < 0).sum()) for tree in trees]
         found = stock.load(range(len(trees)), data.draw(st.sampled_from([1, 2])))

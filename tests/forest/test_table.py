@@ -94,7 +94,7 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     assert stock.impure_leaves.tolist() == [
         int((own & (tree.feature == LEAF)).sum()) for own, tree in zip(several, grown, strict=True)
     ]
-    assert stock.entries.tolist() == [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
+    assert stock.list_entries.tolist() == [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
     begin = data.draw(st.integers(0, len(grown) - 1))
     end = data.draw(st.integers(begin + 1, len(grown)))
     with pytest.MonkeyPatch.context() as patch:

@@ -203,7 +203,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         surveyed = groups.survey(Path(name) / "small", 1)
-        sizes, entries = entry_bytes(surveyed, 0), groups.ENTRY_BYTES * int(surveyed.entries.max())
+        sizes, entries = entry_bytes(surveyed, 0), groups.ENTRY_BYTES * int(surveyed.list_entries.max())
         threads = draws.draw(st.sampled_from([1, 2]))
         least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), 0, entries).need
         more = draws.draw(st.sampled_from([0, 2_500_000, 10**9]) | st.integers(0, 8_000_000))
