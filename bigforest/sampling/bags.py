@@ -69,9 +69,9 @@ class Sampler:
         for block in range(block_count(store.rows)):
             span = block_span(store.rows, block)
             held = held_out_of(store, config, span.start, span.stop)
-            others = slice(None) if held is None else ~held
+            drawable = slice(None) if held is None else ~held
             stratum = store.labels(span.start, span.stop) if self._by_class else np.zeros(len(span), np.uint8)
-            counts.append(np.bincount(stratum[others], minlength=strata))
+            counts.append(np.bincount(stratum[drawable], minlength=strata))
         # Rows of each block that are not held out, int64 [blocks, strata]; the strata are the classes, or all rows.
         self._counts = np.array(counts, np.int64)
         if not self._counts.any():
@@ -111,22 +111,23 @@ class Sampler:
     def _group_bag(self, groups: int, tree: int) -> NDArray[np.uint16]:
         """Return how often each group is in the bag, uint16 [groups]."""
         if self.config.calibration is None:
-            return bag(groups, tree, self.config)
-        others = np.flatnonzero(~are_held_out(np.arange(groups, dtype=np.uint64), self.config.calibration))
+            return uniform_bag(groups, tree, self.config)
+        drawable = np.flatnonzero(~are_held_out(np.arange(groups, dtype=np.uint64), self.config.calibration))
         counts = np.zeros(groups, np.uint16)
-        counts[others] = bag(others.size, tree, self.config)
+        counts[drawable] = uniform_bag(drawable.size, tree, self.config)
         return counts
 
     def block(self, tree: int, block: int) -> NDArray[np.uint16]:
         """Return how often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
-        return self._block(tree, block, self._recent_draws.get(tree, partial(self.draws, tree)))
+        return self._bag_in_block(tree, block, self._recent_draws.get(tree, partial(self.draws, tree)))
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
         """Return how often each row is in the bag of the tree, uint16 [rows]."""
         draws = self.draws(tree)
-        return np.concatenate([self._block(tree, block, draws) for block in range(block_count(self.store.rows))])
+        return np.concatenate([self._bag_in_block(tree, block, draws) for block in range(block_count(self.store.rows))])
 
-    def _block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
+    def _bag_in_block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
+        """Return `block` from the draws of the tree."""
         span = block_span(self.store.rows, block)
         if draws is None:
             return np.ones(len(span), np.uint16)
@@ -136,17 +137,20 @@ class Sampler:
             return draws[self.store.groups_of(span.start, span.stop)]
         held = held_out_of(self.store, self.config, span.start, span.stop)
         if held is None:
-            return self._block_bag(tree, block, draws, slice(None))
+            return self._draw_rows(tree, block, draws, slice(None))
         counts = np.zeros(held.size, np.uint16)
-        counts[~held] = self._block_bag(tree, block, draws, ~held)
+        counts[~held] = self._draw_rows(tree, block, draws, ~held)
         return counts
 
-    def _block_bag(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
-        """Return how often each row of a block that is not held out (mask `others`) is in the bag of a tree."""
+    def _draw_rows(self, tree: int, block: int, draws: NDArray[Any], drawable: Any) -> NDArray[np.uint16]:
+        """Draw how often each row of a block is in the bag of a tree, uint16 [rows of the mask `drawable`].
+
+        draws  result of `draws`, int64 [blocks, strata]
+        """
         if not self._by_class:
-            return _draw_counts(int(self._counts[block, 0]), tree, block, self.config, int(draws[block, 0]))
+            return _draw_uniformly(int(self._counts[block, 0]), tree, block, self.config, int(draws[block, 0]))
         span = block_span(self.store.rows, block)
-        target = self.store.labels(span.start, span.stop)[others]
+        target = self.store.labels(span.start, span.stop)[drawable]
         return _draw_by_class(target, tree, block, self.config, draws[block])
 
     def search_weights(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
@@ -241,9 +245,9 @@ def _spread_draws(counts: NDArray[np.int64], tree: int, config: TrainConfig) -> 
     return draws
 
 
-def _draw_counts(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
-    """Draw how often each of `size` rows of a block is in the bag, uint16; `draws` draws are in the block."""
-    if not config.replace:
+def _draw_uniformly(size: int, tree: int, block: int, config: TrainConfig, draws: int) -> NDArray[np.uint16]:
+    """Make `draws` draws among `size` rows of a block. Return how often each row was drawn, uint16 [size]."""
+    if not config.replace:  # all rows in one class
         return _draw_by_class(np.zeros(size, np.uint16), tree, block, config, np.array([draws]))
     counts = np.zeros(size, np.uint16)
     draw_with_replacement(counts, draws, _key(config, tree, 2 + block))
@@ -264,12 +268,12 @@ def _draw_by_class(
     return counts
 
 
-def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
-    """Draw how often each of these rows, or groups, is in the bag of a tree, uint16 [rows]."""
+def uniform_bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
+    """Draw the bag of a tree among rows, or groups, that all have the same chance, uint16 [rows]."""
     sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
     draws = _spread_draws(np.array(sizes, np.int64)[:, None], tree, config)[:, 0].tolist()
-    pairs = enumerate(zip(sizes, draws, strict=True))
-    return np.concatenate([_draw_counts(size, tree, block, config, draws) for block, (size, draws) in pairs])
+    counts = [_draw_uniformly(size, tree, block, config, draws[block]) for block, size in enumerate(sizes)]
+    return np.concatenate(counts)
 
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
@@ -292,12 +296,13 @@ def bag_size(rows: int, config: TrainConfig) -> int:
 
 
 def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Return a bound of the number of distinct rows of a bag, 12 standard deviations above its mean.
+    """Return a bound of the number of distinct rows of a bag: 12 standard deviations above its mean, or more.
 
     classes  number of classes, for bags that are drawn class by class
 
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average. A bag that is drawn by class has at most one
-    more row per class, because at least one row of each class is drawn.
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average, with a standard deviation of at most
+    sqrt(n) / 2. A bag that is drawn by class has at most one more row per class, because at least one row of each class
+    is drawn.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:

@@ -109,7 +109,7 @@ def train_forest(
     """
     timer = StageTimer(listener)
     if out is not None:
-        with _begin(run, out, resources, overwrite=overwrite) as folder, _resumable(folder):
+        with _begin_in(out, run, resources, overwrite=overwrite) as folder, _resumable(folder):
             trees = _carry_out(folder, run.data, validate, resources, timer)
         return _open_forest(out, trees)
     home = TemporaryFolder(resources.scratch)
@@ -123,11 +123,11 @@ def train_forest(
         raise
 
 
-def _begin(run: Run, out: Path, resources: Resources, *, overwrite: bool) -> RunFolder:
-    """Begin the folder of a run.
+def _begin_in(out: Path, run: Run, resources: Resources, *, overwrite: bool) -> RunFolder:
+    """Begin the folder of a run, as `begin` does.
 
-    Check the table before the trees of an unfinished run are discarded. If `out` exists and the table is unusable,
-    raise the error of the table.
+    With an unusable table, raise the error of the table instead of discarding an unfinished run, and instead of the
+    error that `out` exists.
     """
     if overwrite and is_unfinished(out):
         check_table(run, resources)
@@ -308,17 +308,17 @@ def _carry_out(
 def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, timer: StageTimer) -> TrainingPlan:
     """Return the plan of a run for its store. Encode the table if the store is missing.
 
-    If `data` is given and is not at the path of the run, encode it and compare its fingerprint with that of the run.
-    Raises DataError if it is another table, FormatError if the store is damaged.
+    A resumed run encodes `data` again, unless its path is the same, to compare the fingerprints. Raises DataError if it
+    is another table, FormatError if the store is damaged.
     """
     run, fingerprint = folder.state.run, folder.state.run.fingerprint
     complete = fingerprint is not None and folder.store.exists()
-    moved = data is not None and (location_of(data) is None or location_of(data) != run.location)
+    may_differ = data is not None and (location_of(data) is None or location_of(data) != run.location)
     run = run if data is None else replace(run, data=separated(data, separator_of(run.data)))
     if run.data is None and not complete:
         raise ConfigError(f"{folder.out} was started with a table in memory; give the table again")
     plan = None
-    if not complete or moved:
+    if not complete or may_differ:
         with local_workdir(folder.temporary) as workdir:
             plan = resolve(run, open_table(run, folder.temporary, memory=resources.memory), resources)
             store = plan.make_store(workdir / "table.store", timer)
@@ -327,7 +327,7 @@ def _make_or_open_store(folder: RunFolder, data: Any, resources: Resources, time
                     f"the table is not the one that {folder.out} was started with: columns or values differ; give the "
                     "same table, or train again"
                 )
-            if store.path != workdir / "table.store":
+            if isinstance(plan.table, Store):  # it stays where it is
                 return plan.for_store(store)
             fingerprint = store.fingerprint
             if not complete:

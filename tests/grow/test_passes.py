@@ -37,7 +37,7 @@ from bigforest.grow.out_of_core.table import Passes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import PLAIN, Shape, TableTraits
 from bigforest.planning.sizes import megabytes
-from bigforest.sampling.bags import bag, distinct_rows
+from bigforest.sampling.bags import distinct_rows, uniform_bag
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grown import frame_of, store_of
@@ -180,7 +180,7 @@ def test_distinct_rows__bounds_every_bag() -> None:
             bound = distinct_rows(rows, config)
             assert bound <= rows
             for tree in range(20):
-                found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows
+                found = np.count_nonzero(uniform_bag(rows, tree, config)) if config.bootstrap else rows
                 assert found <= bound
 
 

@@ -19,7 +19,7 @@ from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
 from bigforest.predict import predictor
-from bigforest.sampling.bags import bag
+from bigforest.sampling.bags import uniform_bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encoded import encode
@@ -65,7 +65,7 @@ def test_write_oob__equals_a_recomputation(store: Store, tmp_path: Path) -> None
     assert [feature.missing for feature in store.spec.features] == [True] * 4
     forest = write_mixed(tmp_path, trees, store.spec, (3,), store.levels(), bootstrap=True, seed=5, shrink="off")
     write_oob(ForestJob(store, forest.config, tmp_path, Resources(threads=2), silent))
-    bags = [bag(ROWS, tree, forest.config).tolist() for tree in range(len(trees))]
+    bags = [uniform_bag(ROWS, tree, forest.config).tolist() for tree in range(len(trees))]
     rows = mixed_rows(frame.drop("y"))
     found = forest.oob.rows.collect()
     if not regression:

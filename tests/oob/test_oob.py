@@ -34,7 +34,7 @@ from bigforest.planning.sizes import USUAL, Limits
 from bigforest.predict import groups, predictor
 from bigforest.predict import packed_trees as thresholds_to_codes
 from bigforest.predict.forest import read_forest
-from bigforest.sampling.bags import bag
+from bigforest.sampling.bags import uniform_bag
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from bigforest.training.candidates import row_scores
@@ -88,7 +88,7 @@ def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1, lim
 def check(found: OobReport, store: Store, config: TrainConfig, grown: list[TreeArrays]) -> None:
     """Assert that the report is the oracle's, to the last bit."""
     rows = store.values(0, store.rows).tolist()
-    bags = [bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
+    bags = [uniform_bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
     truth = store.target.tolist()
     expected = report(grown, bags, rows, truth, config.vote)
     numbers = range(store.rows) if store.row_numbers is None else store.row_numbers.tolist()

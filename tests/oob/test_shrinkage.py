@@ -30,7 +30,7 @@ from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict import groups
-from bigforest.sampling.bags import bag
+from bigforest.sampling.bags import uniform_bag
 from bigforest.store.store import Store
 from tests.naive.shrinkage import chosen, cross_fitted, half, losses, mean_loss, out_of_bag
 from tests.oob.test_oob import CLASSES, FILES, data, forest_in, store_of, trees
@@ -83,7 +83,7 @@ def test_write_oob__chooses_as_a_recomputation_does(kind: str, stores: dict[str,
     config = forest_in(tmp_path / "f", store, grown, [2, 6], seed=3, shrink="auto", **options_of(kind))
     found = write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent)).shrinkage
     rows = store.values(0, store.rows).tolist()
-    bags = [bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
+    bags = [uniform_bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
     truth = store.target.tolist() if kind == "classes" else store.numbers(0, store.rows).tolist()
     by_lambda = {amount: out_of_bag(grown, bags, rows, amount) for amount in LAMBDAS}
     each = [losses(means, truth, classes=kind == "classes") for means in by_lambda.values()]

@@ -19,7 +19,7 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.sampling.bags import Sampler, bag, bag_size, max_weight, stratum_draws
+from bigforest.sampling.bags import Sampler, bag_size, max_weight, stratum_draws, uniform_bag
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
@@ -54,7 +54,7 @@ ROWS = st.one_of(
 @given(ROWS, BAGS, st.integers(0, 5))
 def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, how: dict[str, Any], tree: int) -> None:
     config = options(**how)
-    counts = bag(rows, tree, config)
+    counts = uniform_bag(rows, tree, config)
     assert counts.dtype == np.uint16
     assert counts.shape == (rows,)
     assert counts.sum() == bag_size(rows, config) == draws(rows, how["sample_fraction"])
@@ -70,7 +70,7 @@ def test_bag__has_the_draws_asked_for_in_blocks_that_are_made_alone(rows: int, h
 @example(BLOCK + 300, {"sample_fraction": 0.5, "replace": False}, 0, 1)
 def test_bag__equals_the_naive_one(rows: int, how: dict[str, Any], tree: int, seed: int) -> None:
     config = TrainConfig(seed=seed, **how)
-    assert bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
+    assert uniform_bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
 
 
 def test_bag__without_bootstrap_is_every_row_once() -> None:
@@ -80,15 +80,15 @@ def test_bag__without_bootstrap_is_every_row_once() -> None:
 
 
 def test_bag__all_rows_without_replacement_is_every_row_once() -> None:
-    assert (bag(BLOCK + 1000, 3, options(replace=False)) == 1).all()
+    assert (uniform_bag(BLOCK + 1000, 3, options(replace=False)) == 1).all()
 
 
 def test_bag__depends_on_seed_and_tree_alone() -> None:
-    first = bag(2000, 1, options())
-    assert np.array_equal(first, bag(2000, 1, options(trees=3, mtry="all", impurity="entropy", max_depth=2)))
-    assert not np.array_equal(first, bag(2000, 2, options()))
-    assert not np.array_equal(first, bag(2000, 1, TrainConfig(seed=6)))
-    many = np.array([bag(2000, tree, options()) for tree in range(50)], np.float64)
+    first = uniform_bag(2000, 1, options())
+    assert np.array_equal(first, uniform_bag(2000, 1, options(trees=3, mtry="all", impurity="entropy", max_depth=2)))
+    assert not np.array_equal(first, uniform_bag(2000, 2, options()))
+    assert not np.array_equal(first, uniform_bag(2000, 1, TrainConfig(seed=6)))
+    many = np.array([uniform_bag(2000, tree, options()) for tree in range(50)], np.float64)
     correlation = np.corrcoef(many) - np.eye(50)
     assert np.abs(correlation).max() < 5 / math.sqrt(2000)
 
@@ -99,7 +99,7 @@ def test_bag__depends_on_seed_and_tree_alone() -> None:
 def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
     trees = 4000
     size = draws(rows, fraction)
-    counts = np.array([bag(rows, tree, options(sample_fraction=fraction)) for tree in range(trees)], np.float64)
+    counts = np.array([uniform_bag(rows, tree, options(sample_fraction=fraction)) for tree in range(trees)], np.float64)
     mean, variance = size / rows, size / rows * (1 - 1 / rows)
     assert chi_square_fits((counts.sum(axis=0) - trees * mean) ** 2 / (trees * variance), rows - 1)
     assert abs(counts.var(axis=0).mean() - variance) < 4 * variance * math.sqrt(2 / rows / trees) + 1e-3
@@ -113,7 +113,7 @@ def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
 def test_bag__subsets_without_replacement_are_equally_likely() -> None:
     seen: dict[bytes, int] = {}
     for tree in range(6000):
-        key = bag(5, tree, options(replace=False, sample_fraction=0.4)).tobytes()
+        key = uniform_bag(5, tree, options(replace=False, sample_fraction=0.4)).tobytes()
         seen[key] = seen.get(key, 0) + 1
     assert len(seen) == 10
     assert sum((n - 600) ** 2 / 600 for n in seen.values()) < 27.9  # 9 degrees of freedom, p = 0.001
