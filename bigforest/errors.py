@@ -82,10 +82,10 @@ def reason(error: BaseException) -> str:
 
 
 def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError | None:
-    """Return an error of the system, such as a broken disk, naming the file `path`; None for an error about its bytes.
+    """Return the error of the system behind an error, such as a broken disk, naming the file `path`; None without one.
 
-    Libraries wrap errors of the system in errors of their own. EINVAL is about bytes: damaged ones lead to places that
-    no file has.
+    Libraries wrap errors of the system in errors of their own. EINVAL counts as damage of the file: damaged
+    content makes libraries seek to places that no file has.
     """
     number = error.errno if isinstance(error, OSError) else None
     if number is None and (found := _NUMBER.search(str(error))):

@@ -91,13 +91,14 @@ def command(
         @wraps(function)
         def work(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
             for group, options in groups.items():
+                typed = {name: values.pop(name) for name in options}
                 values[group] = {
-                    name: choice.read(value) if choice.read else value
+                    name: choice.read(typed[name]) if choice.read else typed[name]
                     for name, choice in options.items()
-                    if _given(context, name, value := values.pop(name))
+                    if _given(context, name, typed[name])
                 }
-            read_values = [values, *(values[group] for group in groups)]
-            tables = [(each, name) for each in read_values for name in _TABLES if each.get(name) is not None]
+            with_groups = [values, *(values[group] for group in groups)]
+            tables = [(each, name) for each in with_groups for name in _TABLES if each.get(name) is not None]
             if separator is not None:
                 _separate(tables, separator)
             for each, name in tables:
@@ -154,6 +155,7 @@ def _check_place(table: str) -> None:
 
 
 def _given(context: typer.Context, name: str, value: Any) -> bool:
+    """Return True if the user gave an option, on the command line or in a file."""
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP") and value is not None
 

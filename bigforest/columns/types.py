@@ -40,9 +40,9 @@ from numpy.typing import NDArray
 
 from bigforest.errors import DataError
 
-# Per second.
+# Ticks of a second, by unit.
 TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-# Seconds.
+# Seconds of a day.
 _DAY = 86_400
 
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(None|'.*'))?\)")
@@ -106,7 +106,7 @@ class FlatColumn(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Family of a type: values of one family can be compared. Dates and times count `ticks` per day."""
+    """Family of a type, whose values can be compared with each other, and `ticks` per day of dates and times."""
 
     family: str
     ticks: int

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL = "threads"
 
-# Part of the time that Dask waits for a scheduler after which a notice says that it does not answer.
+# A notice says that a scheduler does not answer after this part of the time that Dask waits for it.
 _SOON = 0.1
 
 
@@ -151,7 +151,7 @@ def open_resources(
     """Yield the resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.
 
     out     place of the output, None for the temporary folder.
-    beside  True if temporary files are next to the output unless scratch is given.
+    beside  True to put temporary files next to the output if no scratch folder is given.
 
     On a cluster, the number of threads is limited to the threads of a worker. The listener gets notices about the
     workers, and statistics of them at the end. Raises ClusterError and ConfigError.

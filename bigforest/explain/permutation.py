@@ -6,7 +6,8 @@ first node on that feature (kernels/explain/permute.py).
 
 With a boosted stage, losses of whole predictions are averaged over the rows:
 
-1. Predict each row by the trees and the sequences of the stage that do not use it, as the out-of-bag report does.
+1. Predict each row by the trees, and the sequences of the stage, that were not grown on it, as the out-of-bag report
+   does.
 2. Permute a feature, or a group of features, among all rows, and predict again. Repeat this with other orders.
 3. The change is the mean increase of the loss of a row.
 
@@ -331,21 +332,22 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
     return [LeafLosses(only, heavy, begin, -2.0 * np.log(mean)), LeafLosses(only, weight, begin, 2.0 * mean)]
 
 
-# Orders of each feature. Small tables have several, because their mean is less noisy: orders * rows is up to this
-# number.
+# A feature is permuted in up to _MOST_ORDERS random orders, as long as orders * rows is at most _ORDERED_ROWS. The mean
+# over several orders is less noisy.
 _MOST_ORDERS, _ORDERED_ROWS = 5, 50_000
-# Most numbers that a task holds. If all rows fit, the rows are divided into _TASKS tasks of at least _LEAST_ROWS.
+# The rows are divided into _TASKS tasks of at least _LEAST_ROWS rows, or into more tasks: none holds more than _CELLS
+# numbers.
 _CELLS, _LEAST_ROWS, _TASKS = 1 << 23, 2048, 64
 # Bytes of a row of the table while its bag, and an order, are drawn.
 _ROW_BYTES = 24
 
 
 class LossSums(NamedTuple):
-    """Sums over rows by class; one column for regression. A row of weight w has an increase of the loss by d.
+    """Sums over rows, by class (one column for regression); w: weight of a row, d: increase of its loss.
 
-    change  float64 [3, groups, classes], of w d, w w d and w w d d
-    weight  float64 [2, classes], of w and w w
-    rows    int64 [classes]
+    change  float64 [3, groups, classes], sums of w d, w**2 d and w**2 d**2
+    weight  float64 [2, classes], sums of w and w**2
+    rows    int64 [classes], number of rows
     """
 
     change: NDArray[np.float64]
@@ -364,11 +366,11 @@ class LossSums(NamedTuple):
             return mean, np.sqrt(spread * (rows / (rows - 1.0) if rows > 1 else np.nan)) / weight
 
 
-class _Orders(NamedTuple):
-    """Some groups of features in a random order.
+class _Permuted(NamedTuple):
+    """Rows with permuted values of some groups of features, no two of which share a feature.
 
     groups    numbers of the groups
-    replaced  Replaced of kernels/explain/step.py, with the permuted values of the rows
+    replaced  Replaced of kernels/explain/step.py, with the permuted values
     change    float64 [groups, rows, numbers of an answer], sums over trees of the changes of their answers
     """
 
@@ -378,6 +380,7 @@ class _Orders(NamedTuple):
 
 
 def orders_of(rows: int) -> int:
+    """Return the number of random orders of each feature in a table of this many rows."""
     return max(1, min(_MOST_ORDERS, _ORDERED_ROWS // max(1, rows)))
 
 
@@ -466,12 +469,12 @@ def changed_losses(
     rows = np.ascontiguousarray(table.labelled_rows()[positions])
     shares = len(stage.classes)
     answers = shares + stage.link.outputs
-    drawn = _draw_orders(rules, orders, rows, positions, answers)
+    permuted = _permute_rows(rules, orders, rows, positions, answers)
     total, voters = np.zeros((rows.size, answers)), np.zeros(rows.size)
     bags = rules.oob.bags
     for tree, answer in sweep.trees():
         out = np.ones(rows.size, np.bool_) if bags is None else bags.bag(tree.number)[positions] == 0
-        _add_answers(tree, answer, out, drawn, total, 0)
+        _add_answers(tree, answer, out, permuted, total, 0)
         voters += out
     in_bag = np.zeros((SEQUENCES, rows.size), np.bool_)
     if bags is not None and rows.size:
@@ -479,7 +482,7 @@ def changed_losses(
         share = sample_share(inputs.rows, len(inputs.spec.features), outputs_of(inputs.spec))
         in_bag = stage_bags(inputs, bags.config, positions, share)
     for tree, answer in sweep.stage_trees():
-        _add_answers(tree, answer, ~in_bag[tree.number], drawn, total, shares)
+        _add_answers(tree, answer, ~in_bag[tree.number], permuted, total, shares)
     sequences = (SEQUENCES - in_bag.sum(axis=0)) / SEQUENCES
 
     def losses(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -487,23 +490,28 @@ def changed_losses(
         return _row_losses(stage.predictions(values, sums[:, shares:] / sequences[:, None]), rules, rows)
 
     before, change = losses(total), np.zeros((len(rules.groups), rows.size))
-    for together in drawn:
-        for at, group in enumerate(together.groups):
-            change[group] += losses(total + together.change[at]) - before
+    for each in permuted:
+        for at, group in enumerate(each.groups):
+            change[group] += losses(total + each.change[at]) - before
     return change / orders, voters.astype(np.uint32)
 
 
-def _draw_orders(
+def _permute_rows(
     rules: PermutationRules, orders: int, rows: NDArray[np.uint32], positions: NDArray[np.int64], answers: int
-) -> list[_Orders]:
-    """Return the rows with the values of each group in each order, together as far as groups share no feature."""
+) -> list[_Permuted]:
+    """Return the rows with each group of features permuted in each of several random orders.
+
+    orders     number of orders
+    positions  positions of `rows` among the rows with a target
+    answers    numbers of an answer
+    """
     from bigforest.kernels.explain.permute import shuffle_columns
 
     values, kept = rules.oob.table.values(), rules.oob.table.labelled_rows()
     unchanged = read_only(values[rows])
     row_numbers, first = np.arange(kept.size, dtype=np.uint32), np.zeros(1, np.uint64)
     order = np.empty((1, kept.size), np.uint32)
-    drawn_orders = []
+    permuted = []
     for repetition in range(orders):
         for numbers in rules.together(len(rules.oob.table.used)):
             columns, groups = rules.columns(numbers)
@@ -514,29 +522,27 @@ def _draw_orders(
                 of_group = np.flatnonzero(groups == at)
                 drawn[of_group] = values[order[0, positions], columns[of_group, None]]
             replaced = replace_columns(unchanged, drawn, columns, groups)
-            drawn_orders.append(_Orders(numbers, replaced, np.zeros((len(numbers), rows.size, answers))))
-    return drawn_orders
+            permuted.append(_Permuted(numbers, replaced, np.zeros((len(numbers), rows.size, answers))))
+    return permuted
 
 
 def _add_answers(
     tree: LoadedTree,
     answer: NDArray[np.float64],
     out: NDArray[np.bool_],
-    drawn: Sequence[_Orders],
+    permuted: Sequence[_Permuted],
     total: NDArray[np.float64],
     first: int,
 ) -> None:
-    """Add the answers of a tree on the rows that it does not use (`out`) to `total`, float64 [rows, numbers], from
-    column `first` on, and their changes to `drawn`."""
+    """Add the answers of a tree to `total`, float64 [rows, numbers], from column `first` on, and their changes to
+    `permuted`; out: the rows that the tree was not grown on."""
     from bigforest.kernels.explain.permute import permute_answers
 
     rows, begin = np.flatnonzero(out).astype(np.uint32), np.uint64(tree.begin)
     leaves = np.empty(rows.size, np.uint32)
-    for together in drawn:
-        parted = parted_scratch(len(together.groups))
-        permute_answers(
-            tree.walked, together.replaced, rows, begin, answer, np.uint64(first), parted, leaves, together.change
-        )
+    for each in permuted:
+        parted = parted_scratch(len(each.groups))
+        permute_answers(tree.walked, each.replaced, rows, begin, answer, np.uint64(first), parted, leaves, each.change)
     total[rows, first : first + answer.shape[1]] += answer[leaves]
 
 

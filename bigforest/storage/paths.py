@@ -358,13 +358,13 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_half_made(folder: Path) -> None:
-    """Remove incomplete files of killed processes, from `write_atomically`, in a folder of ours."""
+    """Remove the incomplete files of `write_atomically` that killed processes left in a folder of this run alone."""
     for file in list(folder.rglob(f".*{_HALF_MADE}")):
         file.unlink(missing_ok=True)
 
 
 def remove_half_made_as(path: Path) -> None:
-    """Remove incomplete versions of this file of killed processes, in a folder where others may work too."""
+    """Remove the incomplete files of `write_atomically(path)` that killed processes left, and no other files."""
     if is_remote(path):  # incomplete objects never appear
         return
     for file in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}{_HALF_MADE}")):

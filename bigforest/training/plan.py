@@ -163,7 +163,7 @@ class TrainingPlan:
         """
         resources = self.resources
         if resources.memory is not None:
-            # The stage "weigh" depends on the width of weights, which is known once there is a store to check.
+            # Before the table is encoded it is unknown whether weights are wide, which the stage "weigh" is for.
             sure = [need for need in self.needs if need.stage != "weigh" or isinstance(self.table, Store)]
             combined_estimate(sure).check(resources.memory)
         elif isinstance(self.table, Store) and resources.cluster is None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-import bigforest  # for bigforest.Plan in an annotation, which is loaded lazily
+import bigforest  # the annotation bigforest.Plan loads the class only when it is needed
 from bigforest.encode.arguments import column_arguments
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.events import Listener
