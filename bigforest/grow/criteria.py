@@ -72,7 +72,7 @@ class Criterion(ABC):
         """Raise DataError if it cannot compare these targets."""
 
     def zero(self, target: TargetSpec) -> float | None:
-        """Return the integer that represents the target 0 (RegressionTarget.zero); None if not needed."""
+        """Return the integer that represents a target of zero (RegressionTarget.zero); None if not needed."""
         return None
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Criterion(ABC):
 
         left    statistics of the left side
         total   statistics of the node
-        origin  centre of the node, from which sums are counted, minus `zero`
+        origin  centre of the node, from which sums are counted, minus `zero`; used for the Poisson deviance
         """
 
     def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
@@ -109,22 +109,19 @@ class GiniCriterion(Criterion):
 
 
 class _NumberCriterion(Criterion):
-    """A criterion of regression, from [weight, sum]."""
+    """A criterion of regression, from [weight, sum]; uses_origin: the scores depend on `origin`."""
 
     task = "regression"
-
-    def _zero(self, origin: float) -> float | None:
-        """Return the argument `zero` of the kernels."""
-        return None
+    uses_origin = False
 
     def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
         scores = np.empty(len(left))
-        split_scores_sums(left, total, self._zero(origin), min_leaf, scores)
+        split_scores_sums(left, total, origin if self.uses_origin else None, min_leaf, scores)
         return scores
 
     def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
         bounds = np.empty(len(counts))
-        bucket_bounds_sums(before, counts, total, self._zero(origin), bounds)
+        bucket_bounds_sums(before, counts, total, origin if self.uses_origin else None, bounds)
         return bounds
 
 
@@ -139,8 +136,7 @@ class VarianceCriterion(_NumberCriterion):
 class PoissonCriterion(_NumberCriterion):
     """Half the Poisson deviance of regression targets that are not negative."""
 
-    def _zero(self, origin: float) -> float:
-        return origin
+    uses_origin = True
 
     def check(self, store: Store) -> None:
         target, zero = store.spec.target, self.zero(store.spec.target)

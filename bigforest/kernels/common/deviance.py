@@ -7,7 +7,7 @@ with a larger decrease of this sum has a larger score
 
 The score and its logarithm are computed by float64 additions, multiplications and divisions in a fixed order, so the
 bits are the same on every machine. Mirrored splits tie, and so do splits that change no mean. Sums are counted from a
-centre, which is `origin` above zero.
+centre; `origin` is the centre minus the number that represents a target of zero.
 """
 
 from __future__ import annotations

@@ -87,10 +87,10 @@ class ScanScratch(NamedTuple):
 
 
 class CachedColumn(NamedTuple):
-    """Codes of a feature that may have been read before.
+    """Codes of the feature of a split, if the scan has kept them.
 
     codes      uint32 [>= rows], in the order of the node's items
-    low, high  the smallest and the largest code (uint32); equal if the codes are not valid
+    low, high  the smallest and the largest code (uint32); equal if `codes` has to be filled
     """
 
     codes: NDArray[np.uint32]
@@ -160,7 +160,7 @@ def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     """Make this split the best if it is better, or equal with a lower code of the same feature.
 
-    Of equal splits on different features, the first is kept. Return True if the split was taken.
+    Of equal splits on different features, the one offered first is kept. Return True if the split was taken.
     """
     split = best.split
     if split[FEATURE] >= 0:

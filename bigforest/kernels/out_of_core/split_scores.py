@@ -131,29 +131,29 @@ class _Sums(NamedTuple):
 
 
 @kernel
-def split_scores_sums(left, total, zero, min_leaf, scores):
+def split_scores_sums(left, total, origin, min_leaf, scores):
     """Compute `split_scores` for regression, from [weight, sum]; -inf also if the Poisson deviance forbids a split.
 
-    zero  float64, number that was subtracted from the targets, relative to a target of zero, for the Poisson deviance;
-          None for the variance
+    origin  float64, centre from which the sums are counted, relative to a target of zero, for the Poisson deviance;
+            None for the variance
     """
     node = _Sums(total[ZERO], total[ONE])
     for i in range(np.uint64(left.shape[0])):
         w_l = left[i, ZERO]
         scores[i] = -np.inf
         if w_l >= min_leaf and node.weight - w_l >= min_leaf:
-            score = score_sums(left[i, ONE], w_l, node, zero)
+            score = score_sums(left[i, ONE], w_l, node, origin)
             scores[i] = score if score >= 0.0 else -np.inf
 
 
 @kernel
-def bucket_bounds_sums(before, counts, total, zero, bounds):
+def bucket_bounds_sums(before, counts, total, origin, bounds):
     """Compute `bucket_bounds` for regression, from [weight, sum, sum of the positive targets].
 
-    zero  see `split_scores_sums`
+    origin  see `split_scores_sums`
     """
     node = _Sums(total[ZERO], total[ONE])
     for b in range(np.uint64(before.shape[0])):
         passed, here = before[b], counts[b]
         most, least = passed[ONE] + here[TWO], passed[ONE] + here[ONE] - here[TWO]
-        bounds[b] = bound_sums(passed[ZERO], passed[ZERO] + here[ZERO], most, least, node, zero)
+        bounds[b] = bound_sums(passed[ZERO], passed[ZERO] + here[ZERO], most, least, node, origin)

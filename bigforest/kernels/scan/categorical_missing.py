@@ -148,7 +148,7 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
         w_l += levels.weight[group]
         sum_l += levels.sum[group]
         if sums is not None:
-            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(rank), best, sums.origin)
+            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(rank), best, sums.poisson)
         elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.bar[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(rank), sum_l, w_l, best)
     return ONE

@@ -5,7 +5,7 @@ Each criterion is a module that scores the sides of a split, bounds the scores i
 | target | criterion | module |
 |---|---|---|
 | two classes | Gini | two_class.py |
-| more classes | Gini | many_classes.py; two_class.py for nodes with rows of two classes |
+| more classes | Gini | many_classes.py; two_class.py for light nodes with rows of two classes |
 | classes | entropy, error, registered | impurity.py |
 | numbers | variance, Poisson deviance | regression.py |
 
@@ -65,9 +65,12 @@ def prepare(node, two):
 
 @inlined
 def scan_codes(low, high, node, min_leaf, number, best, work, two, many, scores, sums):
-    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
+    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high.
 
-    Call `prepare` before. The last four arguments are the fields of Criterion.
+    number                   int64, becomes best.split[FEATURE]
+    two, many, scores, sums  fields of Criterion
+
+    Call `prepare` before.
     """
     if sums is not None:
         scan_sums(low, high, node, min_leaf, number, best, work, sums)

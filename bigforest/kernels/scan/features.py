@@ -81,9 +81,10 @@ def score_batch(count, node, min_leaf, batch, best, two):
 
 @inlined
 def scan_feature(feature, low, high, node, min_leaf, best, work, mixed, two, many, scores, sums):
-    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under twice its number.
+    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high.
 
-    Return 1 if the feature can split the node, else 0, as uint64. A category with all levels in one group cannot.
+    best.split[FEATURE] becomes 2 * feature, plus 1 if missing values come last. Return 1 if the feature can split the
+    node, else 0, as uint64. A category with all levels in one group cannot.
     """
     orders = ONE
     if mixed is not None:
@@ -120,7 +121,9 @@ def present_node(node, mixed, many):
 
 @inlined
 def find_feature(codes, node, key, rules, two, many, scores, sums, scratch, mixed, dictionary):
-    """Draw features and scan them. Set scratch.best to the best split, with twice its feature; -1 if there is none.
+    """Draw features and scan them. Set scratch.best to the best split.
+
+    Its entry FEATURE is 2 * feature, plus 1 if missing values come last; -1 if there is no split.
 
     two, many, scores, sums  fields of Criterion
     scratch                  GrowScratch

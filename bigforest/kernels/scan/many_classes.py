@@ -1,4 +1,4 @@
-"""Score splits of nodes of any number of classes by Gini impurity, and offer the best. Oracle: tests/naive/split.py.
+"""Score splits by Gini impurity in forests of more than two classes, and offer the best. Oracle: tests/naive/split.py.
 
 The score of a split is sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side and w its weight.
 
@@ -95,7 +95,7 @@ def with_present_classes(node, many):
     """Return the node with its present classes only, in scratch, or unchanged if it has all classes or many rows.
 
     The best split depends neither on the numbering of classes nor on absent classes. Without absent classes the
-    histogram is smaller, and a node with two present classes is scanned by two_class.py.
+    histogram is smaller, and a light node with two present classes is scanned by two_class.py.
     """
     items, total = node.items, node.total
     if items.size > FEW_ROWS:
@@ -194,12 +194,11 @@ def bound_many(before, after, total, weight):
 
         sum_k t_k**2 / w + sum_k d_k**2 / (w w_l w_r)   with   d_k = w l_k - t_k w_l
 
-    Let the bucket have the weight c_k of class k, and c of all classes. At the start of the bucket l_k and w_l have the
-    values L_k and W.
+    Inside the bucket, w_l grows from `start` to `end`, and l_k from before_k to after_k, by c_k.
 
     1. d_k is least if the split takes none of class k and all other rows of the bucket:
-       w L_k - t_k (W + c - c_k).
-    2. d_k is largest if the split takes all of class k and no other row: w (L_k + c_k) - t_k (W + c_k).
+       w before_k - t_k (end - c_k).
+    2. d_k is largest if the split takes all of class k and no other row: w after_k - t_k (start + c_k).
     3. w_l w_r is concave in w_l, so it is least at an end of the bucket.
     """
     start, end, squares, spread, w = 0.0, 0.0, 0.0, 0.0, np.float64(weight)
@@ -208,9 +207,10 @@ def bound_many(before, after, total, weight):
         end += np.float64(after[k])
         squares += np.float64(total[k]) * np.float64(total[k])
     for k in range(np.uint64(total.size)):
-        of_class, passed, up_to = np.float64(total[k]), np.float64(before[k]), np.float64(after[k])
-        least = w * passed - of_class * (end - (up_to - passed))
-        most = w * up_to - of_class * (start + (up_to - passed))
+        t_k, before_k, after_k = np.float64(total[k]), np.float64(before[k]), np.float64(after[k])
+        c_k = after_k - before_k
+        least = w * before_k - t_k * (end - c_k)
+        most = w * after_k - t_k * (start + c_k)
         spread += larger(least * least, most * most)
     first, last = larger(start, 1.0), smaller(end, w - 1.0)
     room = w * smaller(first * (w - first), last * (w - last))
@@ -278,14 +278,15 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
 def scan_many(low, high, node, min_leaf, feature, best, work, many):
     """Offer every threshold of `feature` (int64), whose codes are work.codes[:n], low < high."""
     n, span = np.uint64(node.items.size), np.uint64(high - low)
-    # Few codes get a bucket each: a bucket of several codes might hold most rows, such as all zeros, and opening it
-    # would sort them all.
-    exact = span < np.uint64(_BUCKETS)
+    # Few codes get a bucket each, which is never opened: a bucket of several codes might have nearly all rows, such as
+    # all zeros, and opening it would sort them.
+    bucket_per_code = span < np.uint64(_BUCKETS)
     if n <= np.uint64(SORTED):
         above = ZERO
         for i in range(n):
             above += np.uint64(work.codes[i] != low)
-        if not (exact and span * (np.uint64(node.total.size) + _LOOP) + _ONCE < above * _SORT):
+        count_is_cheaper = bucket_per_code and span * (np.uint64(node.total.size) + _LOOP) + _ONCE < above * _SORT
+        if not count_is_cheaper:
             at = ZERO
             for i in range(n):  # without a branch
                 many.above_code[at] = work.codes[i]
@@ -295,5 +296,5 @@ def scan_many(low, high, node, min_leaf, feature, best, work, many):
             sort_rows(many.above_code, low, high, many.above_item[:above], work.keys[ONE:], work.positions)
             walk_all_many(above + ONE, node, min_leaf, feature, best, work.keys, many.left)
             return
-    shift = shift_for(span, np.uint64(_BUCKETS) if exact else buckets_for(n, *MANY_BUCKETS))
+    shift = shift_for(span, np.uint64(_BUCKETS) if bucket_per_code else buckets_for(n, *MANY_BUCKETS))
     scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, many, None)

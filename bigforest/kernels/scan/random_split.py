@@ -93,7 +93,7 @@ def offer_cut(code, node, min_leaf, number, best, codes, scores, sums):
             if codes[i] <= limit:
                 w_l += sums.rows[i, ZERO]
                 sum_l += sums.rows[i, ONE]
-        offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.origin)
+        offer_one(sum_l, w_l, node, min_leaf, number, code, best, sums.poisson)
     if scores is not None:
         impurity, table, left, right = scores
         for k in range(np.uint64(left.size)):

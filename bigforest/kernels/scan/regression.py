@@ -5,8 +5,8 @@ side, w its weight (Breiman et al. 1984, section 8.4). Targets are integers, so 
 The mean of the node, rounded down, is subtracted from the targets (node.sq is the sum of the differences). Float64
 scores are then accurate to 1e-15; closer scores are compared exactly.
 
-`origin` is None for the variance. For the deviance (kernels/common/deviance.py) it is described in RegressionScratch of
-target.py. Kernels are compiled separately for both.
+For the deviance (kernels/common/deviance.py), `poisson` is the field of RegressionScratch (target.py), and `origin` is
+its second number. Both are None for the variance. Kernels are compiled separately for both.
 """
 
 from __future__ import annotations
@@ -54,47 +54,47 @@ def is_allowed(w_l, node, min_leaf):
 
 
 @inlined
-def zero_of(origin):
-    """Return the number that was subtracted from the targets of the node, relative to zero; None for the variance."""
-    return None if origin is None else origin[ONE]
+def origin_of(poisson):
+    """Return `origin` of the node; None for the variance."""
+    return None if poisson is None else poisson[ONE]
 
 
 @inlined
-def score_sums(sum_l, w_l, node, zero):
+def score_sums(sum_l, w_l, node, origin):
     """Return the score of a split with two nonempty sides; for the deviance -1 if the sum of a side is not above 0.
 
     Each difference of floats is rounded at most once. Weights are below 2**53. A sum that float64 rounds is far above
     node.sq, which is below the weight.
     """
-    if zero is not None:
-        return poisson_score(sum_l, w_l, node.weight, node.sq, zero)
+    if origin is not None:
+        return poisson_score(sum_l, w_l, node.weight, node.sq, origin)
     left, sum_left = np.float64(w_l), np.float64(sum_l)
     right, sum_right = np.float64(node.weight) - left, np.float64(node.sq) - sum_left
     return (sum_left * sum_left * right + sum_right * sum_right * left) / (left * right)
 
 
 @inlined
-def score_corner(sum_l, w_l, node, zero):
+def score_corner(sum_l, w_l, node, origin):
     """Return `score_sums` of a corner of a bucket, which need not be a split. For the deviance, negative sums count as
     0."""
-    if zero is not None:
-        return poisson_corner(sum_l, w_l, node.weight, node.sq, zero)
+    if origin is not None:
+        return poisson_corner(sum_l, w_l, node.weight, node.sq, origin)
     return score_sums(sum_l, w_l, node, None)
 
 
 @inlined
-def compare_sums(sum_l, w_l, sum_r, w_r, split, origin):
+def compare_sums(sum_l, w_l, sum_r, w_r, split, poisson):
     """Return the sign (1, 0, -1) of the difference: score of a split minus score of the best split."""
-    if origin is not None:
+    if poisson is not None:
         weight, total = w_l + w_r, sum_l + sum_r
-        new = poisson_score(sum_l, w_l, weight, total, zero_of(origin))
-        old = poisson_score(split[SQ_L], split[W_L], weight, total, zero_of(origin))
+        new = poisson_score(sum_l, w_l, weight, total, origin_of(poisson))
+        old = poisson_score(split[SQ_L], split[W_L], weight, total, origin_of(poisson))
         return np.int64(new > old) - np.int64(new < old)
     return compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
 
 
 @helper
-def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
+def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, poisson):
     """Make this split the best if it is better, or equal with a lower code of the same feature.
 
     weight, total  weight of the node, and sum of its targets
@@ -107,7 +107,7 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
     split = best.split
     # Most scores differ clearly: comparing 256 bits takes ten times as long as the rest of this function.
     if split[FEATURE] >= 0 and limit * NEAR <= best.bar[0]:
-        sign = compare_sums(sum_l, w_l, sum_r, w_r, split, origin)
+        sign = compare_sums(sum_l, w_l, sum_r, w_r, split, poisson)
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return
@@ -116,24 +116,24 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
 
 
 @inlined
-def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
+def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, poisson):
     """Offer a split if it is allowed and may be the best."""
-    score = score_sums(sum_l, w_l, node, zero_of(origin))
+    score = score_sums(sum_l, w_l, node, origin_of(poisson))
     if is_allowed(w_l, node, min_leaf) & np.uint64(score >= larger(best.bar[0], 0.0)):
-        offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, score * NEAR, best, origin)
+        offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, score * NEAR, best, poisson)
 
 
 @inlined
-def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
+def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, poisson):
     """Set score[i] to the score of the split with w_l[i] and sum_l[i] on the left. Return the highest score.
 
     The score is -1 if a side weighs less than min_leaf. The maximum is taken over the bits of the scores as signed
     integers, which have the same order, because the compiler vectorises the maximum of integers.
     """
-    zero = zero_of(origin)
+    origin = origin_of(poisson)
     for i in range(n):
         left = np.int64(w_l[i])
-        edge_score = score_sums(sum_l[i], left, node, zero)
+        edge_score = score_sums(sum_l[i], left, node, origin)
         score[i] = edge_score if is_allowed(left, node, min_leaf) != ZERO else -1.0
     bits, highest = score.view(np.int64), _NO_SCORE
     for i in range(n):
@@ -142,7 +142,7 @@ def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
 
 
 @inlined
-def bound_sums(w_l, w_after, most, least, node, zero):
+def bound_sums(w_l, w_after, most, least, node, origin):
     """Return an upper bound of the scores of splits inside a bucket.
 
     w_l, w_after  weights before and up to the end of the bucket
@@ -152,31 +152,31 @@ def bound_sums(w_l, w_after, most, least, node, zero):
     """
     first = smaller(larger(w_l, _ONE_I64), node.weight - _ONE_I64)
     last = smaller(w_after, node.weight - _ONE_I64)
-    score_first = larger(score_corner(most, first, node, zero), score_corner(least, first, node, zero))
-    score_last = larger(score_corner(most, last, node, zero), score_corner(least, last, node, zero))
+    score_first = larger(score_corner(most, first, node, origin), score_corner(least, first, node, origin))
+    score_last = larger(score_corner(most, last, node, origin), score_corner(least, last, node, origin))
     return larger(score_first, score_last)
 
 
 @inlined
 def bound_buckets_sums(sums, buckets, node, bound):
     """Set bound[b] to an upper bound of the scores of splits inside bucket b."""
-    w_l, zero = sums.edges.w_l, zero_of(sums.origin)
+    w_l, origin = sums.edges.w_l, origin_of(sums.poisson)
     for b in range(buckets):
-        bound[b] = bound_sums(np.int64(w_l[b]), np.int64(w_l[b + ONE]), sums.most[b], sums.least[b], node, zero)
+        bound[b] = bound_sums(np.int64(w_l[b]), np.int64(w_l[b + ONE]), sums.most[b], sums.least[b], node, origin)
 
 
 @inlined
-def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
+def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, poisson):
     """Offer the best of the splits of `edges` from `first` to before `end`."""
     n = end - first
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
-    bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin) * NEAR
+    bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, poisson) * NEAR
     if bar < larger(best.bar[0], 0.0) * NEAR:
         return
     for at in range(n):
         if score[at] >= bar:
             code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
-            offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best, origin)
+            offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best, poisson)
 
 
 @helper
@@ -202,7 +202,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
             key = keys[i]
             # No branch, because ties are unpredictable: the next entry overwrites one that is not a boundary.
             count += np.uint64(key >> SHIFT32 != code)
-        offer_edges_sums(edges, ZERO, count, node, min_leaf, feature, best, sums.origin)
+        offer_edges_sums(edges, ZERO, count, node, min_leaf, feature, best, sums.poisson)
         begin = stop
 
 
@@ -257,7 +257,7 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
                then above 0. None for a feature
     """
     count = count_buckets_sums(low, shift, buckets, node.items, work.codes, sums)
-    offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.origin)
+    offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.poisson)
     if shift > np.uint32(0):
         bound_buckets_sums(sums, buckets, node, work.bound)
         arguments, items = (node, min_leaf, feature, best, work, sums), sums.position[: node.items.size]

@@ -85,7 +85,8 @@ class RegressionScratch(NamedTuple):
     edges        splits before each bucket, and after the last
     most, least  int64 [BUCKETS_SUMS + LANES], largest and smallest sum on the left of the splits in each bucket
     inner        splits between the rows of a bucket
-    origin       for the Poisson deviance float64 [2]: RegressionTarget.zero, and centre - zero; None for the variance
+    poisson      for the Poisson deviance float64 [2]: RegressionTarget.zero, and `origin` of the node, which is
+                 centre - zero; None for the variance
     """
 
     position: NDArray[np.uint64]
@@ -96,7 +97,7 @@ class RegressionScratch(NamedTuple):
     most: NDArray[np.int64]
     least: NDArray[np.int64]
     inner: Edges
-    origin: NDArray[np.float64] | None
+    poisson: NDArray[np.float64] | None
 
 
 def make_edges() -> Edges:
@@ -153,10 +154,10 @@ def node_stats(nodes, number, total, value):
 
 
 @inlined
-def count_from(origin, centre):
-    """Set origin[1] for a node with this centre, for the Poisson deviance."""
-    if origin is not None:
-        origin[ONE] = np.float64(centre) - origin[ZERO]
+def set_origin(poisson, centre):
+    """Set `origin` of a node with this centre, for the Poisson deviance."""
+    if poisson is not None:
+        poisson[ONE] = np.float64(centre) - poisson[ZERO]
 
 
 @inlined
@@ -169,7 +170,7 @@ def view_node(items, total, weight, sq, value, sums):
     if value is None:
         return Node(items, total, weight, sq), False
     centre = total[1] // weight
-    count_from(sums.origin, centre)
+    set_origin(sums.poisson, centre)
     spread = ZERO_I64
     rows = sums.rows
     for i in range(np.uint64(items.size)):
