@@ -42,8 +42,7 @@ from bigforest.execution.resources import Resources
 from bigforest.explain.explain import SECTIONS, explain_forest
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.forest import compile_for
-from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of
-from bigforest.kernels.compiler.levels import levels_of_host
+from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of, levels_of_host
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.files import predict_file
 from bigforest.predict.forest import Forest, read_forest

@@ -38,7 +38,6 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import MAX_CODES
 from bigforest.columns.types import divisor_of, nearest_floats, physical
 from bigforest.errors import DataError
-from bigforest.kernels.common.radix_sort import sort_scratch
 from bigforest.kernels.presort.ranking import (
     Bins,
     OffsetCells,
@@ -48,6 +47,7 @@ from bigforest.kernels.presort.ranking import (
     look_up_ranks,
     rank_cells,
     rank_items,
+    sort_scratch,
     spread_rows,
 )
 from bigforest.store.writer import PartWriter

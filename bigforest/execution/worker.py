@@ -66,6 +66,9 @@ class TaskStats(NamedTuple):
     bytes: int
 
 
+_NO_TASKS = TaskStats(0, 0.0, 0)
+
+
 class WorkerInfo(NamedTuple):
     """Facts about a worker.
 
@@ -113,10 +116,10 @@ def perform(
     if wrong is not None:
         return TaskResult(None, wrong)
     try:
-        with _ACTIVITY.turn(where, request.call):
+        with _turn(where, request.call):
             begin = time.perf_counter()
             value = step(request, pickle.loads(shared), *pickle.loads(arguments), *(each.value for each in inputs))
-            _ACTIVITY.add(where, request.session, TaskStats(1, time.perf_counter() - begin, _size(value)))
+            _add_stats(where, request.session, time.perf_counter() - begin, _size(value))
             return TaskResult(value, None)
     except StorageError:  # the object store may answer when Dask retries
         raise
@@ -178,64 +181,54 @@ def finish_parts(
 
 def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple[Any, ...]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
-        _ACTIVITY.check(request.call)
+        _check(request.call)
         return function(*shared, *arguments)
 
     return call
 
 
-class _Activity:
-    """The tasks in this process. Several workers may share a process, so each method takes the address of a worker."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, threading.Lock] = {}
-        self._active: dict[str, str] = {}
-        self._stopped: deque[str] = deque(maxlen=_REMEMBERED)
-        self._stats: dict[tuple[str, str], TaskStats] = {}
-
-    @contextmanager
-    def turn(self, worker: str, call: str) -> Iterator[None]:
-        """Wait until no other task runs in the worker. Raise ClusterError when the call has been stopped."""
-        with self._locks.setdefault(worker, threading.Lock()):
-            self._active[worker] = call
-            try:
-                self.check(call)
-                yield
-            finally:
-                del self._active[worker]
-
-    def check(self, call: str) -> None:
-        """Raise ClusterError when the call has been stopped."""
-        if call in self._stopped:
-            raise ClusterError("the run has been stopped")
-
-    def stop(self, call: str) -> bool:
-        """Prevent further tasks of the call. Return True if one of its tasks is still running."""
-        if call not in self._stopped:
-            self._stopped.append(call)
-        return call in self._active.values()
-
-    def add(self, worker: str, session: str, stats: TaskStats) -> None:
-        """Add a task to the statistics. To be called within `turn`."""
-        tasks, seconds, size = self._stats.get((worker, session), TaskStats(0, 0.0, 0))
-        self._stats[worker, session] = TaskStats(tasks + stats.tasks, seconds + stats.seconds, size + stats.bytes)
-
-    def take_stats(self, worker: str, session: str) -> TaskStats:
-        """Return the statistics of a worker in a session, and remove them."""
-        return self._stats.pop((worker, session), TaskStats(0, 0.0, 0))
+# The tasks in this process. Several workers may share a process, so entries are by the address of a worker: locks, the
+# calls of running tasks, and statistics by worker and session. Stopped calls are remembered.
+_locks: dict[str, threading.Lock] = {}
+_active: dict[str, str] = {}
+_stats: dict[tuple[str, str], TaskStats] = {}
+_stopped: deque[str] = deque(maxlen=_REMEMBERED)
 
 
-_ACTIVITY = _Activity()
+@contextmanager
+def _turn(worker: str, call: str) -> Iterator[None]:
+    """Wait until no other task runs in the worker. Raise ClusterError when the call has been stopped."""
+    with _locks.setdefault(worker, threading.Lock()):
+        _active[worker] = call
+        try:
+            _check(call)
+            yield
+        finally:
+            del _active[worker]
+
+
+def _check(call: str) -> None:
+    """Raise ClusterError when the call has been stopped."""
+    if call in _stopped:
+        raise ClusterError("the run has been stopped")
+
+
+def _add_stats(worker: str, session: str, seconds: float, size: int) -> None:
+    """Add a task to the statistics of a worker in a session. To be called within `_turn`."""
+    tasks, before, held = _stats.get((worker, session), _NO_TASKS)
+    _stats[worker, session] = TaskStats(tasks + 1, before + seconds, held + size)
 
 
 def stop(call: str) -> bool:
     """Prevent further tasks of the call in this process. Return True if one of its tasks is still running."""
-    return _ACTIVITY.stop(call)
+    if call not in _stopped:
+        _stopped.append(call)
+    return call in _active.values()
 
 
 def take_stats(session: str, dask_worker: Any) -> TaskStats:
     """Return the statistics of this worker in a session, and remove them. Dask passes `dask_worker`."""
-    return _ACTIVITY.take_stats(dask_worker.address, session)
+    return _stats.pop((dask_worker.address, session), _NO_TASKS)
 
 
 async def run_off_loop(packed: bytes) -> Any:

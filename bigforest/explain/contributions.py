@@ -30,8 +30,7 @@ from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
-    from bigforest.kernels.explain.contributions import Points, ShapleyScratch, TreeEdges
-    from bigforest.kernels.explain.interactions import PairScratch
+    from bigforest.kernels.explain.contributions import PairScratch, Points, ShapleyScratch, TreeEdges
 
 # The section of exact contributions.
 SHAP = "shap"
@@ -303,7 +302,7 @@ def explain_pairs(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint3
 
 def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]) -> Contributions:
     """Return the interactions of pairs i <= j of features in the predictions of some rows; main effects at i = j."""
-    from bigforest.kernels.explain.interactions import interactions
+    from bigforest.kernels.explain.contributions import interactions
 
     values, columns = sweep.table.values(), len(sweep.table.used) + 1
 
@@ -328,7 +327,7 @@ def pair_values(sweep: Sweep, rules: ContributionRules, rows: NDArray[np.uint32]
 
 
 def _pair_scratch(levels: int, points: int, classes: int) -> PairScratch:
-    from bigforest.kernels.explain.interactions import PairScratch
+    from bigforest.kernels.explain.contributions import PairScratch
 
     return PairScratch(
         node=np.zeros(levels, np.uint64),

@@ -297,7 +297,7 @@ def _vary(
     points: NDArray[np.uint32],
     out: NDArray[np.float64],
 ) -> None:
-    from bigforest.kernels.explain.vary import VaryScratch, vary
+    from bigforest.kernels.explain.replace import VaryScratch, vary
 
     values, column_of = table.values(), table.column_of
     varied = [at for at, place in enumerate(curve.places) if place in column_of]

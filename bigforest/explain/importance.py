@@ -133,7 +133,7 @@ def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArra
 
 def _oob_decrease(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Return the MDI-oob of a tree for each used feature, float64; rows: its out-of-bag rows."""
-    from bigforest.kernels.explain.permute import decreases
+    from bigforest.kernels.explain.replace import decreases
 
     table = oob.table
     weight = table.weight()

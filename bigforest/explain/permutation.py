@@ -2,7 +2,7 @@
 
 Without a boosted stage, losses of single trees are averaged over the trees (Breiman 2001, section 10). A task routes
 the out-of-bag rows of some trees. For every permuted feature on the path of a row, it routes the row again from the
-first node on that feature (kernels/explain/permute.py).
+first node on that feature (kernels/explain/replace.py).
 
 With a boosted stage, losses of whole predictions are averaged over the rows:
 
@@ -110,7 +110,7 @@ class PermutationRules(NamedTuple):
     def key(self, draw: int, number: int) -> np.uint64:
         """Return the key of the random order of a group; draw: number of the tree, or of the repetition."""
         from bigforest.kernels.common.rng import stream_key
-        from bigforest.kernels.explain.permute import PURPOSE_PERMUTE
+        from bigforest.kernels.explain.replace import PURPOSE_PERMUTE
 
         return stream_key(self.seed, PURPOSE_PERMUTE, draw, self.groups[number].stream)
 
@@ -139,7 +139,7 @@ def permutation_rules(job: ExplainJob, groups: list[PermutedGroup], loss: str) -
 
 
 def parted_scratch(groups: int) -> Any:
-    from bigforest.kernels.explain.permute import Parted
+    from bigforest.kernels.explain.replace import Parted
 
     return Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))
 
@@ -292,7 +292,7 @@ def _permute_groups(
     columns  uint32, the column of the sums to which each evaluated row is added
     width    number of columns of the sums
     """
-    from bigforest.kernels.explain.permute import Losses, permute, shuffle_columns
+    from bigforest.kernels.explain.replace import Losses, permute, shuffle_columns
 
     left_out, chosen = rows
     values, at = rules.oob.table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
@@ -320,7 +320,7 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
     The Poisson deviance of a row with target y and prediction p is 2 p - 2 y log(p), without terms that do not depend
     on p. It is the sum of two losses of one class: -2 log(p) with the weight y, and 2 p.
     """
-    from bigforest.kernels.explain.permute import LeafLosses
+    from bigforest.kernels.explain.replace import LeafLosses
 
     target, begin = rules.oob.table.target(), np.uint64(tree.begin)
     if rules.loss != "poisson_deviance":
@@ -505,7 +505,7 @@ def _permute_rows(
     positions  positions of `rows` among the rows with a target
     answers    numbers of an answer
     """
-    from bigforest.kernels.explain.permute import shuffle_columns
+    from bigforest.kernels.explain.replace import shuffle_columns
 
     values, kept = rules.oob.table.values(), rules.oob.table.labelled_rows()
     unchanged = read_only(values[rows])
@@ -536,7 +536,7 @@ def _add_answers(
 ) -> None:
     """Add the answers of a tree to `total`, float64 [rows, numbers], from column `first` on, and their changes to
     `permuted`; out: the rows that the tree was not grown on."""
-    from bigforest.kernels.explain.permute import permute_answers
+    from bigforest.kernels.explain.replace import permute_answers
 
     rows, begin = np.flatnonzero(out).astype(np.uint32), np.uint64(tree.begin)
     leaves = np.empty(rows.size, np.uint32)

@@ -9,7 +9,7 @@ rows, as float32, for rows that are predicted.
 
 Levels of a category (`level_values`) have one number each, by their means: of the regression target; for two classes of
 the share of the second; for more classes of the first principal component of the class shares of the table
-(kernels/categories/principal.py). The lowest mean becomes 0, the highest 1, and the others are between in proportion. A
+(kernels/scan/level_order.py). The lowest mean becomes 0, the highest 1, and the others are between in proportion. A
 level of fewer than `min_level` rows has the mean of all rows, as has a level that did not occur: the mean of a few rows
 would tell trees the targets of these rows. Missing is one more level. Each row counts once, whatever its weight; rows
 that are held out do not count.
@@ -31,9 +31,9 @@ from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.execution.resources import Resources
 from bigforest.forest.nodes import TreeArrays
-from bigforest.kernels.categories.principal import DEVIATION_BITS, DIRECTION_BITS, STEPS
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.rng import draw_rows
+from bigforest.kernels.scan.level_order import DEVIATION_BITS, DIRECTION_BITS, STEPS
 from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.format import block_count, block_span
@@ -114,7 +114,7 @@ def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
     counts  int64 [groups, classes], no group without rows
 
-    In whole numbers, as kernels/categories/principal.py finds it in a node.
+    In whole numbers, as kernels/scan/level_order.py finds it in a node.
     """
     weight = counts.sum(axis=1)
     start = draw_rows(np.uint64(0), np.arange(counts.shape[1], dtype=np.uint64))

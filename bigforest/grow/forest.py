@@ -224,7 +224,7 @@ def check_draws(draws: int, *, replace: bool, in_memory: bool, category: bool) -
         raise DataError(
             f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} can grow in memory: set a memory budget"
         )
-    if category and draws > _MAX_ROWS_IN_MEMORY:  # kernels/categories/principal.py power_step
+    if category and draws > _MAX_ROWS_IN_MEMORY:  # kernels/scan/level_order.py power_step
         raise DataError(
             f"a bag has {draws} rows and at most {_MAX_ROWS_IN_MEMORY} are possible with categories: sample a "
             "fraction of them"

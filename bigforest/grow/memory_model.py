@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES
 from bigforest.forest.ranks import CODE_BYTES
-from bigforest.kernels.categories.ordering import levels_bytes
+from bigforest.kernels.scan.level_order import levels_bytes
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, Shape
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 # Bytes of a row of a growing tree in addition to its codes: its item 8, and scratch 32.
 ROW = 40
 # Of each thread, at most: the near copy of a subtree's codes or values that stays in its cache
-# (kernels/columns/code_cache.py, value_cache.py), 1.3 MB, and features side by side, 1.2 MB
+# (kernels/columns/code_cache.py), 1.3 MB, and features side by side, 1.2 MB
 # (kernels/scan/two_class.py).
 COPIED = 2_500_000
 # Bytes of a node of a finished tree except for its counts: in codes 20, in values 40.

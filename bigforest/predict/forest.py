@@ -32,7 +32,7 @@ from bigforest.forest.tables import to_frame
 from bigforest.html import facts_table
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import check_amount, check_power
-from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
+from bigforest.predict.in_memory import apply_forest, expression, feature_matrix, predict
 from bigforest.predict.loader import TreeLoader
 from bigforest.predict.vote_rule import VoteRules, requested_trees, tree_numbers
 from bigforest.progress import watching
@@ -721,8 +721,6 @@ class Forest:
         >>> rows.with_columns(kind=forest.expr()).collect()["kind"].to_list()
         ['a', 'b']
         """
-        from bigforest.predict.lazy import expression
-
         rule = self.rules.make(
             vote,
             ties,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import kernel
+from bigforest.kernels.llvm.edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.llvm.pairwise import LANES, SCORE_ERROR, SCORED_WEIGHT
 from bigforest.kernels.llvm.selection import select_codes, select_scores
-from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 
 SIZES = [1, 2, LANES - 1, LANES, LANES + 1, 3 * LANES, 77]
 LAST = 2**32 - 1

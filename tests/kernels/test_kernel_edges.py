@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.llvm.multi_class_edges import LANES, score_edges, stride_for
+from bigforest.kernels.llvm.edges import LANES, score_edges, stride_for
 from bigforest.kernels.scan.many_classes import bound_many
 
 SIZES = [1, 2, LANES - 1, LANES, LANES + 1, 3 * LANES, 77]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.kernels.categories.ordering import make_levels, order_levels
 from bigforest.kernels.common.node_scan import Node
 from bigforest.kernels.compiler.jit import kernel
+from bigforest.kernels.scan.level_order import make_levels, order_levels
 from bigforest.options.train_config import TrainConfig
 from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component

@@ -37,8 +37,6 @@ from bigforest.grow.out_of_core.probes import (
     Probe,
     boundaries,
 )
-from bigforest.kernels.categories.order_from_counts import order_counted
-from bigforest.kernels.categories.ordering import make_levels
 from bigforest.kernels.out_of_core.blocks import (
     AFTER_ALL,
     BY_CODE,
@@ -50,6 +48,7 @@ from bigforest.kernels.out_of_core.blocks import (
 from bigforest.kernels.out_of_core.node_steps import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
 from bigforest.kernels.scan.draw import make_feature_draw
+from bigforest.kernels.scan.level_order import make_levels, order_counted
 
 # In a node of n bag rows, a bucket has about ColumnKind.bucket_rows * n**(1/4) rows, within these limits. With b rows
 # in a bucket, there are n / b counts. If classes cannot be separated, the bound of a bucket exceeds the scores of its

@@ -64,7 +64,7 @@ def project(codes, values, features, weights, size, items, out):
 
 @inlined
 def project_cached(values, features, weights, size, items, out):
-    """Project as `project`, on at least two terms, from the copied values (value_cache.py), float64 [features,
+    """Project as `project`, on at least two terms, from the copied values (code_cache.py), float64 [features,
     rows]."""
     first, second = values[np.uint64(features[ZERO])], values[np.uint64(features[ONE])]
     a, b = weights[ZERO], weights[ONE]

@@ -6,7 +6,7 @@ under a temporary name and renamed. A process that finds a kernel missing locks 
 file has the machine code, and only the names of the LLVM code: nothing is linked to a kernel, and reading the LLVM code
 would take most of the time of loading.
 
-A wheel may contain kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache,
+A wheel may contain kernels in `shipped`, for levels of processors (`LEVELS`). They are read like those of the cache,
 for the best level of the processor, and never written.
 """
 
@@ -31,8 +31,6 @@ import numba
 import numpy as np
 from numba.core import caching, compiler, config, entrypoints, registry, serialize, types
 from numba.misc.appdirs import AppDirs
-
-from bigforest.kernels.compiler.levels import levels_of_host
 
 try:
     import fcntl
@@ -320,3 +318,22 @@ def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] 
             break
     file.close()
     return None
+
+
+_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2", "ssse3")
+# Features of each level, as LLVM names them; the best first. Source: System V ABI, AMD64 Architecture Processor
+# Supplement, section on micro-architecture levels.
+LEVELS = {
+    "x86-64-v4": (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
+    "x86-64-v3": _V3,
+}
+
+
+@cache
+def levels_of_host() -> tuple[str, ...]:
+    """Return the levels of this processor, the best first; empty for another architecture."""
+    try:
+        has = llvmlite.binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know this processor
+        return ()
+    return tuple(level for level, features in LEVELS.items() if all(has.get(feature) for feature in features))

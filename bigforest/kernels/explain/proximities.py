@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.explain.permute import row_weight
+from bigforest.kernels.explain.replace import row_weight
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)

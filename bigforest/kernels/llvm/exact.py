@@ -7,7 +7,7 @@ the numerator is below 2**94 and the denominator below 2**62. Fractions are comp
 Variance: a larger score (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r) is a larger decrease. For sums below 2**62 in
 magnitude and weights below 2**31 in total, cross products are below 2**251.
 
-Means of levels (kernels/categories/ordering.py) are also compared as fractions. Numerator and weight have 64 bits each.
+Means of levels (kernels/scan/level_order.py) are also compared as fractions. Numerator and weight have 64 bits each.
 """
 
 from __future__ import annotations

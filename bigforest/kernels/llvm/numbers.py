@@ -1,4 +1,6 @@
-"""Functions of one or two numbers that Numba would compile as a function of its own for each type of argument."""
+"""Functions of one or two numbers that Numba would compile as a function of its own for each type of argument, and
+prefetching.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from numba import types
 from numba.core.typing.templates import signature
 from numba.extending import lower_builtin, type_callable
 
-from bigforest.kernels.llvm.lanes import Lanes, emits
+from bigforest.kernels.llvm.lanes import NUMBER, Lanes, emits
 
 
 def smaller(number, other):
@@ -65,3 +67,20 @@ def float_of(bits):
 @emits(float_of, types.float64)
 def _emit_float_of(lanes: Lanes, bits: Any) -> Any:
     return lanes.builder.bitcast(bits, ir.DoubleType())
+
+
+# To read, and to keep in all caches; data, not instructions.
+_READ, _KEEP, _DATA = 0, 3, 1
+
+
+def prefetch(array, index):
+    """Prefetch array[index] (uint64). The index may be out of bounds."""
+
+
+@emits(prefetch)
+def _emit_prefetch(lanes: Lanes, index: Any) -> None:
+    builder = lanes.builder
+    address = builder.bitcast(lanes.pointer("array", index), ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [address.type, NUMBER, NUMBER, NUMBER])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+    builder.call(function, [address, *(ir.Constant(NUMBER, value) for value in (_READ, _KEEP, _DATA))])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.columns.code_cache import ValueCache, fill_value_cache, make_value_cache
 from bigforest.kernels.columns.order_projections import ProjectionScratch, make_projection_scratch
 from bigforest.kernels.columns.project import (
     MOST_TERMS,
@@ -22,7 +23,6 @@ from bigforest.kernels.columns.project import (
     project_cached,
     range_of,
 )
-from bigforest.kernels.columns.value_cache import ValueCache, fill_value_cache, make_value_cache
 from bigforest.kernels.common.layout import OBLIQUE, Codes
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn

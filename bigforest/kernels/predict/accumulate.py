@@ -11,8 +11,7 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import add_product
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.predict.flat_tree import NodeLayout, RouteInputs
-from bigforest.kernels.predict.route import RouteScratch, route
-from bigforest.kernels.predict.route_levels import route_levels
+from bigforest.kernels.predict.route import RouteScratch, route, route_levels
 
 _ONE = np.uint64(1)
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.compiler.jit import inlined
 
-# Most rows of a tile that goes level by level (route_levels.py).
+# Most rows of a tile that goes level by level (route.py).
 TILE = 512
 # Terms of a block of a direction, and the bit that is set in the last term if the next block continues the direction.
 TERMS = 4

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.llvm.numbers import larger, smaller
-from bigforest.kernels.llvm.prefetch import prefetch
+from bigforest.kernels.llvm.numbers import larger, prefetch, smaller
 from bigforest.kernels.predict.accumulate import Votes, add_ballot, add_to_spread
 
 _ONE = np.uint64(1)

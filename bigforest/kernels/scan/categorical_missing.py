@@ -2,7 +2,7 @@
 
 Both are scanned like numbers, after their codes are replaced by ranks in an order. Rows without a value have code 0. A
 node with missing values is scanned twice: with these rows before all values, and after all values. A category is
-scanned in the order of its levels (kernels/categories/ordering.py).
+scanned in the order of its levels (kernels/scan/level_order.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_groups, order_levels
 from bigforest.kernels.columns.gather import codes_or_gather
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO, ZERO_I64
 from bigforest.kernels.common.partition import partition_codes
@@ -20,6 +19,7 @@ from bigforest.kernels.common.rng import split_state
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.numbers import smaller
+from bigforest.kernels.scan.level_order import LevelOrder, make_levels, order_groups, order_levels
 from bigforest.kernels.scan.regression import offer_one
 from bigforest.kernels.scan.target import sum_left
 from bigforest.kernels.scan.two_class import offer_two, reaches_two
@@ -34,7 +34,7 @@ class CategoricalMissing(NamedTuple):
     """Kinds of features, and scratch of one growing tree.
 
     kind    uint8 [features]: NUMBER, MISSING or CATEGORY
-    least   int64 [features], see lightest_ungrouped of kernels/categories/ordering.py
+    least   int64 [features], see lightest_ungrouped of kernels/scan/level_order.py
     levels  scratch
     """
 

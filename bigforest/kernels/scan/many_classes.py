@@ -33,7 +33,7 @@ from bigforest.kernels.common.node_scan import (
 )
 from bigforest.kernels.common.sort import sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.llvm.multi_class_edges import score_edges, stride_for
+from bigforest.kernels.llvm.edges import score_edges, stride_for
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.open_buckets import open_buckets
 
@@ -63,7 +63,7 @@ class ManyClassScratch(NamedTuple):
     total        int64 [classes], weights of the new classes
     number       uint64 [classes], the new number of each class, shifted to its bits in items
     left         int64 [classes], class weights on the left of a split
-    hist         uint32 [(classes + 1) * (_BUCKETS + 1)], histogram (kernels/llvm/multi_class_edges.py)
+    hist         uint32 [(classes + 1) * (_BUCKETS + 1)], histogram (kernels/llvm/edges.py)
     above_code   uint32 [SORTED], codes above the smallest
     above_item   uint64 [SORTED], items of their rows
     """
@@ -232,7 +232,7 @@ def count_row(item, bucket, start, stride, hist):
 
 @inlined
 def histogram_many(low, shift, items, codes, stride, classes, hist):
-    """Sum the weights of the rows by class and by the bucket of their codes, in `hist` (multi_class_edges.py).
+    """Sum the weights of the rows by class and by the bucket of their codes, in `hist` (kernels/llvm/edges.py).
 
     If there is room, odd rows are counted in a second table. An addition waits for an earlier addition to the same
     entry, which is frequent with few buckets; two tables make it less frequent.

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.categories.ordering import order_levels
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, class_of, offer_gini
@@ -23,6 +22,7 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.numbers import larger, smaller
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, missing_last, smallest_value
 from bigforest.kernels.scan.impurity import GINI, offer_scores, side_score
+from bigforest.kernels.scan.level_order import order_levels
 from bigforest.kernels.scan.regression import offer_one
 
 _BITS11 = np.uint64(11)

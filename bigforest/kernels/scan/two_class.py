@@ -41,11 +41,11 @@ from bigforest.kernels.common.node_scan import (
     shift_for,
 )
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.llvm.lanes import LANES
 from bigforest.kernels.llvm.numbers import larger
 from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
 from bigforest.kernels.llvm.selection import select_codes, select_scores
-from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.open_buckets import open_buckets
 
 # Features that are scored together before their splits are offered. Measured: 4 are 1 % slower than 8.

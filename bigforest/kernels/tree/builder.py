@@ -1,15 +1,44 @@
-"""Growing trees: nodes in preorder, and the stack of nodes still to be numbered."""
+"""Growing trees: nodes in preorder, data with a variable number of entries per node, and the stack of nodes still to be
+numbered.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import LEAF
-from bigforest.kernels.common.node_extras import trimmed, twice_as_long, with_room
 from bigforest.kernels.compiler.jit import inlined
+
+# DirectionExtras of kernels/oblique/search.py or Subsets of kernels/scan/categorical_missing.py. The arrays _OF_NODES
+# have one entry per node. The other arrays have the entries of all nodes, of which the first `used` (uint64 [1]) are in
+# use.
+Entries = TypeVar("Entries", bound=Any)
+_OF_NODES = ("threshold", "size", "missing")
+
+
+def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
+    """Return the pool with room for `nodes` nodes and `entries` more entries: double arrays that are too short."""
+    used = int(pool.used[0])
+    needed = {name: nodes if name in _OF_NODES else used + entries for name in pool._fields if name != "used"}
+    short = [name for name, size in needed.items() if getattr(pool, name).size < size]
+    return pool._replace(**{name: twice_as_long(getattr(pool, name)) for name in short})  # type: ignore[no-any-return]
+
+
+def trimmed(pool: Entries, nodes: int) -> Entries:
+    """Return the pool without unused room. Pages that were never written take no memory."""
+    sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
+    return pool._replace(**{name: getattr(pool, name)[:size] for name, size in sizes.items()})  # type: ignore[no-any-return]
+
+
+def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array at twice its length."""
+    longer = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array  # pages that are not written take no memory
+    return longer
+
 
 # Initial capacity. Trees rarely have more nodes than rows, and untouched memory is free. Class counts are limited,
 # because some systems count allocated memory that is untouched.
@@ -106,7 +135,7 @@ class Stack(NamedTuple):
 class TreeBuilder(NamedTuple):
     """A growing tree.
 
-    pool  further data of nodes (kernels/common/node_extras.py), or None
+    pool  further data of nodes (see `with_room`), or None
     size  uint64 [2], number of nodes, and of nodes on the stack
     """
 

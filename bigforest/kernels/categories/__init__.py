@@ -1,1 +1,0 @@
-"""The order in which the levels of a category are split, and their scan."""
