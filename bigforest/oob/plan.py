@@ -67,9 +67,9 @@ def oob_estimate(
 
     nodes  nodes of each tree; None for as many as the bags allow
 
-    Leaves are assumed to be impure if that takes more memory. Oblique nodes are assumed to have Family.max_terms terms;
-    they need memory only if rows are routed through existing trees. If the budget is too small, estimate for
-    `smallest`.
+    The number of impure leaves is unknown: assume none or the most possible, whichever takes more memory. An oblique
+    node is assumed to have Family.max_terms terms, which are in memory only while rows are routed through existing
+    trees. If the budget is too small, estimate for `smallest`.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # An impure leaf has at least two distinct rows: with p pure and m impure leaves, p + 2 m <= distinct rows of the
@@ -119,7 +119,10 @@ def _max_impure(nodes: Any, distinct: int, classes: int) -> Any:
 
 
 def _sizes(nodes: NDArray[np.int64], impure: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
-    """Return the most bytes of each tree, while rows are routed or ballots are converted; terms: terms of a split."""
+    """Return the most bytes of each tree, while rows are routed or ballots are converted.
+
+    terms  terms of a split
+    """
     entries = np.ceil(nodes // 2 * terms).astype(np.int64)
     loaded = loaded_tree_bytes(nodes, impure, entries, shape.classes)
     held = nodes if shape.extras.regression else impure
@@ -137,37 +140,46 @@ def choose_oob(
     """
     step = min(step_rows(shape.classes), shape.rows)
     together = min(_GROUP_TREES, kept_trees(shape, config))
-    nodes = int(sizes.sum()) // NODE_BYTES
-    cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
-    tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # a tile, and the values that fill it
-    finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
-    loading = loading_bytes(nodes, shape.classes)
-    replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
+    total, largest = int(sizes.sum()), int(sizes.max())
+    tried = max(lambdas, len(powers_to_try(config, shape.classes)))
+    losses = _LOSS_BYTES * tried * min(LOSS_ROWS, shape.rows) if tried > 1 else 0
+    scores, free_scores = _score_bytes(shape, limited=True), _score_bytes(shape, limited=False)
     writing = 4 * step * (8 * shape.classes + 32)
-    most = max(lambdas, len(powers_to_try(config, shape.classes)))
-    losing = _LOSS_BYTES * most * min(LOSS_ROWS, shape.rows) if most > 1 else 0
-    curves = curves_of(shape.classes)
-    few, many = (SCORE_BYTES * max_scores(shape.rows, curves, limited=limited) for limited in (True, False))
-    scores = few if curves else 0
-    routing = replacing + resources.workers * max(finding, loading) + entries
-    fixed = BASE_BYTES + max(routing, writing + scores + resources.workers * losing)
-    fixed += kept_trees(shape, config) * draws_bytes(shape, config)
+    reporting = writing + scores + resources.workers * losses
+    routing = _routing_bytes(shape, total // NODE_BYTES, together, resources.workers) + entries
+    fixed = BASE_BYTES + max(routing, reporting) + kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     truth = 8 if shape.classes == 1 else 2
     row_bytes = truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
-    largest = min(int(sizes.max()), FITTING_BYTES)
-    smallest = fixed + largest + step * row_bytes
+    fitting = min(largest, FITTING_BYTES)
+    smallest = fixed + fitting + step * row_bytes
     if resources.memory is None:
         limits = resources.limits
-        most = min(int(sizes.sum()), max(int(sizes.max()), limits.group_bytes, limits.group_row_bytes * shape.rows))
-        scores = resources.workers * many - few if curves else 0
-        memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
-        return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
+        group = min(total, max(largest, limits.group_bytes, limits.group_row_bytes * shape.rows))
+        further = (resources.workers - 1) * writing + resources.workers * free_scores - scores
+        memory = fixed + group + shape.rows * row_bytes + further
+        return OobPlan(group, together, shape.rows, MemoryEstimate("oob", memory, smallest))
     room = max(resources.memory, smallest) - fixed
-    fitting = (room - largest) // row_bytes
-    rows = shape.rows if fitting >= shape.rows else max(step, fitting // step * step)
-    most = min(int(sizes.sum()), room - rows * row_bytes)
-    return OobPlan(most, together, rows, MemoryEstimate("oob", fixed + most + rows * row_bytes, smallest))
+    most_rows = (room - fitting) // row_bytes
+    rows = shape.rows if most_rows >= shape.rows else max(step, most_rows // step * step)
+    group = min(total, room - rows * row_bytes)
+    return OobPlan(group, together, rows, MemoryEstimate("oob", fixed + group + rows * row_bytes, smallest))
+
+
+def _routing_bytes(shape: Shape, nodes: int, together: int, workers: int) -> int:
+    """Return the bytes of routing rows through `together` trees at a time, which have `nodes` nodes in all."""
+    block_rows = min(shape.rows, BLOCK_ROWS)
+    cells = min(CHUNK_BYTES, 8 * shape.features * block_rows)
+    tiles = 2 * max(cells, tile_bytes(shape.features))  # a tile, and the values that fill it
+    finding = tiles + _ROW_TREE_BYTES * together * block_rows
+    replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
+    return replacing + workers * max(finding, loading_bytes(nodes, shape.classes))
+
+
+def _score_bytes(shape: Shape, *, limited: bool) -> int:
+    """Return the bytes of the scores of `max_scores`; 0 without ROC curves."""
+    curves = curves_of(shape.classes)
+    return SCORE_BYTES * max_scores(shape.rows, curves, limited=limited) if curves else 0
 
 
 def votes_bytes(classes: int) -> int:

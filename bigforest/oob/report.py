@@ -36,10 +36,7 @@ from bigforest.events import stage
 from bigforest.execution.executor import Executor
 from bigforest.forest.ballots import lambdas_to_try, leaf_lambdas
 from bigforest.forest.files import Header, read_tree_votes, write_tables
-from bigforest.forest.format import (
-    METRICS,
-    oob_formats,
-)
+from bigforest.forest.format import METRICS, oob_formats
 from bigforest.forest.leaf_votes import FOLDER, VOTES_FOLDER, step_rows, write_votes
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
@@ -126,29 +123,12 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             votes=read_tree_votes(directory, Header(store.spec, config)),
             powers=powers_to_try(config, store.spec.target.answer_width),
         )
-
-        def over_ranges(task: Callable[..., Result], work: TallyInputs) -> Iterator[Result]:
-            """Yield the result of a task of tally.py for each range of rows, in order."""
-            tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
-            for result in executor.map(task, tasks, (work,)):
-                yield result
-                if executor.remote:
-                    progress.advance(config.trees)
-
+        over_ranges = _Ranges(executor, ranges, config.trees, progress.advance)
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
-            losses = no_losses(len(tried))
-            for losses_of_range in over_ranges(lambda_losses, work):
-                losses = losses.plus(losses_of_range)
-            shrinkage = choose_shrinkage(tried, losses, work.loss.unit)
+            shrinkage = _choose_lambda(over_ranges, work)
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
-        tallies: list[RangeTally] = []
-        changes, losses = np.zeros((3, config.trees), np.int64), no_losses(len(work.powers))
-        for tallied in over_ranges(tally_range, work):
-            tallies += tallied.tallies
-            changes += tallied.changes
-            losses = losses if tallied.losses is None else losses.plus(tallied.losses)
-        power = choose_power(work.powers, losses) if len(work.powers) > 1 else Power(work.powers[0])
+        tallies, changes, power = _add_up_votes(over_ranges, work)
         if not config.keep_votes:
             executor.discard([path for file in leaves.files for path in file.paths])
         curves = curves_of(store.spec.target.answer_width)
@@ -174,6 +154,48 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Choic
             resources.executor(resources.workers).run(write_votes, parts, lambda *_: None, shared)
     remove(directory / FOLDER)
     return Choices(shrinkage, power, rounds)
+
+
+class _Ranges(NamedTuple):
+    """The ranges of rows whose votes are added up, one after the other.
+
+    rows     first row of each range, and the row after its last one
+    trees    number of trees of the forest
+    advance  function that is called with the number of trees that were added up
+    """
+
+    executor: Executor
+    rows: Sequence[tuple[int, int]]
+    trees: int
+    advance: Callable[[int], None]
+
+    def map(self, task: Callable[..., Result], work: TallyInputs) -> Iterator[Result]:
+        """Yield the result of a task of tally.py for each range, in order."""
+        remote = self.executor.remote
+        for result in self.executor.map(
+            task, [(*rows, None if remote else self.advance) for rows in self.rows], (work,)
+        ):
+            yield result
+            if remote:
+                self.advance(self.trees)
+
+
+def _choose_lambda(ranges: _Ranges, work: TallyInputs) -> Shrinkage:
+    losses = no_losses(len(work.amounts))
+    for losses_of_range in ranges.map(lambda_losses, work):
+        losses = losses.plus(losses_of_range)
+    return choose_shrinkage(work.amounts, losses, work.loss.unit)
+
+
+def _add_up_votes(ranges: _Ranges, work: TallyInputs) -> tuple[list[RangeTally], NDArray[np.int64], Power]:
+    """Return the votes on all rows, the changes of the error by each tree (TalliedRange), and the power of shares."""
+    tallies: list[RangeTally] = []
+    changes, losses = np.zeros((3, ranges.trees), np.int64), no_losses(len(work.powers))
+    for tallied in ranges.map(tally_range, work):
+        tallies += tallied.tallies
+        changes += tallied.changes
+        losses = losses if tallied.losses is None else losses.plus(tallied.losses)
+    return tallies, changes, choose_power(work.powers, losses) if len(work.powers) > 1 else Power(work.powers[0])
 
 
 def _sampled_rows(
@@ -258,8 +280,8 @@ def write_report_rows(
         for first, piece in _pieces(store, tallies):
             last = first + piece.voters.size
             numbers = np.arange(first, last, dtype=np.uint64) if row_numbers is None else row_numbers[first:last]
-            truth, prediction, shares = report.add(store, piece, first)
-            columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *shares]
+            truth, prediction, further = report.add(store, piece, first)
+            columns = [arrow_array(numbers), truth, prediction, arrow_array(piece.voters), *further]
             yield pa.Table.from_arrays(columns, schema=rows_format.columns)
 
     write_tables(tables(), oob_rows_path(inputs.directory, number), rows_format, Header(spec, config))
