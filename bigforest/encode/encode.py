@@ -41,7 +41,7 @@ from bigforest.execution.compile_stage import ENCODING, announced
 from bigforest.execution.connect import open_resources
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources, resources_of
-from bigforest.options.signatures import explicit_options, given, with_entries
+from bigforest.options.signatures import documented_options, explicit_options, given
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
 from bigforest.planning.sizes import Limits
@@ -232,7 +232,7 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         writer.join(executor)
 
 
-@with_entries
+@documented_options
 @explicit_options
 def encode_store(
     data: Any,

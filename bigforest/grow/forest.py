@@ -56,7 +56,7 @@ from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import TableTraits, keep_freed
 from bigforest.predict.packed_trees import PackedTrees, pack
-from bigforest.sampling.bags import Sampler, check_bag, max_weight
+from bigforest.sampling.bags import Sampler, check_bag, max_bag_rows
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 
@@ -125,7 +125,7 @@ class Grower:
         """
         store, config, _, resources, listener = self._job = job
         self._plan = plan or choose_grow_plan(store.shape, config, resources)
-        draws, in_memory = max_weight(store, config), self._plan.limits is None
+        draws, in_memory = max_bag_rows(store, config), self._plan.limits is None
         check_draws(draws, replace=config.replace, in_memory=in_memory, category=bool(store.shape.extras.category))
         self._scratch = ExitStack()  # for passes: values of the table, and rows, until all trees are grown
         self._table: TableView | None = None

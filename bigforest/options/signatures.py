@@ -124,8 +124,8 @@ def _hint(name: str, names: list[str]) -> str:
     )
 
 
-def with_entries(function: _Function) -> _Function:
-    """Add the entries of its options to the docstring of a function."""
+def documented_options(function: _Function) -> _Function:
+    """Add entries of the options to the docstring of a function whose keywords are options."""
     if function.__doc__:  # None with python -OO
         text, names = inspect.cleandoc(function.__doc__), inspect.signature(function).parameters
         entries = section(text, "Parameters") | option_entries(name for name in OPTIONS if name in names)

@@ -83,10 +83,10 @@ class TreeBags:
     @classmethod
     def of(cls, files: ForestFiles, inputs: BagInputs) -> TreeBags:
         """Return the bags of a forest. Raises ConfigError for boosting, where bags depend on the errors of trees."""
-        from bigforest.sampling.bags import not_drawn_again
+        from bigforest.sampling.bags import unknown_bags
 
         if files.config.boosts:
-            raise not_drawn_again(files.config)
+            raise unknown_bags(files.config)
         return cls(files.config, () if files.origin is None else files.origin.merged, inputs)
 
     def __reduce__(self) -> tuple[type[TreeBags], tuple[TrainConfig, Sequence[MergedForest], BagInputs]]:

@@ -102,7 +102,7 @@ class Sampler:
             return None
         if self.config.boosts:
             if self._boosted is None or self._boosted[0] != tree:
-                raise not_drawn_again(self.config)
+                raise unknown_bags(self.config)
             return self._boosted[1]
         if self.config.group is not None and self.store.spec.group is not None:
             return self._group_bag(self.store.spec.group.groups, tree)
@@ -207,7 +207,7 @@ def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
     return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 
-def not_drawn_again(config: TrainConfig) -> ConfigError:
+def unknown_bags(config: TrainConfig) -> ConfigError:
     """Return the error for bags of a forest that was grown with boosting: they are not known afterwards."""
     return ConfigError(
         f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
@@ -323,7 +323,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     return 2 * leaves - 1
 
 
-def max_weight(store: Store, config: TrainConfig) -> int:
+def max_bag_rows(store: Store, config: TrainConfig) -> int:
     """Return an upper bound of the number of rows of a bag, repeats included. See `distinct_rows`."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:

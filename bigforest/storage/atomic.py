@@ -77,7 +77,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
     if is_remote(path):
         with local_workdir(path) as folder:
             yield folder / path.name
-            _check_free(out, path, overwrite=overwrite)
+            _check_still_absent(out, path, overwrite=overwrite)
             replace_output(folder / path.name, path, folder)
         return
     with naming_refusal(Path(out).parent):
@@ -87,7 +87,7 @@ def staged(out: str | Path, kind: OutputKind, *, overwrite: bool) -> Iterator[Pa
         with naming_full_disk(path.parent), naming_file(path):
             made.parent.mkdir()
             yield made
-            _check_free(out, path, overwrite=overwrite)
+            _check_still_absent(out, path, overwrite=overwrite)
             sync_all(made)
             replace_output(made, path, workspace.path / _REPLACED)
     finally:
@@ -133,7 +133,8 @@ def _recover_output(path: Path) -> None:
         remove_stale_dirs(path.parent, f".{path.name}.", put_back)
 
 
-def _check_free(out: str | Path, path: Path, *, overwrite: bool) -> None:
+def _check_still_absent(out: str | Path, path: Path, *, overwrite: bool) -> None:
+    """Raise OutputExistsError if the output was created since `check_output`, unless it may be overwritten."""
     if not overwrite and is_there(path):
         raise OutputExistsError(f"{out} was created by another process during the run; choose another output")
 

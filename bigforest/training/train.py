@@ -24,7 +24,7 @@ from bigforest.forest.ranks import ranked_store
 from bigforest.forest.run_file import write_run
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.report import write_oob
-from bigforest.options.signatures import explicit_options, given, with_entries, with_options_of
+from bigforest.options.signatures import documented_options, explicit_options, given, with_options_of
 from bigforest.options.values import check_amount
 from bigforest.predict.export_file import SUFFIXES, format_of
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
@@ -38,7 +38,7 @@ from bigforest.training.run import resume as resume_run
 from bigforest.training.run_folder import Run, output_of
 
 
-@with_entries
+@documented_options
 @explicit_options
 def train(
     data: Any = None,

@@ -19,7 +19,7 @@ import bigforest
 from bigforest.errors import BigForestError, ConfigError, FormatError
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.sampling.bags import Sampler, bag_size, max_weight, stratum_draws, uniform_bag
+from bigforest.sampling.bags import Sampler, bag_size, max_bag_rows, stratum_draws, uniform_bag
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
@@ -253,7 +253,7 @@ def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, t
     made = Sampler(store, config)
     of_group = naive_bag(store.spec.group.groups, 3, config)
     assert made.bag(3).tolist() == [of_group[rank] for rank in ranks]
-    assert made.bag(3).sum() <= max_weight(store, config)
+    assert made.bag(3).sum() <= max_bag_rows(store, config)
     assert pickle.loads(pickle.dumps(made)).bag(3).tolist() == made.bag(3).tolist()
     damaged = np.fromfile(tmp_path / "s" / "groups.bin", np.uint32)
     damaged[5] += 1
