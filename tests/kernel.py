@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.trees import Ends, drawn_thresholds, tree_arrays
@@ -177,7 +178,7 @@ def in_values(
         codes = list(dictionaries[found.feature[number]])
         left_code[number] = codes.index(found.left_code[number])
         right_code[number] = codes.index(found.right_code[number])
-    values = np.concatenate([np.array(list(dictionary.values()), float) for dictionary in dictionaries])
+    values = read_only(np.concatenate([np.array(list(dictionary.values()), float) for dictionary in dictionaries]))
     offsets = np.cumsum([0, *map(len, dictionaries)])
     nodes = found._replace(left_code=left_code, right_code=right_code)
     dictionary = Dictionaries(offsets, values, values)

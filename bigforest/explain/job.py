@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import as_numpy
+from bigforest.columns.arrow_arrays import as_numpy, read_only
 from bigforest.columns.labels import label_codes
 from bigforest.errors import ConfigError, DataError, api, counted
 from bigforest.events import Listener, stage
@@ -170,7 +170,7 @@ def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[
     from bigforest.kernels.explain.step import walk_rows
 
     leaves = np.empty(rows.size, np.uint32)
-    walk_rows(tree.walked, np.uint64(tree.begin), values, rows, leaves)
+    walk_rows(tree.walked, np.uint64(tree.begin), values, read_only(rows), leaves)
     return leaves
 
 

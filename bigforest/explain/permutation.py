@@ -296,6 +296,7 @@ def _permute_groups(
 
     left_out, chosen = rows
     values, at = rules.oob.table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
+    left_out, chosen = read_only(left_out), read_only(chosen)
     parts = _losses_of_leaves(tree, rules, weight)
     for numbers in rules.together(max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
         permuted, groups = rules.columns(numbers)
@@ -326,8 +327,7 @@ def _losses_of_leaves(tree: LoadedTree, rules: PermutationRules, weight: NDArray
     if rules.loss != "poisson_deviance":
         losses = tree.answer if rules.loss == "mse" else class_losses(tree.answer, rules.loss)
         return [LeafLosses(target, weight, begin, losses, rules.loss == "mse")]
-    only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
-    only.flags.writeable = heavy.flags.writeable = False  # the kernel is compiled for read-only arrays
+    only, heavy = read_only(np.zeros(target.size, np.uint16)), read_only(target if weight is None else weight * target)
     mean = counted_means(rules, tree.answer)
     return [LeafLosses(only, heavy, begin, -2.0 * np.log(mean)), LeafLosses(only, weight, begin, 2.0 * mean)]
 
@@ -509,7 +509,7 @@ def _permute_rows(
 
     values, kept = rules.oob.table.values(), rules.oob.table.labelled_rows()
     unchanged = read_only(values[rows])
-    row_numbers, first = np.arange(kept.size, dtype=np.uint32), np.zeros(1, np.uint64)
+    row_numbers, first = read_only(np.arange(kept.size, dtype=np.uint32)), np.zeros(1, np.uint64)
     order = np.empty((1, kept.size), np.uint32)
     permuted = []
     for repetition in range(orders):

@@ -144,7 +144,7 @@ def shrunk_leaves(
     leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
     if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
         return None
-    counts, share = None if numbers else mixed, np.empty(lambdas.size)
+    counts, share = None if numbers else read_only(mixed), np.empty(lambdas.size)
     shrunk = made((int(leaves[-1]), width * lambdas.size), np.float64)
     number = made(ballot.size, np.uint32)
     for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
@@ -155,12 +155,13 @@ def shrunk_leaves(
         if numbers:
             value[:] = mixed[begin:end]
         numbered = number[begin:end]
-        room = value_nodes(ballot[begin:end], weights, counts, before, waiting, held, value, total, numbered)
+        read = read_only(ballot[begin:end]), read_only(weights), counts
+        room = value_nodes(*read, before, waiting, held, value, total, numbered)
         if not room:
             return None
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
         out = shrunk[leaf_begin:leaf_end]
-        shrink_leaves(numbered != NO_BALLOT, total, value, lambdas, state, above, kept, share, out)
+        shrink_leaves(numbered != NO_BALLOT, total, read_only(value), lambdas, state, above, kept, share, out)
     return ShrunkLeaves(read_only(number), shrunk, leaves)
 
 
@@ -224,7 +225,7 @@ class LeafShrinking:
         """
         from bigforest.kernels.predict.leaf_values import shrink_leaves
 
-        value = counts / weight[:, None] if number is None else number[:, None]
+        value = read_only(counts / weight[:, None] if number is None else number[:, None])
         leaf = feature == LEAF
         self._make_room(1 + self._most_open(leaf), value.shape[1])
         shrunk = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.columns.arrow_arrays import as_numpy
+from bigforest.columns.arrow_arrays import as_numpy, read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import FormatError, damaged_forest
 from bigforest.forest.files import (
@@ -95,8 +95,9 @@ def check_batch(
     default_left = as_numpy(column["default_left"], False)
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
-    tree, node, left, right, depth, weight = numbers.values()
-    result = pack.check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
+    tree, node, left, right, depth, weight = map(read_only, numbers.values())
+    columns = (tree, node, leaf, left, right, depth, weight, read_only(counts))
+    result = pack.check_nodes(state, *columns, waiting, rest)
     require(result == 0, PROBLEMS[result])
     shared = (feature, right, depth, threshold, default_left, gain, weight, counts)
     none = np.empty(0, np.uint32)

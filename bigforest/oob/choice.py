@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.leaf_votes import step_rows
 from bigforest.forest.run_file import Choice, Power, Shrinkage
@@ -113,7 +114,7 @@ def losses_by_power(
 
     def losses(start: int, block: OobAccumulator, used: NDArray[np.int64]) -> NDArray[np.float64]:
         probability = np.empty((used.size, quarters.size))
-        truth = store.labels(start, start + block.voters.size)
+        truth = read_only(store.labels(start, start + block.voters.size))
         true_probabilities(block.votes, used, truth, quarters, probability)
         return log_losses(probability)
 

@@ -245,9 +245,9 @@ def _pack_pieces(
         impure_counts = np.empty((np.count_nonzero(mixed_leaves(piece.feature, counts)), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
-        columns: list[NDArray[Any]] = [piece.depth, piece.right, piece.threshold, counts]
-        depth, right, threshold, classes = map(read_only, columns)
-        nodes = (before, depth, piece.feature, right, threshold, piece.default_left, listed, blocks, classes)
+        columns: list[NDArray[Any]] = [piece.depth, piece.right, piece.threshold, piece.default_left, counts]
+        depth, right, threshold, default_left, classes = map(read_only, columns)
+        nodes = (before, depth, piece.feature, right, threshold, default_left, listed, blocks, classes)
         before = pack_nodes(*nodes, layout, impure_counts, impure, directions, sets, trees.used)
         roots.append(piece.roots + done)
         done += size

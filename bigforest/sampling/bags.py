@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import MAX_BAG_WEIGHT
 from bigforest.errors import ConfigError, DataError, api
 from bigforest.execution.process_cache import ProcessCache
@@ -264,7 +265,7 @@ def _draw_by_class(
     """
     counts, order = np.zeros(classes.size, np.uint16), np.empty(classes.size, np.uint16)
     ends = np.empty(draws.size, np.uint32)
-    draw_strata(counts, classes, ends, order, draws, config.replace, _key(config, tree, 2 + block))
+    draw_strata(counts, read_only(classes), ends, order, draws, config.replace, _key(config, tree, 2 + block))
     return counts
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
 from bigforest.kernels.explain.proximities import LeafRows, fill_missing
 from tests.naive.explain import filled, proximities
@@ -98,12 +99,14 @@ def test_fill_missing__does_not_count_levels_that_training_has_not_seen() -> Non
     values = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
     bag, members = np.array([[0, 1, 1, 1, 1]], np.uint16), np.array([[1, 2, 3, 4, 0]], np.uint32)
     ends = np.array([0, 4], np.uint32)
-    known = LeafRows(np.zeros((1, 5), np.uint32), bag, members, np.array([0, 2]), ends, None)
+    lists = map(read_only, (np.zeros((1, 5), np.uint32), bag, members))
+    known = LeafRows(*lists, np.array([0, 2]), ends, None)
     filled, mass = np.full((1, 1), np.nan), np.zeros((1, 1))
     chosen, kept = np.zeros(1, np.uint32), np.arange(5, dtype=np.uint32)
     scratch, places = (np.zeros(5), np.zeros(5, np.uint32)), np.zeros(1, np.uint32)
     tally = beyond[:codes]
-    fill_missing(chosen, known, scratch, kept, values, places, np.array([codes]), tally, filled, mass)
+    read = read_only(kept), read_only(values), places, np.array([codes])
+    fill_missing(chosen, known, scratch, *read, tally, filled, mass)
     assert filled.tolist() == [[1.0]]
     assert mass.tolist() == [[0.25]]
     assert not beyond.any()

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import bigforest as bf
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
 from bigforest.kernels.explain.proximities import LeafRows, find_neighbors
 from tests.explain.test_importance import grown_case
@@ -102,7 +103,8 @@ def test_find_neighbors__touches_each_row_once() -> None:
     bag[:, 0] = 0
     members = np.tile(np.array([1, 2, 3, 4, 5, 0], np.uint32), (trees, 1))
     start = np.tile(np.array([0, 5], np.uint32), trees)
-    known = LeafRows(np.zeros((trees, rows), np.uint32), bag, members, np.arange(0, 2 * trees + 1, 2), start, weight)
+    lists = map(read_only, (np.zeros((trees, rows), np.uint32), bag, members))
+    known = LeafRows(*lists, np.arange(0, 2 * trees + 1, 2), start, weight)
     beyond = np.full(100, 77, np.uint32)
     scratch = (np.zeros(rows), beyond[:rows])
     place, found, sums = np.zeros((1, 4), np.uint32), np.zeros((1, 4)), np.zeros((1, 1, 2))

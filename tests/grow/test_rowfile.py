@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import FormatError
 from bigforest.execution.process_cache import BufferPool
 from bigforest.grow.out_of_core.row_file import NodeItems, NodeRows, load_rows, rows_of, writing_rows
@@ -38,7 +39,8 @@ def spread_of(
     for of_block in sizes:
         total = sum(of_block)
         cells = [
-            random.integers(0, 200, (count, total + 3)).astype(kind) for kind, count in zip(KINDS, columns, strict=True)
+            read_only(random.integers(0, 200, (count, total + 3)).astype(kind))
+            for kind, count in zip(KINDS, columns, strict=True)
         ]
         row = random.permutation(total + 3)[:total].astype(np.uint64)
         tags = random.integers(0, 2**32, total, np.uint64)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.kernels.llvm.bit_sums import add_bits, weigh_bits
 from bigforest.kernels.subspace.columns import PACKED_ROWS, PLANES, count_word, pack_bits
 
@@ -49,7 +50,7 @@ def test_pack_bits__any_columns_and_rows(seed: int, columns: int, rows: int) -> 
     slots = random.permutation(columns + 2)[:columns]
     left_out = random.random(columns) < 0.1
     bits = np.full((rows, -(-columns // 64)), 2**64 - 1, np.uint64)
-    pack_bits(cells, np.where(left_out, -1, slots), bits, np.empty(PACKED_ROWS, np.uint64))
+    pack_bits(read_only(cells), np.where(left_out, -1, slots), bits, np.empty(PACKED_ROWS, np.uint64))
     np.testing.assert_array_equal(bits, packed(np.where(left_out, 0, cells[slots].T)))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.grow.out_of_core.probes import Histogram, Spans, feature_direction
 from bigforest.kernels.common.layout import Codes, Terms
 from bigforest.kernels.out_of_core.blocks import (
@@ -40,10 +41,11 @@ def block_of(values: np.ndarray) -> tuple[Any, Terms | None]:
     """A block of one feature: its cells, and the direction that is the feature, None for codes."""
     none = np.empty((0, values.size))
     if values.dtype == np.float64:
-        cells = BlockValues(none.astype("f4"), values[np.newaxis], none.astype("u1"), np.array([[8, 0]], np.uint32))
+        matrices = map(read_only, (none.astype("f4"), values[np.newaxis], none.astype("u1")))
+        cells = BlockValues(*matrices, np.array([[8, 0]], np.uint32))
         return cells, Terms(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1))
-    codes = values.astype("u2")[np.newaxis]
-    return Codes(none.astype("u1"), codes, none.astype("u4"), np.array([[2, 0]], np.uint32)), None
+    codes = (none.astype("u1"), values.astype("u2")[np.newaxis], none.astype("u4"), np.array([[2, 0]], np.uint32))
+    return Codes(*map(read_only, codes)), None
 
 
 def items_of(tags: np.ndarray) -> np.ndarray:

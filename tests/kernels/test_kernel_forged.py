@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.predict.tally import RoutedRows, add_spread
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, NUMBER, make_categorical_missing
@@ -93,10 +94,10 @@ def test_draw_strata__draws_of_classes_that_no_row_has(classes: list[int], draws
 )
 def test_add_spread__indices_out_of_range(row: int, leaf: int, ballot: int, sound: bool) -> None:
     found = RoutedRows(
-        np.array([row], np.uint16),
-        np.array([leaf], np.uint32),
+        read_only(np.array([row], np.uint16)),
+        read_only(np.array([leaf], np.uint32)),
         np.array([1], np.int64),
-        np.array([0, 1], np.int64),
-        np.array([ballot], np.uint32),
+        read_only(np.array([0, 1], np.int64)),
+        read_only(np.array([ballot], np.uint32)),
     )
     assert add_spread(found, np.array([3.0]), np.zeros((2, 3))) is sound

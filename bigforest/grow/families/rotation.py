@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.arrow_arrays import read_only
 from bigforest.columns.dataspec import DataSpec
 from bigforest.errors import ConfigError
 from bigforest.execution.process_cache import BufferPool
@@ -435,7 +436,8 @@ class RotationTable(ProjectionTable):
         place = np.zeros((self.columns, 2), np.uint32)
         place[axes] = places(8, axes.size)
         none = np.empty((0, rows))
-        return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
+        narrow, bits = none.astype(np.float32), none.astype(np.uint8)
+        return BlockValues(read_only(narrow), read_only(projections), read_only(bits), place)
 
     def place(self, tree_data: TreeAxes) -> NDArray[np.uint32]:
         return places(8, self.columns)

@@ -213,7 +213,7 @@ class UpperTree:
             left_code=np.array([below for below, _ in codes], np.uint32),
             right_code=np.array([above for _, above in codes], np.uint32),
             counts=counts.astype(np.uint32),
-            sum=totals[:, SUM] if self.stats.regression else None,
+            sum=totals[:, SUM].copy() if self.stats.regression else None,
         )
 
     def subsets(self) -> Subsets | None:
