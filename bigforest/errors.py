@@ -120,6 +120,7 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python writes no numbers of more than 4,300 digits
         text = "a number of thousands of digits"
+    text = " ".join(text.split("\n"))
     return text if len(text) <= 80 else f"{text[:40]}...{text[-20:]}"
 
 

@@ -129,7 +129,7 @@ def _role_notices(source: Source, roles: ColumnRoles, config: TrainConfig) -> It
     yield from source.notices
     if coded := [name for name in source.coded if roles.kinds.get(name) == "numeric"]:
         yield (
-            f"these columns were categories in pandas, and their Parquet files have plain numbers: "
+            f"these columns were categories in pandas or Arrow, and are read as plain numbers: "
             f"{listed([*map(repr, coded)])}; name them as {api('categories')} if the numbers are codes"
         )
     for index in roles.indexes:

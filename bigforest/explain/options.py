@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -38,17 +38,23 @@ class ExplainOptions:
     def __post_init__(self) -> None:
         for name in ("classes", "features"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, several(getattr(self, name)))
+                # A pair of features may be a generator, which can be read once.
+                values = (
+                    tuple(value) if isinstance(value, Iterator) else value for value in several(getattr(self, name))
+                )
+                object.__setattr__(self, name, tuple(values))
         if not all(map(is_integer, rows := several(self.rows))):
             raise ConfigError(f"{api('rows')} must be numbers of rows, not {shown(self.rows)}")
         object.__setattr__(self, "rows", tuple(map(int, rows)))
-        for name in ("grid", "individual", "neighbors", "rules", "seed", "sample"):
+        for name in ("grid", "individual", "neighbors", "rules", "seed", "sample", "loss"):
             object.__setattr__(self, name, plain(getattr(self, name)))
         if self.loss is not None:
             check_word(self.loss, get_args(Loss), "loss")
         check_flag(self.new_rows, "new_rows")
         if not isinstance(self.groups, Mapping):
             raise ConfigError(f"{api('groups')} must be a mapping of names to features, not {shown(self.groups)}")
+        groups = {name: several(columns) for name, columns in self.groups.items()}
+        object.__setattr__(self, "groups", groups)
         for name, least in (("grid", 2), ("individual", 0), ("neighbors", 1), ("rules", 0), ("seed", 0)):
             if not is_integer(getattr(self, name), least, 2**63 - 1):
                 raise ConfigError(

@@ -557,7 +557,7 @@ def plot_forest(
     named.check_names(forest.spec, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else some_of(what, PICTURES, "what")
-    arguments = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}
+    arguments = {"data": data, "row": row, "tree": tree, "depth": depth, "features": named.features, "label": label}
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
         raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import polars as pl
 from bigforest.errors import ConfigError, api
 from bigforest.events import Listener, stage
 from bigforest.forest.tables import write_table_file
-from bigforest.options.values import check_flag, check_word, is_integer
+from bigforest.options.values import check_flag, check_word, is_integer, plain
 from bigforest.progress import watching
 from bigforest.simulation.families import (
     DrawnRows,
@@ -78,6 +78,8 @@ class SimulationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         check_word(self.kind, KINDS, "kind")
         check_flag(self.rotate, "rotate")
         check_flag(self.scale, "scale")

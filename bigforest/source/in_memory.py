@@ -234,12 +234,21 @@ def numeric_categories(table: Any) -> dict[str, bool]:
 
     coded = {field.name: _is_coded_dictionary(field.type) for field in table.schema}
     if isinstance(table, pa.Table | pa.RecordBatch):
-        for field, column in zip(table.schema, table.columns, strict=True):
-            if pa.types.is_dictionary(field.type) and pa.types.is_floating(field.type.value_type):
+        floats = float_dictionaries(table.schema)
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            if name in floats:
                 parts = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-                levels = [level for part in parts for level in part.dictionary.to_pylist()]
-                coded[field.name] = not field.type.ordered and _are_whole(levels)
+                coded[name] = _are_whole([level for part in parts for level in part.dictionary.to_pylist()])
     return coded
+
+
+def float_dictionaries(schema: Any) -> list[str]:
+    """Return the columns of an Arrow schema that are unordered categories of floats."""
+    import pyarrow as pa
+
+    kinds = zip(schema.names, schema.types, strict=True)
+    dictionaries = [(name, kind) for name, kind in kinds if pa.types.is_dictionary(kind) and not kind.ordered]
+    return [name for name, kind in dictionaries if pa.types.is_floating(kind.value_type)]
 
 
 def _is_coded(dtype: Any) -> bool:

@@ -19,6 +19,7 @@ from bigforest.source.files import arrow_batches, find_files, may_be_csv, source
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
+    float_dictionaries,
     frame_from_arrow,
     frame_from_numpy,
     frame_in_memory,
@@ -184,7 +185,11 @@ def _open(data: Any, scratch: Path, memory: int | None, reading: Reading) -> Sou
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
     with unchanged(stamps_behind(data)):
-        return _source_of_spool(spool_batches(_reader(data), scratch, IN_MEMORY, reading))
+        reader = _reader(data)
+        source = _source_of_spool(spool_batches(reader, scratch, IN_MEMORY, reading))
+        # Their values are known too late to declare them as `numeric_categories` does.
+        floats = [name for name in float_dictionaries(reader.schema) if name in source.schema and source.is_whole(name)]
+        return replace(source, coded=tuple(floats))
 
 
 def _source_of_spool(files: list[Path]) -> Source:

@@ -186,7 +186,7 @@ class Source:
     stamps   stamps of `files`, made before the files were first opened; none for copies in the scratch folder.
     separator  character between the values of CSV files, if the user named one.
     notices  messages about how columns of CSV files are read.
-    coded    columns of numbers in Parquet files that were categories in pandas.
+    coded    columns of numbers that were categories in pandas or Arrow before they were written or sent.
     """
 
     name: str

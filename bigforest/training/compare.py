@@ -111,7 +111,7 @@ def parse_duration(text: str | float | None, name: str = "budget", other: str = 
     """
     if text is None:
         return None
-    seconds = math.nan
+    text, seconds = plain(text), math.nan
     if isinstance(text, int | float) and not isinstance(text, bool):
         seconds = float(text)
     elif isinstance(text, str) and (match := _DURATION.fullmatch(text)):
@@ -268,7 +268,7 @@ class Race:
             raise ConfigError(
                 f"{api('stop_oob')} cannot be used in a comparison: candidates are compared at equal numbers of trees"
             )
-        metric = self.metric
+        metric = plain(self.metric)
         if metric is None:
             metric = "poisson_deviance" if base.get("impurity") == "poisson" else METRICS[task][0]
         if not isinstance(metric, str) or metric not in METRICS[task]:

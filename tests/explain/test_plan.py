@@ -91,3 +91,14 @@ def test_explain__takes_an_option_that_one_of_the_parts_uses() -> None:
     found = case.forest.explain(case.frame, parts=["local", "contributions"], rows=[3])
     assert found["local"]["row"].unique().to_list() == [3]
     assert found["contributions"].height == 200
+
+
+def test_explain__takes_names_from_generators() -> None:
+    """They can be read once."""
+    case = grown_case(200)
+    names = case.forest.spec.feature_names[:2]
+    lists: dict[str, Any] = {"groups": {"both": names}, "features": [names], "parts": ["permutation", "dependence"]}
+    once = {"groups": {"both": iter(names)}, "features": iter([iter(names)]), "parts": iter(lists["parts"])}
+    expected, found = case.forest.explain(case.frame, **lists), case.forest.explain(case.frame, **once)
+    assert expected.tables == found.tables
+    assert all(expected[table].equals(found[table]) for table in expected.tables)

@@ -385,6 +385,16 @@ def test_files__of_other_kinds(grown: Any, tmp_path: Path, kind: str) -> None:
         assert content.startswith(BEGINS[kind]) and b"<script>alert" not in content, file
 
 
+def test_plot_forest__takes_features_from_a_generator(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [float(k % 7) for k in range(40)], "y": [k % 2 > 0 for k in range(40)]})
+    forest = bf.train(frame, "y", trees=2, threads=1)
+    drawn = [
+        bf.plot_forest(forest, frame, out=tmp_path / name, what="dependence", features=features, format="html")
+        for name, features in (("list", ["x"]), ("generator", iter(["x"])))
+    ]
+    assert drawn[0][0].read_text() == drawn[1][0].read_text()
+
+
 @pytest.mark.parametrize("regression", [False, True])
 def test_charts__follow_the_schema_of_vega_lite(regression: bool) -> None:
     """Files are written without this check, which takes as long as drawing."""

@@ -355,3 +355,11 @@ def test_options__wrong_ones_are_named(kind: str, options: dict[str, Any], messa
 def test_options__may_be_numpy_numbers() -> None:
     table = bigforest.simulate("trunk", rows=np.int64(5), dims=np.int32(2), seed=np.uint8(1))  # type: ignore[arg-type]
     assert bigforest.simulate("trunk", rows=5, dims=2, seed=1).equals(table)  # type: ignore[union-attr, arg-type]
+    arrays: dict[str, Any] = {
+        "rows": np.array(5),
+        "dims": np.array(2),
+        "noise": np.array(0.25),
+        "truth": np.array(True),
+    }
+    plain = {name: value.item() for name, value in arrays.items()}
+    assert bigforest.simulate("shapes", **arrays).equals(bigforest.simulate("shapes", **plain))

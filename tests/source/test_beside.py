@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from polars.testing import assert_frame_equal
 from scipy import sparse
@@ -347,3 +348,17 @@ def test_train__tells_of_categories_of_numbers_that_parquet_files_lose(tmp_path:
         bf.train(tmp_path / "t.parquet", "target", trees=2, listener=events.append, **options)
         texts = [str(event) for event in events if "were categories in pandas" in str(event)]
         assert [text.split(": ")[1].split(";")[0] for text in texts] == told
+
+
+@pytest.mark.parametrize("kind", ["reader", "dataset"])
+def test_train__tells_of_categories_of_floats_in_a_stream(kind: str) -> None:
+    """Their values are known only when they have been read."""
+    code = np.random.default_rng(5).integers(0, 6, 90).astype(float)
+    columns = {"code": pa.array(code).dictionary_encode(), "half": pa.array(code / 2).dictionary_encode(), "size": code}
+    table = pa.table({**columns, "target": pa.array(code % 2 > 0)})
+    given = table.to_reader() if kind == "reader" else ds.dataset(table)
+    events: list[Any] = []
+    forest = bf.train(given, "target", trees=2, listener=events.append)
+    assert {feature.kind for feature in forest.spec.features} == {"numeric"}
+    texts = [str(event) for event in events if "were categories in pandas or Arrow" in str(event)]
+    assert [text.split(": ")[1].split(";")[0] for text in texts] == ["'code'"]

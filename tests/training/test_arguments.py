@@ -42,6 +42,9 @@ def test_numpy_scalars__are_numbers() -> None:
         lambda forest, table, one: bigforest.compare(
             table, "y", candidates=one + type(one)(1), options={"trees": 1}
         ).candidates["loss"].to_list(),
+        lambda forest, table, one: bigforest.compare(
+            table, "y", candidates=2, budget=one * 600, options={"trees": 1}
+        ).candidates["loss"].to_list(),
         lambda forest, table, one: bigforest.train(table, "y", trees=1, tune=one + type(one)(1)).oob.error,
         lambda forest, table, one: (
             BigForestClassifier(1, categories=[one], random_state=0)
