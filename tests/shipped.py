@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -116,6 +115,12 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
             if name == "all":
                 by_passes(kind, columns, folder, **more)
                 done(about + "passes")
+    if not own:
+        beside(frame, numbers, done)
+    elif not bagged:
+        bits = pl.DataFrame({name: np.arange(64) >> place & 1 for place, name in enumerate("abcdy")})
+        bigforest.train(bits, "y", **own, trees=2, listener=silent).predict(bits)
+        done("bits")
     if not numbers:
         more_classes = table(mixed, numbers, 5)
         train(kind, more_classes, folder).predict(more_classes)
@@ -158,7 +163,7 @@ def refined(
         forest.predict(frame, memory="5GB")
     done("train and predict with a stage")
     if explained:
-        explain(grown, frame, grown.spec.target.task == "regression", lambda part: done(f"{part} with a stage"))
+        explain(grown, frame, grown.spec.target.task == "regression", done)
 
 
 def _only(frame: pl.DataFrame, dtype: Any) -> pl.DataFrame:
@@ -208,13 +213,21 @@ def answer(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path, numbers: 
 
 
 def explain(grown: bigforest.Forest, frame: pl.DataFrame, numbers: bool, done: Callable[[str], None]) -> None:
-    """Every part of an explanation, of training rows and of some new ones."""
-    for part, maker in SECTIONS.items():
-        losses = (None,) if numbers or maker.needs != "out of bag" else (None, "log_loss")
-        for new_rows, loss in product((False, True), losses):
-            with suppress(bigforest.ConfigError):  # a part that is not for this kind of forest, or not for new rows
-                grown.explain(frame.head(300) if new_rows else frame, parts=[part], new_rows=new_rows, loss=loss)
-        done(part)
+    """Every part of an explanation of training rows, and of some new ones all that are for them."""
+    of_bags = [part for part, section in SECTIONS.items() if section.needs == "out of bag"]
+    of_new_rows = [part for part in SECTIONS if part not in ("proximities", "filling")]
+    for parts, rows, options in (
+        ([*SECTIONS], frame, {}),
+        (of_new_rows, frame.head(300), {"new_rows": True}),
+        *(() if numbers else ((of_bags, frame, {"loss": "log_loss"}),)),
+    ):
+        try:
+            grown.explain(rows, parts=parts, listener=silent, **options)
+        except bigforest.ConfigError:  # a part that is not for this kind of forest
+            for part in parts:
+                with suppress(bigforest.ConfigError):
+                    grown.explain(rows, parts=[part], listener=silent, **options)
+    done("explain")
 
 
 def revise(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path) -> None:
@@ -225,28 +238,23 @@ def revise(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path) -> None:
     bigforest.validate_forest(folder / "forest", frame)
 
 
-def check_others(folder: Path, done: Callable[[str], None]) -> None:
-    """What is done without a kind of forest, or with several."""
-    frame = table(True, False, 2).head(500)
-    for target in ("y", "wide"):
-        known = frame.filter(pl.col("wide").is_not_null())
-        bigforest.train(known, target, tune=2, trees=50, exclude=_BESIDE, listener=silent)
-        done(f"tune {target}")
+def beside(frame: pl.DataFrame, numbers: bool, done: Callable[[str], None]) -> None:
+    """What is done with forests of the default options alone, and without a forest."""
+    bigforest.train(frame, "y", tune=2, trees=50, exclude=_BESIDE, listener=silent)
+    done("tune")
     bigforest.train(frame, "y", family="tree", exclude=_BESIDE, listener=silent).predict(frame)
     done("tree")
-    many = bigforest.train(known, "wide", trees=60, exclude=_BESIDE, listener=silent)
-    many.predict(known, coverage=0.9)  # by the spread of the trees, of which there are enough
-    done("spread")
-    bits = pl.DataFrame({name: np.arange(64) >> place & 1 for place, name in enumerate("abcdy")})
-    for family in ("subspace-cap", "subspace-perceptron"):
-        bigforest.train(bits, "y", family=family, trees=2, listener=silent).predict(bits)
-    done("bits")
+    if numbers:
+        many = bigforest.train(frame, "y", trees=60, exclude=_BESIDE, listener=silent)
+        many.predict(frame, coverage=0.9)  # by the spread of the trees, of which there are enough
+        done("spread")
+    if "text" not in frame.columns:  # else these are forests of another kind
+        values = frame.select("small", "short").to_numpy()
+        bigforest.train(values, frame["y"].to_numpy(), trees=3, listener=silent).predict(values)
+        done("numpy")
     compile_presort()
     compile_pieces()  # which columns need that do not fit into the budget, of hundreds of millions of rows
     done("columns in pieces")
-    values = frame.select("small", "short").to_numpy()
-    bigforest.train(values, frame["y"].to_numpy(), trees=3, listener=silent).predict(values)
-    done("numpy")
     bigforest.simulate("trunk", rows=1000, dims=4)
     done("simulate")
 
@@ -264,7 +272,7 @@ def kernels() -> set[jit._Kernel]:
 
 
 def check_one(kind: str) -> tuple[bool, set[str]]:
-    """Whether nothing was compiled for a kind (or "others"), and the kernels that this process has not called yet."""
+    """Whether nothing was compiled for a kind, and the kernels that this process has not called yet."""
     before, well = compiled(), True
 
     def done(about: str) -> None:
@@ -274,10 +282,7 @@ def check_one(kind: str) -> tuple[bool, set[str]]:
             print(f"{kind}: {about}: compiled", *sorted(file.split("-")[0] for file in new), flush=True)
 
     with tempfile.TemporaryDirectory() as name:
-        if kind == "others":
-            check_others(Path(name), done)
-        else:
-            check(kind, Path(name), done)
+        check(kind, Path(name), done)
     print(kind, "done", flush=True)
     return well, {kernel.py_func.__qualname__ for kernel in kernels() if not kernel.overloads}
 
@@ -285,7 +290,7 @@ def check_one(kind: str) -> tuple[bool, set[str]]:
 def main() -> int:
     """Run the command, three kinds at a time."""
     with ProcessPoolExecutor(3, get_context("spawn")) as pool:
-        results = list(pool.map(check_one, sys.argv[1:] or [*KINDS, "others"]))
+        results = list(pool.map(check_one, sys.argv[1:] or KINDS))
     never_called = [] if sys.argv[1:] else sorted(set.intersection(*(names for _, names in results)))
     if never_called:
         print("never called:", *never_called)

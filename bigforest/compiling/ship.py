@@ -140,7 +140,8 @@ def _wheel(*arguments: str | Path) -> None:
 _ROWS = 400
 # Types of numbers with which rows are routed through trees.
 _ROUTED = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
-# Columns with missing values: the number `a`, in a table without the category; both; or the category.
+# Columns with missing values: the number `a`, in a table without the category; both; or the category. Bytes with gaps
+# are routed like float32 with gaps, so the latter are left out.
 _GAPS = ("number", "both", "category")
 # Options with kernels of their own, for forests with bags, for classes and for regression. Family.variants has others.
 _BAGGED: list[dict[str, Any]] = [
@@ -180,6 +181,7 @@ def warm_rest(kind: str) -> None:
     with TemporaryFolder(None) as folder:
         for weight in ({}, {"weight": "weight"}) if bagged else ({},):
             tables = list(product(_ROUTED if bagged else ("bits", *_ROUTED), _GAPS if categories else _GAPS[2:]))
+            tables = [(name, gaps) for name, gaps in tables if name != "single" or gaps == "category"]
             for name, gaps in tables:
                 typed = _with_type(table, name, gaps)
                 forest = _train_kind(kind, typed, folder / name, **weight)
