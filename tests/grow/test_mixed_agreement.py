@@ -57,3 +57,23 @@ def test_predict__agrees_with_training(regression: bool, depth: int | None) -> N
         else:
             assert tree.counts[leaf].tolist() == [(own == label).sum() for label in forest.classes]
             assert {found[row] for row in rows} == {forest.classes[int(tree.counts[leaf].argmax())]}
+
+
+@pytest.mark.parametrize("target", [["no", "yes"], [2.0, -1.5]])
+@pytest.mark.parametrize("cells", [[3.5, None], [None, 3.5]])
+def test_train__missing_values_beside_a_single_value(target: list[Any], cells: list[float | None]) -> None:
+    """The split sends missing values to the right and all others to the left."""
+    frame = pl.DataFrame({"a": cells[:1] * 7 + cells[1:] * 5, "y": target[:1] * 7 + target[1:] * 5})
+    forest = bf.train(frame, "y", trees=1, bootstrap=False, shrink="off")
+    assert forest.predict(frame)["prediction"].to_list() == frame["y"].to_list()
+    assert forest.nodes.collect()["weight"].to_list() == ([12, 5, 7] if cells[0] is None else [12, 7, 5])
+
+
+@pytest.mark.parametrize("up", [1, 2])
+def test_train__threshold_between_adjacent_numbers(up: int) -> None:
+    """Their middle is rounded to one of them, which must be the lower one."""
+    below = 1.0 + up * 2.0**-52
+    frame = pl.DataFrame({"a": [below, below + 2.0**-52] * 6, "y": ["no", "yes"] * 6})
+    forest = bf.train(frame, "y", trees=1, bootstrap=False)
+    assert forest.nodes.collect()["threshold"][0] == below
+    assert forest.predict(frame)["prediction"].to_list() == frame["y"].to_list()

@@ -75,6 +75,17 @@ def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainCo
         assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
+@pytest.mark.parametrize("family", ["axis", "rotation"])
+def test_passes__threshold_between_adjacent_numbers(tmp_path: Path, family: str) -> None:
+    """Their middle may be rounded to the upper one, which goes right."""
+    upper = 1.0 + 2.0**-51
+    frame = pl.DataFrame({"a": [upper - 2.0**-52, upper] * 20, "b": [3.0, 5.0] * 20, "y": ["no", "yes"] * 20})
+    store = store_of(frame, tmp_path)
+    config = TrainConfig.of(trees=4, family=family, mtry=1, bootstrap=False, max_depth=1)
+    way = GrowPlan(1, MemoryLimits(rows=0, keys=10, cells=8, room=500), 2, 0)
+    assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
 def wide_table(rows: int, classes: int, seed: int = 3) -> pl.DataFrame:
     """Columns of one, two and four bytes, with ties, a heavy value and noise, and a class that some of them tell."""
     draw = np.random.default_rng(seed)

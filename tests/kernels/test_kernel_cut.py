@@ -54,6 +54,8 @@ RULES = st.builds(
 @given(trees=st.lists(grown(), min_size=1, max_size=3), rules=RULES)
 @example(trees=[FULL], rules=CutRules(leaves=5))
 @example(trees=[FULL], rules=CutRules(leaves=7, cost=0.5, ties=False))
+@example(trees=[FULL], rules=CutRules(decrease=0.5))
+@example(trees=[FULL], rules=CutRules(leaves=6, decrease=0.5))
 def test_cut_trees__what_remains_is_what_plain_python_leaves(trees: list[Tree], rules: CutRules) -> None:
     starts = np.cumsum([0, *(len(right) for right, _ in trees)])
     nodes = int(starts[-1])

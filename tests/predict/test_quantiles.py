@@ -350,6 +350,14 @@ def test_quantiles__of_single_precision_are_named_as_they_are_written() -> None:
         assert forest.predict(frame(60), quantiles=quantiles).equals(expected)
 
 
+def test_predict__quantile_that_the_shares_of_a_leaf_just_reach() -> None:
+    """A third of the rows have the lowest target; in steps of shares, a third is rounded down."""
+    table = pl.DataFrame({"x": [1.0] * 30 + [2.0] * 3, "y": [0.0, 1.0, 2.0] * 10 + [9.0] * 3})
+    forest = bigforest.train(table, "y", family="tree", task="regression", max_depth=1, keep_targets=True)
+    found = forest.predict(table.head(1), quantiles=[1 / 3, 2 / 3])
+    assert found.row(0)[1:] == (0.0, 1.0)
+
+
 @compiled
 def test_cli__quantiles(folder: Path, run: Run) -> None:
     frame(60).write_parquet("t.parquet")
