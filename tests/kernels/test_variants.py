@@ -36,7 +36,7 @@ def test_kernels__are_not_compiled_for_read_only_arrays_as_well(tmp_path: Path) 
         for forest in (made, bigforest.read_forest(out)):
             forest.predict(table)
         made.explain(table, parts=["permutation", "proximities"], threads=1)
-        made.explain(table, parts="permutation", rows=[1, 2, 3], threads=1)
+        made.explain(table, parts="local", rows=[1, 2, 3], threads=1)
         made.explain(table, parts="permutation", new_rows=True, threads=1)
     signatures = Counter(
         (kernel.py_func.__qualname__, re.sub(r"readonly |(?<='\w', )(True|False)", "", str(signature)))
