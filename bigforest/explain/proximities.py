@@ -85,9 +85,9 @@ def write_proximities(job: ExplainJob, plan: SectionPlan) -> None:
 
     neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/proximities.py), the nearest first.
     proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
-    outliers   rows of the class / the sum of p^2 over the rows of the class, less the median of this over the class,
-               divided by the mean absolute deviation from the median (Breiman and Cutler): large for rows unlike all
-               others.
+    outliers   large for rows unlike all others (Breiman and Cutler). The raw score of a row is the number of rows of
+               its class / the sum of p^2 over these rows. The score is (raw - median) / mean absolute deviation from
+               the median, both over the rows of the class.
     prototypes  for each class the rows with the largest sum of proximities to neighbors of the class; each next one
                counts only neighbors that the earlier ones do not have.
     """
@@ -140,7 +140,7 @@ def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: SectionPlan) -> ListedLe
 def list_leaves(
     stock: TreeStock, oob: OutOfBagRows, files: list[MatrixFile], entries: range
 ) -> list[NDArray[np.uint32]]:
-    """Task: write which rows are in which leaves of the trees of some entries; where the rows of each leaf begin."""
+    """Task: write the rows of each leaf of some trees into `files`. Return for each tree where its leaves begin."""
     kept = np.ascontiguousarray(oob.table.labelled_rows())
     assert oob.bags is not None
     starts = []

@@ -62,6 +62,7 @@ class ExplanationFolder:
             raise ConfigError(f"cannot write to {path}; choose another output")
 
     def without_rows(self) -> ExplanationFolder:
+        """Return the folder for tables that depend on the forest alone, whatever rows are explained."""
         folder = copy(self)
         folder._rows = ""
         return folder
@@ -157,6 +158,7 @@ class Explanation:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
+        """Open a folder; holding: object that keeps a temporary folder as long as this object."""
         self.path = absolute_path(path)
         if not self.path.is_dir():
             raise ConfigError(f"{path} is not an explanation; check the path, or make one with {api('explain_forest')}")

@@ -219,7 +219,7 @@ def oob_predictions(accumulator: OobAccumulator, config: TrainConfig, power: flo
     """
     voters = np.maximum(accumulator.voters, 1)
     votes = accumulator.votes
-    if not accumulator.prediction.size:
+    if not accumulator.prediction.size:  # a regression
         return votes / voters[:, None]
     total = np.where(accumulator.voters > 0, votes.sum(axis=1), 1.0) if config.weighs_trees else voters
     return as_probabilities(votes / total[:, None], power)

@@ -249,6 +249,7 @@ def expression(
             "(see with_row_index), or use Forest.predict"
         )
     spec = loader.files.spec
+    several = proba or _adds_columns(rule)
     if schema is None:
         used = [spec.features[int(place)] for place in predictor.packed.used]
         names = list(dict.fromkeys(feature.table_column for feature in used))
@@ -257,7 +258,8 @@ def expression(
     if rule.category is not None:
         names = list(dict.fromkeys([*names, rule.category]))
     numbers = free_name("row", names)
-    # `answer` names the columns that a table lacks, also if it lacks all; Polars would refuse an empty struct.
+    # Columns that a table lacks are left out here, so that `answer` can name them in its error. Polars refuses a struct
+    # without fields, so one is added.
     fields = [cs.by_name(*names, require_all=False).as_expr()]
     if names:
         fields.append(pl.lit(None).alias(free_name("none", [*names, numbers])))
@@ -285,13 +287,13 @@ def expression(
             else prediction_column(predictions, spec)
         )
 
-    several = proba or _has_more(rule)
     dtype = pl.Struct(prediction_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
 
 
-def _has_more(rule: VoteRule) -> bool:
+def _adds_columns(rule: VoteRule) -> bool:
+    """Return True if predictions have columns of quantiles, intervals or sets."""
     return bool(rule.quantiles) or rule.conformal is not None
 
 
@@ -318,12 +320,12 @@ def predict_lazy(
     check_schema(schema, loader.files.spec)
     check_columns(keep, schema, rule, prediction_names(loader.files.spec, rule, proba))
     row = None
-    loader.predictor(rule, resources.memory, resources.workers)
+    loader.predictor(rule, resources.memory, resources.workers)  # refuses trees that take more than the memory
     if rule.draws and not proba:
         row = free_name("row", schema)
         frame = frame.with_row_index(row)
     answer = expression(loader, rule, proba=proba, row=row, schema=schema)
-    if not (proba or _has_more(rule)):
+    if not (proba or _adds_columns(rule)):
         return frame.select(columns_named(keep), answer)
     several = free_name(ANSWER, keep)
     return frame.select(columns_named(keep), answer.alias(several)).unnest(several)

@@ -198,8 +198,8 @@ class RowBatch:
 
     @property
     def width(self) -> int:
-        """Bytes of a value, in the batch or in a tile, whichever is larger; twice as many if long integers turn out not
-        to be float32."""
+        """Bytes of a value in the batch or in a tile, whichever is larger. Long integers count as float32 in a tile; if
+        one of them is not, tiles take twice as many bytes."""
         tile = self.tile_type(_FLOAT64 not in self._types)
         return max(dtype.itemsize for dtype in (tile, *self._types))
 
@@ -213,7 +213,7 @@ class RowBatch:
         return _FLOAT64
 
     def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
-        """Put the rows into the first tiles; return False if there is a NaN among them.
+        """Put the rows into the first tiles. Return True if no value is missing (NaN).
 
         Row r becomes column r % t of tile r // t of tiles [tiles, features, t], or, if by_rows, row r % t of this tile
         of tiles [tiles, t, features or more]. Other cells keep their values.
@@ -226,7 +226,7 @@ class RowBatch:
             block.put(columns, whole, last)
         if not self._has_floats:
             return True
-        # A NaN is the least of all, and unlike itself: that is quicker than looking at each value.
+        # The minimum is NaN if a value is. This is quicker than testing each value.
         least = np.minimum.reduce(columns[whole, :, :last], axis=None, initial=np.inf)
         if whole:
             least = np.minimum(least, np.minimum.reduce(columns[:whole], axis=None))
@@ -491,7 +491,7 @@ class Reader:
         return self._as_split(RowBatch(blocks), used)
 
     def _as_split(self, rows: RowBatch, used: NDArray[np.int64]) -> RowBatch:
-        """Return the rows as the trees split them: values, or ranks of values."""
+        """Return the rows, with ranks in place of values if the trees split on ranks."""
         if self.ranks is None:
             return rows
         columns = zip(used.tolist(), rows.columns(), strict=True)

@@ -89,9 +89,9 @@ def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
     """Return the positions of the features that axes are made of, ascending. Raise ConfigError for a missing one."""
     if not config.axes_from:
         return np.arange(len(spec.features))
-    places = {feature.name: place for place, feature in enumerate(spec.features)}
-    check_axes_from(config, places)
-    return np.sort([places[name] for name in config.axes_from])
+    place_of = {feature.name: place for place, feature in enumerate(spec.features)}
+    check_axes_from(config, place_of)
+    return np.sort([place_of[name] for name in config.axes_from])
 
 
 def with_others(

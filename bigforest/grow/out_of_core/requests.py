@@ -94,7 +94,7 @@ class SplitRequest(NamedTuple):
         return {int(feature) for array in arrays for feature in np.unique(array)}
 
     def max_probes(self) -> int:
-        """Return the most columns for which rows of one node are collected. A row is collected at most as often."""
+        """Return the largest number of columns for which rows of one node are collected, once for each column."""
         of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
         return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
@@ -116,7 +116,7 @@ class SplitResponse(NamedTuple):
     sums          int64 [sums.feature, classes]
     below, above  for each of the newest splits, the largest value that went left and the smallest that went right
     row_nodes     written files, by the first block of the run of blocks. A file has the new node of each row, or in the
-                  last pass the rows of small nodes. Without splits there is none
+                  last pass the rows of small nodes. Empty if no node was split, or in the last pass if none is small
     """
 
     counts: NDArray[Any]
@@ -153,9 +153,8 @@ def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
     return SplitResponse(unpacked_counts(counts), *others)
 
 
-# Counts as they are sent to another process: their type, the narrowest type that holds them, their number, and the
-# compressed bytes of the narrow counts: first the lowest byte of all counts, then the next byte of all counts, and so
-# on. With many workers, most counts of a worker are small.
+# Counts for another process: their type, the narrowest type that holds them, their number, and their compressed bytes.
+# The lowest bytes of all counts come first, then the next bytes, and so on: with many workers most counts are small.
 PackedCounts = tuple[str, str, int, bytes]
 
 
