@@ -98,7 +98,6 @@ def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError 
 
 
 def advice_on(number: int | None) -> str:
-    """Return advice on an error of the system."""
     return _ADVICE.get(number or 0, "check its disk, and try again")
 
 

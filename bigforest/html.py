@@ -13,7 +13,6 @@ def facts_table(title: str, facts: Mapping[str, str]) -> str:
 
 
 def rows_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of texts under headings."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"

@@ -101,7 +101,6 @@ class Bars:
         self._progress: Any = None
 
     def __call__(self, event: Event) -> None:
-        """Draw an event."""
         if isinstance(event, StageStarted):
             self._waiting[event.stage] = event
         elif isinstance(event, Notice):

@@ -16,20 +16,12 @@ from typing import Annotated, Any
 import typer
 
 from .command import EXIT_BAD_INPUT, GuardedCommand
-from .compare import compare
-from .draw import plot, report
-from .encode import encode
-from .evaluate import oob, validate
-from .explain import explain
-from .export import export
-from .images import images
+from .explain import explain, plot, report
 from .inspect import inspect
-from .plan import plan
-from .predict import predict
-from .revise import calibrate, merge, prune, shrink
-from .simulate import simulate
-from .train import train
-from .warm_up import warm_up
+from .predict import oob, predict, validate
+from .revise import calibrate, export, merge, prune, shrink
+from .tables import images, simulate
+from .train import compare, encode, plan, train, warm_up
 
 # Seconds after which an ignored signal is repeated.
 _MOMENT = 0.1

@@ -280,7 +280,6 @@ class GuardedCommand(TyperCommand):
 
 
 def _metavar(argument: Any) -> str:
-    """Return the name of an argument in the help."""
     return str(argument.metavar or argument.name.upper())
 
 

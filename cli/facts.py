@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:
-    """Return the summary of a training run."""
     spec = forest.spec
     return {
         "forest": str(forest.directory),
@@ -71,7 +70,6 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
 
 
 def revised_facts(forest: Forest, *names: str) -> dict[str, Any]:
-    """Return the path of a revised forest, and some of its facts."""
     facts = inspection_facts(forest, trees=False, features=False)
     return {name: facts[name] for name in ("forest", *names)}
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .compare import draw_candidates
 from .options import toml_of
 from .show import Facts, choice_lines, count, lines, out_of_bag, plain, print_table, show, table_size, words
+from .train import draw_candidates
 
 if TYPE_CHECKING:
     from bigforest import Forest

@@ -1,24 +1,33 @@
-"""bigforest predict"""
+"""Commands about predictions: predict, oob (errors on out-of-bag rows) and validate (on other rows)."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
+
+import typer
 
 from . import options
 from .command import command
 from .options import Given, flag, option
 from .running import STREAM, output_at
 from .show import (
+    TREES_ALONE,
     Facts,
     class_scores,
     count,
     duration,
     lines,
     mean_error,
+    number_cells,
     number_errors,
+    out_of_bag,
     percent,
+    print_table,
     rounded,
     share_error,
+    show,
+    validation_lines,
 )
 
 # Options by argument of `predict_file`, with its defaults, in the order of --help.
@@ -69,7 +78,7 @@ PREDICT = {
 }
 
 
-def _draw(facts: Facts) -> None:
+def _draw_predict(facts: Facts) -> None:
     if facts["predictions"] == STREAM:
         return
     pairs = [("rows", count(facts["rows"]))]
@@ -91,7 +100,9 @@ def _draw(facts: Facts) -> None:
     lines(*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"]))
 
 
-@command(_draw, settings=PREDICT, run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"))
+@command(
+    _draw_predict, settings=PREDICT, run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler")
+)
 def predict(forest: options.ForestFolder, data: options.Data, *, settings: Given, run: Given) -> Facts:
     """Predict every row of a table, in order, to a file.
 
@@ -108,3 +119,112 @@ def predict(forest: options.ForestFolder, data: options.Data, *, settings: Given
     with output_at(output, run.get("scratch")) as written:
         scores = bigforest.predict_file(forest, data, written, **settings, **run)
     return {"predictions": output, **asdict(scores)}
+
+
+# The confusion matrix of more classes does not fit a terminal; the most frequent mistakes are listed instead.
+MATRIX_CLASSES = 12
+MISTAKES = 20
+METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
+
+
+def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
+    """Show the out-of-bag report: error, metrics, confusion, curve.
+
+    Example: bigforest oob flights.forest
+    """
+    import bigforest
+
+    from .facts import oob_facts
+
+    show(oob_facts(bigforest.read_forest(forest)), _draw_oob, json=json)
+
+
+def _draw_oob(facts: Facts) -> None:
+    from bigforest.planning.sizes import milestones
+
+    lines(("out of bag", out_of_bag(facts, len(facts["metrics"]) - 1)), ("trees", count(facts["trees"])))
+    typer.echo()
+    if "confusion" in facts:
+        draw_metrics(facts["metrics"])
+        typer.echo()
+        _draw_confusion(facts["confusion"])
+        typer.echo()
+    curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
+    _, measure, _ = curve[0]
+    errors = [row[measure] for row in curve]
+    rows_of = [row["rows"] for row in curve]
+    cells = list(map(percent, errors, rows_of)) if "confusion" in facts else number_cells(errors)
+    rows = [[count(row["trees"]), cell, count(row["rows"])] for row, cell in zip(curve, cells, strict=True)]
+    if facts["rounds"]:
+        typer.echo(f"{TREES_ALONE}:\n")
+    print_table(["trees", measure.replace("_", " "), "rows"], rows, left=0)
+
+
+def draw_metrics(metrics: list[dict[str, Any]]) -> None:
+    """Print metrics of all classes together, and of each class if they are few."""
+    names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
+    rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
+    labels = ["all", *(str(row["class"]) for row in rows[1:])]
+    whole = rows[0]
+    errors = {
+        name: (mean_error if name in ("log_loss", "brier") else share_error)(whole[name] or 0.0, whole["rows"])
+        for name in names
+    }
+    body = [
+        [label, count(row["rows"]), *("" if row[name] is None else rounded(row[name], errors[name]) for name in names)]
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    print_table(["class", "rows", *(name.replace("_", " ") for name in names)], body)
+
+
+def _draw_confusion(pairs: list[dict[str, Any]]) -> None:
+    classes = list(dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)]))
+    if len(classes) <= MATRIX_CLASSES:
+        cells = {(pair["truth"], pair["prediction"]): pair["rows"] for pair in pairs}
+        labels = sorted(classes)
+        body = [[str(truth), *(count(cells.get((truth, label), 0)) for label in labels)] for truth in labels]
+        print_table(["truth \\ prediction", *map(str, labels)], body)
+        return
+    wrong = [pair for pair in pairs if pair["truth"] != pair["prediction"]]
+    wrong.sort(key=lambda pair: -pair["rows"])
+    body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
+    print_table(["truth", "predicted", "rows"], body, left=2)
+
+
+def _draw_curve(facts: Facts) -> None:
+    from bigforest.planning.sizes import milestones
+
+    curve = facts["curve"]
+    written = [("curve", facts["out"])] if facts["out"] else []
+    lines(*validation_lines(curve[-1], facts["rounds"]), ("time", duration(facts["seconds"])), *written)
+    typer.echo()
+    steps = [curve[trees - 1] for trees in milestones(len(curve))]
+    rows = [[count(row["trees"]), percent(row["error"], row["rows"]), count(row["rejected"])] for row in steps]
+    print_table(["trees", "error", "rejected"], rows, left=0)
+
+
+# Options by argument of `validate_forest`, in the order of --help.
+VALIDATE = {
+    "out": option(str, "FILE", "Also write the error after each tree to this Parquet file."),
+    **options.VOTES,
+}
+
+
+@command(
+    _draw_curve,
+    settings=VALIDATE,
+    run=options.run_options("overwrite", "threads", "scratch", "memory"),
+)
+def validate(forest: options.ForestFolder, data: options.Data, *, settings: Given, run: Given) -> Facts:
+    """Evaluate a forest on labelled rows, by number of trees.
+
+    All rows have the same weight.
+
+    Example: bigforest validate flights.forest test.parquet --out curve.parquet
+    """
+    import bigforest
+
+    opened = bigforest.read_forest(forest)
+    curve = bigforest.validate_forest(opened, data, **settings, **run)
+    rounds = int(opened.rounds.amount)
+    return {"forest": forest, "rounds": rounds, "curve": curve.to_dicts(), "out": settings.get("out")}

@@ -1,4 +1,4 @@
-"""Commands that make a forest from forests: calibrate, prune, shrink and merge."""
+"""Commands that make other forests and files from forests: calibrate, prune, shrink, merge and export."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 
 from . import options
 from .command import command
-from .options import Given
-from .show import Facts, choice_lines, count, duration, lines, number_cells, out_of_bag, print_table, table_size
+from .options import Given, option
+from .show import Facts, choice_lines, count, duration, lines, number_cells, out_of_bag, print_table, size, table_size
 
 
 def _draw_calibrated(facts: Facts) -> None:
@@ -166,3 +166,48 @@ def merge(
     forest = bigforest.merge(paths, out, **run)
     pieces = () if forest.origin is None else forest.origin.merged
     return {**training_facts(forest), "merged": list(map(asdict, pieces))}
+
+
+# Options by argument of `export_forest`, with its defaults.
+FORMAT = {
+    "out": option(str, "FILE", "The file. Default: the name of FOREST with the suffix of the format."),
+    "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),
+    "table": option(str, "NAME", "sql: table that the query reads.", default="rows"),
+    "keep": option(list[str], "COL", "sql: column to copy to the result; repeat for more."),
+    "dialect": option(str, "standard|mysql", "sql: standard for DuckDB, SQLite and PostgreSQL.", default="standard"),
+}
+
+
+def _draw_export(facts: Facts) -> None:
+    time = duration(facts["seconds"])
+    lines(("format", facts["to"]), ("size", size(facts["bytes"])), ("time", time), ("file", facts["file"]))
+
+
+@command(_draw_export, format=FORMAT, run=options.run_options("overwrite"))
+def export(
+    forest: options.ForestFolder,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="onnx|treelite|sklearn|sql",
+            show_default=False,
+            help="Format of the file. Default: that of the ending of --out.",
+        ),
+    ] = None,
+    *,
+    format: Given,
+    run: Given,
+) -> Facts:
+    """Export a forest to a file for another engine.
+
+    Supports the families axis and tree; categories only with treelite and sql.
+
+    Example: bigforest export flights.forest --to sql --table flights
+    """
+    import bigforest
+    from bigforest.predict.export_file import SUFFIXES, format_of
+
+    to = format_of(to, format.get("out"))
+    format.setdefault("out", options.named_after(forest, SUFFIXES[to]))
+    written = bigforest.export_forest(forest, to=to, **format, **run)
+    return {"forest": forest, "to": to, "file": str(written), "bytes": written.stat().st_size}

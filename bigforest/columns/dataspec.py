@@ -204,7 +204,6 @@ class DataSpec:
     separator: str | None = None
 
     def to_json(self) -> str:
-        """Return the dataspec as one line of JSON."""
         return self._json
 
     @property

@@ -118,7 +118,6 @@ def is_feature_type(dtype: pl.DataType) -> bool:
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
-    """Return True for types of text, which are categories."""
     return dtype.base_type() in _TEXT  # a Categorical with categories of its own does not equal pl.Categorical
 
 
@@ -183,7 +182,6 @@ def locate_columns(schema: Mapping[str, pl.DataType], features: Iterable[tuple[s
 
 
 def kind_of(dtype: pl.DataType | str) -> Kind:
-    """Return the kind of a type, or of a type name of the dataspec."""
     name = dtype if isinstance(dtype, str) else type_name(dtype)
     if name in ("String", "Categorical", "Enum"):
         return Kind("text", 1)

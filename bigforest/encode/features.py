@@ -145,7 +145,6 @@ class _Run(NamedTuple):
 
 
 def _rank_runs(job: EncodeJob, maker: KeyMaker, files: Path) -> list[_Run]:
-    """Read the column, and write the ranks and distinct keys of each run."""
     runs: list[_Run] = []
     cut = (each.slice(first, _RUN_ROWS) for each in job.column(maker.name) for first in range(0, len(each), _RUN_ROWS))
     for series in cut:

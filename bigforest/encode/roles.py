@@ -20,10 +20,9 @@ import polars as pl
 
 from bigforest.columns.dataspec import MAX_CLASSES, code_width
 from bigforest.columns.types import FlatColumn, flat_columns, is_feature_type, is_text_type
-from bigforest.encode.rows import check_group
+from bigforest.encode.rows import check_group, check_weight
 from bigforest.encode.targets import MAX_UNUSUAL_CLASSES, DistinctValues, check_classes, distinct_values, find_task
 from bigforest.encode.values import value_bytes
-from bigforest.encode.weights import check_weight
 from bigforest.errors import DataError, api, listed
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import Task
@@ -252,7 +251,6 @@ UNKNOWN = ColumnBounds(None, None)
 
 
 def _bounds_from_files(data: Any) -> dict[str, ColumnBounds]:
-    """Return bounds from the statistics of Parquet files."""
     if not isinstance(data, str | Path):
         return {}
     files = find_files(data)[1]
@@ -277,7 +275,6 @@ def _bounds_from_files(data: Any) -> dict[str, ColumnBounds]:
 
 
 def _join_bounds(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> ColumnBounds:
-    """Return the bounds of a column from the bounds of its chunks."""
     whole = False if any(nulls) else None if None in nulls else True
     bounds = [bound for span in spans if span is not None for bound in span]
     return ColumnBounds(None if None in spans else max(bounds) - min(bounds) + 1, whole)

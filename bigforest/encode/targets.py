@@ -71,7 +71,6 @@ class FoundClasses:
 
     @property
     def constant(self) -> bool:
-        """True for a single class."""
         return len(self.labels) == 1
 
 

@@ -105,7 +105,6 @@ class Scale:
     crowded: bool = False
 
     def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
-        """Return the values at these offsets as integers."""
         keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
         return keys if self.least == 0 else (keys + np.uint64(self.least % 2**64)).view(np.int64)
 

@@ -76,7 +76,6 @@ class TreeStock(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers per prediction."""
         return self.trees.header.spec.target.answer_width
 
     @property

@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.encode.weights import TrueRows, true_rows
+from bigforest.encode.rows import TrueRows, true_rows
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.execution.process_cache import ProcessCache
@@ -82,7 +82,6 @@ class RowTable(NamedTuple):
 
     @property
     def file_bytes(self) -> int:
-        """Most bytes of the files."""
         target = (2 if self.is_classification else 8) + 4 + 8 * self.weighted if self.labelled else 0
         return self.rows * ((4 if self.narrow else 8) * (len(self.used) + 1) + target)
 

@@ -120,7 +120,6 @@ class ExplanationFolder:
             file.unlink()
 
     def write(self, name: str, table: pl.DataFrame, options: str = "") -> None:
-        """Write a table; `options` are all options that it depends on."""
         self.write_pieces(name, [table], options)
 
     def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:

@@ -301,7 +301,6 @@ def _sums(trees: Sequence[ExportedTree], cells: Mapping[int, _Cell], sql: _Diale
 
 
 def _conditions(tree: ExportedTree, cells: Mapping[int, _Cell]) -> list[str | None]:
-    """Return the conditions of the nodes; None for leaves."""
     features = enumerate(tree.feature.tolist())
     return [None if feature < 0 else cells[feature].condition(tree, node) for node, feature in features]
 

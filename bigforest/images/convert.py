@@ -17,8 +17,15 @@ from bigforest.events import Listener, Notice, stage
 from bigforest.execution.resources import resources_of
 from bigforest.forest.tables import check_table_file, write_table_file
 from bigforest.images.features import SMALLEST, feature_names, feature_values, fit
-from bigforest.images.imageset import Chunk, ImageSet, folder_images, idx_images, labels_beside
-from bigforest.images.table import array_images, table_images
+from bigforest.images.imageset import (
+    Chunk,
+    ImageSet,
+    array_images,
+    folder_images,
+    idx_images,
+    labels_beside,
+    table_images,
+)
 from bigforest.options.values import check_flag, check_word, is_integer, plain
 from bigforest.progress import watching
 from bigforest.source import open_source

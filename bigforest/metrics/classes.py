@@ -273,7 +273,6 @@ class Scores:
 
 
 def _first_of_each(ascending: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the place of the first of each distinct number."""
     return np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: ascending.size])
 
 

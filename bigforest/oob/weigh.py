@@ -1,4 +1,4 @@
-"""Count the nodes of grown trees again with exact weights, where rows have wide weights (encode/weights.py).
+"""Count the nodes of grown trees again with exact weights, where rows have wide weights (encode/rows.py).
 
 A weight that is no small whole number has 64 bits in the store, and 16 bits in an item, where it is rounded at random,
 right on average over trees. Kernels search for splits with these narrow weights. Counts, values and votes of leaves

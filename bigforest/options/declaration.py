@@ -81,7 +81,6 @@ class Declared:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Allowed words."""
         words = [word for kind in self.types if get_origin(kind) is Literal for word in get_args(kind)]
         return tuple(dict.fromkeys([*words, *self.option.further()]))
 

@@ -28,19 +28,16 @@ def name_family(name: str, options_of: str, tasks: tuple[Task, ...], lacks: tupl
 
 
 def name_impurity(name: str) -> None:
-    """Register the impurity `name`, for classification."""
     if name in IMPURITIES:
         raise ConfigError(f"an impurity needs a new name, not {name!r}")
     _IMPURITIES[name] = "classification"
 
 
 def families() -> tuple[str, ...]:
-    """Return the names of all families."""
     return tuple(_FAMILIES)
 
 
 def impurities() -> tuple[str, ...]:
-    """Return the names of all impurities."""
     return tuple(_IMPURITIES)
 
 

@@ -77,12 +77,10 @@ class Shape:
 
     @property
     def features(self) -> int:
-        """Number of features."""
         return len(self.widths)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the codes of one row."""
         return sum(self.widths)
 
 
@@ -113,7 +111,6 @@ class MemoryEstimate:
             raise self.refusal(budget)
 
     def refusal(self, budget: int) -> ConfigError:
-        """Return the error for a budget that is too small."""
         allowed = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
         least = megabytes(self.smallest)
         return ConfigError(

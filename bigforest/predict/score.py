@@ -15,7 +15,7 @@ import polars as pl
 from bigforest.columns.dataspec import DataSpec
 from bigforest.columns.labels import UNKNOWN, class_places, label_values, strange_labels
 from bigforest.columns.types import cells
-from bigforest.encode.weights import check_weight, true_rows, weights_in_slice, whole_weights
+from bigforest.encode.rows import check_weight, true_rows, weights_in_slice, whole_weights
 from bigforest.errors import DataError, counted
 from bigforest.events import Notice
 from bigforest.execution.forks import check_polars_threads

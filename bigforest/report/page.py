@@ -122,7 +122,6 @@ def code(words: str) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Return a summary; a click on it shows the content."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 

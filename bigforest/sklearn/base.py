@@ -235,7 +235,6 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
-        """Fit, given the columns of y."""
         raise NotImplementedError
 
     def apply(self, X: Any) -> NDArray[np.int64]:

@@ -320,7 +320,6 @@ def _check_scored(truth: NDArray[Any]) -> None:
 
 
 def _class_weights(weights: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
-    """Return the option class_weight for each output."""
     if isinstance(weights, list | tuple):
         if len(weights) != len(classes):
             raise ConfigError(

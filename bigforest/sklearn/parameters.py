@@ -189,7 +189,6 @@ def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
 
 
 def _drawn(max_features: Any) -> Any:
-    """Return the option `mtry`."""
     if max_features is None or (isinstance(max_features, float | np.floating) and max_features == 1.0):
         return "all"
     return max_features

@@ -61,7 +61,6 @@ def objects_of(X: Any) -> NDArray[np.object_] | None:
 
 
 def has_text(cells: NDArray[np.object_]) -> bool:
-    """Return True if a cell is text and not a number."""
     try:
         cells.astype(np.float64)
     except ValueError:
@@ -72,7 +71,6 @@ def has_text(cells: NDArray[np.object_]) -> bool:
 
 
 def named(X: NDArray[Any] | pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """Return X as a frame with these column names."""
     if isinstance(X, pl.DataFrame):
         return X.rename(dict(zip(X.columns, names, strict=True))) if X.columns != list(names) else X
     return frame_from_numpy(X, names)

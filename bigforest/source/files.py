@@ -102,7 +102,6 @@ class SeparatedPath(str):
     separator: str
 
     def __new__(cls, path: str | Path, separator: str) -> SeparatedPath:
-        """Return the path, with its separator."""
         separated = super().__new__(cls, path)
         separated.separator = separator
         return separated
@@ -115,7 +114,6 @@ def separated(data: Any, separator: str | None) -> Any:
 
 
 def separator_of(data: Any) -> str | None:
-    """Return the separator that was given with a path, if there is one."""
     return data.separator if isinstance(data, SeparatedPath) else None
 
 
@@ -494,7 +492,6 @@ def _plain_folder(pattern: Path) -> Path:
 
 
 def _scan_file(file: Path, kind: str, scratch: Path, reading: Reading) -> Scan:
-    """Return the lazy scan of one file and its schema."""
     with reading_file(file, kind, "; check that it is one"):
         if kind == "Arrow":
             scan = scan_parquet(_spool_arrow(file, scratch, reading))

@@ -289,7 +289,6 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the matrix."""
         return int(self._rows.data.nbytes + self._rows.indices.nbytes + self._rows.indptr.nbytes)
 
     @property
@@ -314,7 +313,6 @@ class SparseTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         return self.matrix.shape[0], self.matrix.shape[1] + len(self.others)
 
     def with_columns(self, others: Sequence[pl.Series]) -> SparseTable:

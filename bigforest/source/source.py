@@ -149,7 +149,6 @@ class Reading(NamedTuple):
     usual: str | None = None
 
     def needs(self, name: str) -> bool:
-        """Return True if a column is read."""
         return name not in self.excluded and (self.needed is None or name in self.needed)
 
 
@@ -473,7 +472,6 @@ def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
 
 
 def _scan_as(files: Sequence[Path], schema: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """Return the scan of Parquet files with the columns and types of a schema."""
     return pl.concat([cast_to(scan_parquet([file]), schema) for file in files])
 
 

@@ -510,7 +510,6 @@ def _long_values() -> Iterator[None]:
 
 
 def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
-    """Return the scan without the rows of these numbers."""
     if not rows:
         return scan
     number = columns_named([_ROW])

@@ -89,7 +89,6 @@ class ArrayFile(NamedTuple):
         return self.table[:, 2 + list(self.arrays).index(name)]
 
     def reading(self) -> FileIO:
-        """Open the file for `block`."""
         return local_path(self.path).open("rb", buffering=0)
 
     def each(self) -> Generator[list[NDArray[Any]]]:

@@ -52,7 +52,6 @@ def naming_faults(make: Callable[[str], BigForestError], file: Path | None = Non
 
 
 def _all(name: str) -> bool:
-    """Return True: every column is read."""
     return True
 
 
@@ -115,7 +114,6 @@ def as_readable(column: Any) -> Any:
 
 
 def _readable_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of `as_readable`."""
     if pa.types.is_run_end_encoded(kind):
         return _readable_type(kind.value_type)
     offset = pa.types.is_timestamp(kind) and kind.tz is not None and _OFFSET.fullmatch(kind.tz)

@@ -289,7 +289,6 @@ def is_there(path: Path) -> bool:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return True if a path is in a temporary folder of this process."""
     return not _temporary.isdisjoint((path, *path.parents))
 
 

@@ -185,7 +185,6 @@ def _can_be_named(text: str) -> bool:
 
 
 def is_remote(path: Path | None) -> bool:
-    """Return True if the path is in an object store."""
     return isinstance(path, ObjectPath)
 
 

@@ -48,7 +48,6 @@ class MatrixReader(ABC):
             file.close()
 
     def size(self, block: int) -> int:
-        """Return the rows of a block."""
         return min(BLOCK_ROWS, self._rows - (block - self._first) * BLOCK_ROWS)
 
     def read(self, block: int, features: Collection[int], *, more: bool = False) -> Any:

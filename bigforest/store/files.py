@@ -71,13 +71,11 @@ class StoreFiles:
         return np.asarray(self._mapped(name, dtype, shape, private=private))
 
     def crc(self, name: str) -> int:
-        """Return the CRC-32 of a whole file."""
         if self.copy is not None:
             self.copy.fetch_whole(name)
         return zlib.crc32(self._mapped(name, np.dtype(np.uint8), None).data)
 
     def check_unchanged(self) -> None:
-        """See Store.check_unchanged."""
         for stamp in self._stamps:
             current = FileStamp.of(stamp.path) if stamp.path.exists() else None
             if current is None or not stamp.is_of(current, renamed=True):
@@ -229,7 +227,6 @@ def check_cells(
 
 
 def check_dictionary(feature: FeatureSpec, low: NDArray[np.float64], high: NDArray[np.float64], file: Path) -> None:
-    """Check the values of the codes of a feature."""
     first = int(feature.missing)
     if not _ascends(low[first:], high[first:]) or not np.isnan([low[:first], high[:first]]).all():
         raise damaged_store(f"{file}: a dictionary is not ascending")
@@ -238,7 +235,6 @@ def check_dictionary(feature: FeatureSpec, low: NDArray[np.float64], high: NDArr
 
 
 def check_row_numbers(numbers: NDArray[np.uint64], source_rows: int, file: Path) -> None:
-    """Check the row numbers of a store of a source with `source_rows` rows."""
     if not (_ascends(numbers) and numbers[-1] < source_rows):
         raise FormatError(f"{file}: the row numbers are not ascending; encode again")
 

@@ -114,7 +114,6 @@ class Manifest:
         return {name: size for name, size in sizes.items() if size}
 
     def to_json(self) -> str:
-        """Return the text of manifest.json."""
         entries = {
             "format": json.dumps(FORMAT),
             "version": json.dumps(VERSION),
@@ -218,7 +217,6 @@ def block_count(rows: int) -> int:
 
 
 def block_span(rows: int, block: int) -> range:
-    """Return the numbers of the rows in a block of a table of `rows` rows."""
     return range(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, rows))
 
 

@@ -148,7 +148,6 @@ class BlockChecksums:
             cells = cells[len(piece) :]
 
     def result(self) -> NDArray[np.uint32]:
-        """Return the checksums, [blocks]."""
         return np.array([*self._done, self._crc] if self._rows else self._done, CHECKSUM_TYPE)
 
 
@@ -233,7 +232,6 @@ class _Files:
         os.fsync(self._files[name].fileno())
 
     def close(self) -> dict[str, PartFile]:
-        """Close all files; returns them by name."""
         for file in self._files.values():
             file.close()
         return {name: PartFile(self.path(name), self._size[name], self._crc.get(name, 0)) for name in self._files}
@@ -301,7 +299,6 @@ class PartWriter:
         self._codes = 0
 
     def part(self) -> Part:
-        """Close the files, and return the part."""
         levels = self._levels.close()
         local = self._files.close() | ({LEVELS: PartFile(levels, 0, 0)} if levels else {})
         files = {name: file._replace(path=self._folder / file.path.name) for name, file in local.items()}

@@ -78,7 +78,6 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Rows:
-        """Read the weights and groups of a store."""
         weight = None if store.spec.weight is None else store.weights_of(0, store.rows).astype(np.float64)
         group = None if store.spec.group is None else store.groups_of(0, store.rows).astype(np.int64)
         return cls(weight, group)

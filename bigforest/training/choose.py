@@ -312,7 +312,6 @@ class _Effort(NamedTuple):
 
 
 def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
-    """Return the effort for a table of this size."""
     few = row_count(rows, features, config) < _FEW
     if config.task == "classification" and features > rows:
         return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=2.0, timed=False)

@@ -122,7 +122,6 @@ def parse_duration(text: str | float | None, name: str = "budget", other: str = 
 
 
 def is_comparison(path: Path) -> bool:
-    """Return True for the folder of a comparison, finished or not."""
     return (path / FILE).is_file()
 
 
@@ -200,7 +199,6 @@ class Race:
             raise
 
     def _begin(self) -> tuple[Store, ComparisonState]:
-        """Return the store that all candidates share, and the state of the comparison."""
         run, out = Run.of(self.arguments), self.out
         kept = out / _STORE
         begun = ComparisonState.read(out) if has_begun(out) else None
@@ -317,7 +315,6 @@ class Race:
         self.listener(Notice(f"{counted(trees, 'tree')}: {best} leads, {loss}; {left}"))
 
     def _grow_to(self, state: ComparisonState, name: str, store: Store, trees: int) -> RowScores:
-        """Grow a candidate to this number of trees and return the scores of its rows."""
         (self.out / _FORESTS).mkdir(exist_ok=True)
         folder = _forest_of(self.out, name)
         options = {**state.options, **state.candidates[name], "trees": trees}

@@ -89,12 +89,10 @@ class ComparisonState:
 
     @property
     def retired(self) -> dict[str, str]:
-        """Candidates that have retired, with the reasons."""
         return {name: why for each in self.rounds for name, why in each.retired.items()}
 
     @property
     def racing(self) -> list[str]:
-        """Candidates that have not retired."""
         return [name for name in self.candidates if name not in self.retired]
 
     def write(self, folder: Path) -> None:

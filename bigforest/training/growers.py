@@ -90,7 +90,6 @@ class BoostingGrower(Grower):
         write_tree_votes(directory, self._votes, self._shared.header)
 
     def _grow_part(self, part: range, leaves: LeafWriter, advance: Callable[[int], None]) -> Iterator[TreeArrays]:
-        """Grow the trees of a part, one after the other."""
         store, config, _, _, _ = self._job
         for tree in part:
             self._shared.sampler.draw_boosted(tree, self._weights.weights)

@@ -15,8 +15,8 @@ from bigforest.columns.types import kind_of
 from bigforest.encode.encode import encode
 from bigforest.encode.memory import encode_estimate
 from bigforest.encode.roles import ColumnRoles, column_roles, shape_of
+from bigforest.encode.rows import class_weight_of, for_all_classes
 from bigforest.encode.values import FEW_ROWS
-from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import ConfigError, api, counted
 from bigforest.events import Listener
 from bigforest.execution.compile_stage import ENCODING, is_compiled

@@ -137,7 +137,6 @@ def location_of(data: Any) -> str | None:
 
 
 def is_text(value: Any) -> bool:
-    """Return True for a text that can be a path."""
     return isinstance(value, str) and "\0" not in value
 
 
@@ -210,7 +209,6 @@ class RunFolder:
 
     @property
     def forest(self) -> Path:
-        """Folder of the growing forest."""
         return self.folder / "forest"
 
     @property

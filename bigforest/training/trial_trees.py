@@ -171,7 +171,6 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
 
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
-    """Grow trees on some rows of the store."""
     table = _tables.get(_table_key(store, config), lambda: store.of_rows(trial_rows(store, config)))
     config = replace(config, calibration=None)
     if config.task == "classification":

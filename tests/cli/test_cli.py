@@ -24,7 +24,7 @@ from bigforest.options.train_options import OPTIONS
 from cli import app as app_module
 from cli.app import app
 from cli.config import CONFIG
-from cli.images import IMAGES
+from cli.tables import IMAGES
 from tests.commands import Run
 
 COMMANDS = [

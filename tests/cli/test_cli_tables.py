@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 import bigforest
-from cli.images import images
 from cli.show import choice_lines, mean_error, number_cells, percent, print_table, rounded, share_error, size
-from cli.simulate import simulate
+from cli.tables import images, simulate
 from tests.commands import Run, contents, folder, run
 
 __all__ = ["folder", "run"]  # fixtures

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import bigforest
 from bigforest.columns.dataspec import MAX_WEIGHT, WeightSpec, max_number
-from bigforest.encode.weights import encode_weights
+from bigforest.encode.rows import encode_weights
 from bigforest.errors import BigForestError
 from bigforest.execution.resources import Resources
 from bigforest.planning.memory import BASE_BYTES
