@@ -451,7 +451,7 @@ def _check_plain(folder: Path, path: str | Path) -> None:
 def _partition_files(folder: Path) -> list[Path]:
     """Return the files in folders named by a column and its value, such as `year=2024`, at any depth."""
     paths: list[Path] = []
-    for inner in sorted(at for at in folder.iterdir() if "=" in at.name and (at.is_dir() or _leads_nowhere(at))):
+    for inner in sorted(at for at in folder.iterdir() if "=" in at.name and (at.is_dir() or not at.exists())):
         _readable_files([inner])
         files = _tables_in(inner) or _partition_files(inner)
         folders = [] if files else sorted(at for at in inner.iterdir() if at.name[:1] not in "._" and at.is_dir())
@@ -475,15 +475,17 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _readable_files(files: list[Path]) -> list[Path]:
-    """Return the files. Raises DataError for a link to nothing, a pipe or a device: its rows would be left out."""
+    """Return the files. Raises DataError for a pipe, a device, a link to nothing, and where one was removed since it
+    was listed: its rows would be left out."""
     if odd := [file for file in files if not is_remote(file) and not file.is_file() and not file.is_dir()]:
-        what = "a link to a file that does not exist" if _leads_nowhere(odd[0]) else "a pipe or a device"
-        raise DataError(f"{odd[0]}: it is {what}, so its rows cannot be read; restore it, or move it out of the folder")
+        gone = (
+            "is a link to a file that does not exist"
+            if odd[0].is_symlink()
+            else "was removed while the folder was read"
+        )
+        what = "is a pipe or a device" if odd[0].exists() else gone
+        raise DataError(f"{odd[0]}: it {what}, so its rows cannot be read; restore it, or move it out of the folder")
     return files
-
-
-def _leads_nowhere(path: Path) -> bool:
-    return path.is_symlink() and not path.exists()
 
 
 def _plain_folder(pattern: Path) -> Path:

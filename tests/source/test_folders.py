@@ -153,6 +153,27 @@ def test_folder__pipes_are_not_left_out(tmp_path: Path) -> None:
             open_source(tmp_path / path, scratch=tmp_path)
 
 
+@pytest.mark.parametrize(("removed", "look"), [("k=2", 2), ("2.csv", 1)])
+def test_folder__parts_removed_while_it_is_read_are_not_left_out(
+    removed: str, look: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in ("1.csv", "2.csv") if removed == "2.csv" else ("k=1/1.csv", "k=2/1.csv"):
+        (tmp_path / "t" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "t" / file).write_text("a,b\n1,2\n")
+    is_dir, looks = Path.is_dir, 0
+
+    def remove_and_look(path: Path) -> bool:
+        nonlocal looks
+        looks += path.name == removed
+        if looks == look and path.name == removed:
+            path.rename(tmp_path / "elsewhere")
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", remove_and_look)
+    with pytest.raises(DataError, match=f"{removed}: it was removed while the folder was read, so its rows"):
+        open_source(tmp_path / "t", scratch=tmp_path)
+
+
 def test_folder__leaves_no_rows_out_in_silence(tmp_path: Path) -> None:
     """Files that look like more of the table, and are not read, are named."""
     for file in ("t/1.csv", "t/2.csv.xz", "u/1.csv", "u/year=1/1.csv", "v/year=1/1.csv", "v/year=2/more/1.csv"):
