@@ -161,45 +161,39 @@ class RejectCurve(NamedTuple):
     predicted: NDArray[np.int64]
     wrong: NDArray[np.int64]
 
+    def least_share(self, risk: float) -> float:
+        """Choose the least share of votes for the predicted class at which a row is predicted; infinity to predict
+        none.
+
+        The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The
+        point where it exceeds the risk minimises errors minus `risk` times predicted rows over all thresholds (Chow
+        1970); among ties as many rows as possible are predicted. Raises ConfigError where there are too few rows.
+        """
+        exact, rows = exact_share(risk), int(self.predicted.max(initial=0))
+        if rows * exact < 1:
+            raise ConfigError(
+                f"the forest has {counted(rows, 'row')} out of bag, too few to say where the error exceeds {risk}: "
+                f"this needs {ceil(1 / exact)}; raise {api('reject_above')}, or train on more rows"
+            )
+        exact = exact.limit_denominator(_RISK_PARTS)
+        loss = self.wrong * exact.denominator - self.predicted * exact.numerator
+        best = loss.size - 1 - int(loss[::-1].argmin())
+        if loss[best] > 0:
+            return inf
+        return 0.0 if best == loss.size - 1 else float(self.confidence[best])
+
 
 def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> RejectCurve:
-    """Count the remaining errors if the least certain rows are rejected (Chow 1970); needs at least one row.
+    """Count the remaining errors if the least certain rows are rejected (Chow 1970).
 
     confidence  share of the votes that the predicted class of each row has.
     wrong       True where the predicted class is not the true one.
     """
     order = np.argsort(-confidence, kind="stable")
     values = confidence[order]
-    last = np.append(np.flatnonzero(np.diff(values)), values.size - 1)
+    last = np.flatnonzero(np.diff(values, append=-inf))
     errors = np.cumsum(wrong[order])[last].astype(np.int64)
     return RejectCurve(values[last], (last + 1).astype(np.int64), errors)
-
-
-def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
-    """Choose the least share of votes for the predicted class at which a row is predicted; infinity to predict none.
-
-    The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The point
-    where it exceeds the risk minimises errors minus `risk` times predicted rows over all thresholds (Chow 1970); among
-    ties as many rows as possible are predicted.
-
-    confidence  share of the votes that the predicted class of each row has.
-    wrong       True where the predicted class is not the true one.
-
-    Raises ConfigError where there are too few rows.
-    """
-    exact = exact_share(risk)
-    if confidence.size * exact < 1:
-        raise ConfigError(
-            f"the forest has {counted(confidence.size, 'row')} out of bag, too few to say where the error exceeds "
-            f"{risk}: this needs {ceil(1 / exact)}; raise {api('reject_above')}, or train on more rows"
-        )
-    exact = exact.limit_denominator(_RISK_PARTS)
-    curve = reject_curve(confidence, wrong)
-    loss = curve.wrong * exact.denominator - curve.predicted * exact.numerator
-    best = loss.size - 1 - int(loss[::-1].argmin())
-    if loss[best] > 0:
-        return inf
-    return 0.0 if best == loss.size - 1 else float(curve.confidence[best])
 
 
 def fewest_rows(coverage: float) -> int:

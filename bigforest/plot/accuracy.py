@@ -235,7 +235,7 @@ def limits_table(forest: Forest, risks: Sequence[float] = RISKS) -> pl.DataFrame
     lines = []
     for risk in risks:
         try:
-            least = forest.rules.calibration.least_share(risk)
+            least = curve.least_share(risk)
         except ConfigError:
             continue
         place = int(np.count_nonzero(curve.confidence >= least)) - 1

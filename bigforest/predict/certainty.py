@@ -29,7 +29,6 @@ from bigforest.metrics.conformal import (
     fit_class_sets,
     fit_intervals,
     fit_jackknife,
-    fit_least_share,
     reject_curve,
 )
 
@@ -148,18 +147,10 @@ class Calibration:
             self._left = np.abs(rows.truth - rows.prediction), left
         return fit_jackknife(*self._left, coverage)
 
-    def least_share(self, risk: float) -> float:
-        """Return the minimum share of the votes for a predicted class, see `fit_least_share`."""
-        return fit_least_share(*self._votes(), risk)
-
     def reject_curve(self) -> RejectCurve:
         """Return the error-reject curve of a classification forest."""
-        return reject_curve(*self._votes())
-
-    def _votes(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the confidence of each row, and which rows are wrong."""
         rows = self._rows.chosen(_lowest(self._rows.draw, self._most))
-        return rows.confidence, rows.truth != rows.prediction
+        return reject_curve(rows.confidence, rows.truth != rows.prediction)
 
 
 def _read(files: ForestFiles, classes: int, most: int) -> CalibrationRows:

@@ -243,7 +243,7 @@ class VoteRules:
                 f"{api('coverage')}"
             )
         if reject_above is not None:
-            least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
+            least_share = self.calibration.reject_curve().least_share(_inner_share(reject_above, "reject_above"))
         trained_ties = "lowest" if vote == "stochastic" else files.config.tie_rule  # a stochastic vote has no ties
         whole = vote == files.config.vote and not numbers  # as in the out-of-bag report
         return VoteRule(

@@ -17,7 +17,6 @@ from bigforest.metrics.conformal import (
     fit_by_category,
     fit_class_sets,
     fit_intervals,
-    fit_least_share,
     reject_curve,
 )
 from tests.naive import conformal as naive
@@ -126,22 +125,22 @@ def test_fit_class_sets__as_the_oracle(pairs: list[tuple[int, float]], coverage:
     st.lists(st.tuples(SHARES, st.booleans()), max_size=60),
     st.sampled_from(["0.01", "0.1", "0.2", "0.25", "0.3333333333333333", "0.5", "0.75", "0.99"]),
 )
-def test_fit_least_share__as_isotonic_regression(pairs: list[tuple[float, bool]], risk: str) -> None:
+def test_least_share__as_isotonic_regression(pairs: list[tuple[float, bool]], risk: str) -> None:
     confidence, wrong = (list(column) for column in zip(*pairs, strict=True)) if pairs else ([], [])
     shares, errors = np.array(confidence), np.array(wrong, bool)
     if len(pairs) * Fraction(risk) < 1:
         with pytest.raises(ConfigError, match="too few to say where the error exceeds"):
-            fit_least_share(shares, errors, float(risk))
+            reject_curve(shares, errors).least_share(float(risk))
         return
-    least = fit_least_share(shares, errors, float(risk))
+    least = reject_curve(shares, errors).least_share(float(risk))
     tried = [*confidence, 0.0, 1.0]
     assert [share >= least for share in tried] == naive.answered(confidence, wrong, risk, tried)
 
 
 @pytest.mark.parametrize(("wrong", "least"), [("00101", 0.6), ("1011", 0.8), ("10", 0.0), ("11", np.inf)])
-def test_fit_least_share__of_equal_losses_takes_the_one_that_answers_most(wrong: str, least: float) -> None:
+def test_least_share__of_equal_losses_takes_the_one_that_answers_most(wrong: str, least: float) -> None:
     shares, errors = np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.array([mark == "1" for mark in wrong])
-    assert fit_least_share(shares[: len(wrong)], errors, 0.5) == least
+    assert reject_curve(shares[: len(wrong)], errors).least_share(0.5) == least
 
 
 @given(st.lists(st.tuples(SHARES, st.booleans()), min_size=1, max_size=60))

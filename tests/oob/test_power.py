@@ -154,7 +154,7 @@ def test_sets_and_rejection__are_calibrated_on_the_probabilities(forest: bf.Fore
     covered = own.select(pl.col("set").list.contains(new["y"].cast(own["set"].dtype.inner)))["set"].mean()
     assert covered > 0.85
     some = forest.predict(new, reject_above=0.02)["prediction"]
-    least = forest.rules.calibration.least_share(0.02)
+    least = forest.rules.calibration.reject_curve().least_share(0.02)
     assert some.null_count() == (forest.predict_proba(new).to_numpy().max(axis=1) < least).sum()
     assert report.select(pl.max_horizontal("^p_.*$")).to_series().max() >= least
 
