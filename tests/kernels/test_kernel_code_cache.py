@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 
@@ -26,7 +27,8 @@ def _codes(columns: dict[int, int], rows: int) -> Codes:
     return codes
 
 
-@pytest.mark.parametrize("numbers", [False, True])
+# The copies do not depend on the target, so one is enough of the uncompiled kernels, of which this is the longest test.
+@pytest.mark.parametrize("numbers", [False] if numba.config.DISABLE_JIT else [False, True])
 def test_grow__far_copy_changes_no_tree(numbers: bool) -> None:
     """Rows of wide tables make the near copy small, and only the longer table has a far one."""
     columns, rows, used = 4_500, 10_000, 2_500
