@@ -160,7 +160,8 @@ def frame_from_pandas(frame: Any, reading: Reading = EVERYTHING) -> pl.DataFrame
         kind = getattr(getattr(dtype, "categories", None), "dtype", None)
         if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
             numbered[place] = numbered[place].cat.rename_categories(str)
-    plain = numbered.loc[:, [not _is_object(dtype) for dtype in numbered.dtypes]]
+    # Polars wraps seconds that milliseconds do not hold.
+    plain = numbered.loc[:, [not _is_object(dtype) and "[s" not in str(dtype) for dtype in numbered.dtypes]]
     try:
         columns = dict(zip(plain.columns, pl.from_pandas(plain).get_columns(), strict=True))
     except _PANDAS_FAULTS:
@@ -189,7 +190,7 @@ def _pandas_column(column: Any, name: str, reading: Reading) -> pl.Series:
         zoned = getattr(dtype, "kind", None) == "M" and not isinstance(dtype, np.dtype)
         if zoned or _is_object(dtype) or hasattr(dtype, "pyarrow_dtype"):
             values = _pandas_objects(column)
-        elif dtype == np.longdouble:
+        elif dtype == np.longdouble or (isinstance(dtype, np.dtype) and dtype.kind in "mM"):
             values = _from_numpy(column.to_numpy())
         else:
             values = pl.from_pandas(column.to_frame()).to_series()

@@ -106,7 +106,8 @@ def frame_of(table: Any, where: str, needs: Callable[[str], bool] = _all) -> pl.
 
 
 def as_readable(column: Any) -> Any:
-    """Return an array in a type that Polars takes: runs as single values, times at an odd offset as these in UTC."""
+    """Return an array in a type that Polars takes: runs as single values, times at an odd offset as these in UTC,
+    seconds as milliseconds. Raises ArrowInvalid for times that milliseconds do not hold."""
     if pa.types.is_run_end_encoded(column.type):
         column = compute().run_end_decode(column)
     kind = _readable_type(column.type)
@@ -116,8 +117,12 @@ def as_readable(column: Any) -> Any:
 def _readable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_run_end_encoded(kind):
         return _readable_type(kind.value_type)
-    offset = pa.types.is_timestamp(kind) and kind.tz is not None and _OFFSET.fullmatch(kind.tz)
-    return pa.timestamp(kind.unit, "UTC") if offset else kind
+    # Polars has no seconds, and its own conversion wraps where Arrow's refuses.
+    unit = "ms" if getattr(kind, "unit", None) == "s" else getattr(kind, "unit", None)
+    if pa.types.is_timestamp(kind):
+        offset = kind.tz is not None and _OFFSET.fullmatch(kind.tz)
+        return pa.timestamp(unit, "UTC" if offset else kind.tz)
+    return pa.duration(unit) if pa.types.is_duration(kind) else kind
 
 
 def _sound(column: Any) -> Any:

@@ -302,6 +302,22 @@ def test_times__beyond_the_range_of_a_unit_are_refused(times: Any, tmp_path: Pat
         open_source({"c": times}, scratch=tmp_path)
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("s", "UTC"), pa.duration("s")], ids=str)
+def test_times__of_arrow_in_seconds_beyond_milliseconds_are_refused(kind: Any, tmp_path: Path) -> None:
+    """Polars wraps them without a word."""
+    late = pa.table({"a": pa.array([2**60, 5, None]).cast(kind), "b": [1, 2, 3]})
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_file(file, late.schema) as writer:
+        writer.write_table(late)
+    frames = [late.to_pandas(), late.to_pandas(types_mapper=pd.ArrowDtype)]
+    tables: list[Any] = [late, late.to_reader(), tmp_path / "t.arrow", *frames]
+    for given in tables:
+        with pytest.raises(DataError, match=r"column 'a' .*(out of bounds|beyond the range)"):
+            open_source(given, scratch=tmp_path)
+    early = pa.table({"a": pa.array([10**9, 5, None]).cast(kind)})
+    milliseconds = open_source(early, scratch=tmp_path).column("a").to_physical().to_list()
+    assert milliseconds == [10**12, 5000, None]
+
+
 def test_times__of_a_list_with_missing_ones_need_no_unit_of_their_own(tmp_path: Path) -> None:
     """numpy 2.5 warns of a missing duration without a unit."""
     with warnings.catch_warnings():
