@@ -61,12 +61,15 @@ def test_predict__agrees_with_training(regression: bool, depth: int | None) -> N
 
 @pytest.mark.parametrize("target", [["no", "yes"], [2.0, -1.5]])
 @pytest.mark.parametrize("cells", [[3.5, None], [None, 3.5]])
-def test_train__missing_values_beside_a_single_value(target: list[Any], cells: list[float | None]) -> None:
+@pytest.mark.parametrize("splitter", ["best", "random"])
+def test_train__missing_values_beside_a_single_value(
+    target: list[Any], cells: list[float | None], splitter: str
+) -> None:
     """The split sends missing values to the right and all others to the left."""
     frame = pl.DataFrame({"a": cells[:1] * 7 + cells[1:] * 5, "y": target[:1] * 7 + target[1:] * 5})
-    forest = bf.train(frame, "y", trees=1, bootstrap=False, shrink="off")
+    forest = bf.train(frame, "y", trees=8, splitter=splitter, bootstrap=False, shrink="off")
     assert forest.predict(frame)["prediction"].to_list() == frame["y"].to_list()
-    assert forest.nodes.collect()["weight"].to_list() == ([12, 5, 7] if cells[0] is None else [12, 7, 5])
+    assert forest.nodes.collect()["weight"].to_list() == ([12, 5, 7] if cells[0] is None else [12, 7, 5]) * 8
 
 
 @pytest.mark.parametrize("up", [1, 2])
