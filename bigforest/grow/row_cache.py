@@ -1,19 +1,55 @@
-"""Codes of a table by rows (kernels/columns/row_major.py), which growing in memory reads in addition to those by
-columns. Made once in each process.
+"""Codes of a table by rows, which growing in memory reads in addition to those by columns.
+
+The copy of a whole table is made once in each process (`row_cache_of`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.errors import damaged_store
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.grow.filled_store import ordered_store
-from bigforest.kernels.columns.row_major import empty_rows, fill_rows
-from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.store.store import Store
+
+# Rows copied together. Without these tiles a cell takes up to 12 ns: in blocks of 65,536 rows the cells of a row are a
+# power of two apart, and would share a few lines of the processor's cache.
+_TILE_ROWS = 200
+
+# No copy, for families that read no codes.
+NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32))
+
+
+def new_arrays(*specs: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
+    """Allocate arrays of these shapes and types."""
+    return [np.empty(*spec) for spec in specs]
+
+
+def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
+    """Allocate the transposed copy of the codes, in arrays made by `new`."""
+    return RowMajorCodes(*new(*((matrix.shape[::-1], matrix.dtype) for matrix in codes[:3])))
+
+
+def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> None:
+    """Copy the rows from `start` to before `stop`; about a nanosecond per cell."""
+    pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(codes[:3], by_row, strict=True)
+    for matrix, result in pairs:
+        for begin in range(start, stop, _TILE_ROWS):
+            rows = slice(begin, min(begin + _TILE_ROWS, stop))
+            result[rows] = matrix[:, rows].copy().T
+
+
+def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
+    """Return the transposed copy of the codes, in arrays made by `new`."""
+    by_row = empty_rows(codes, new)
+    fill_rows(codes, by_row, 0, codes.u8.shape[1])
+    return by_row
+
 
 # Rows copied at a time, so that the columns of these rows stay in the cache.
 _COPY_ROWS = 8_192

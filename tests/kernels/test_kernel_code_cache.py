@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
+from bigforest.grow.row_cache import by_rows
 from bigforest.kernels.columns.code_cache import FEWEST_ROWS, make_code_cache
-from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.scan.impurity import GINI, VARIANCE
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget

@@ -59,8 +59,8 @@ from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, featu
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
+from bigforest.grow.row_cache import by_rows
 from bigforest.grow.trees import TreeRows, tree_arrays
-from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, draw_rows, stream_key
 from bigforest.kernels.oblique.directions import draw_axes, project_on_axes

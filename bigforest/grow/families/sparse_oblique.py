@@ -52,10 +52,9 @@ from bigforest.grow.out_of_core.probes import (
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree
-from bigforest.grow.row_cache import RowCache, row_cache_of
+from bigforest.grow.row_cache import RowCache, by_rows, row_cache_of
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
-from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.directions import CHANCE, NORMAL, PLACED, Sparse, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
     ALL,

@@ -48,10 +48,9 @@ from bigforest.grow.out_of_core.requests import SplitRequest, request
 from bigforest.grow.out_of_core.row_file import NodeItems, numbered
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
-from bigforest.grow.row_cache import RowCache
+from bigforest.grow.row_cache import NO_ROWS, RowCache
 from bigforest.grow.trees import TreeRows
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.llvm.bit_sums import WORD

@@ -28,10 +28,9 @@ from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.probes import Direction
 from bigforest.grow.trees import Ends
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
-from bigforest.kernels.common.rng import PURPOSE_GROW, stream_key
+from bigforest.kernels.common.rng import LEFT, PURPOSE_GROW, RIGHT, scramble, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT
-from bigforest.kernels.out_of_core.node_steps import child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.kernels.tree.cut import CutRules, cut_trees
@@ -166,9 +165,10 @@ class UpperTree:
         if cut is None:
             return
         self.newest.append(entry)
-        key_l, key_r = child_keys(node.key)
-        node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant, start)
-        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
+        with np.errstate(over="ignore"):
+            key_l, key_r = scramble(node.key ^ LEFT), scramble(node.key ^ RIGHT)
+        node.left = self._add(key_l, node.depth + 1, cut.left, node.constant, start)
+        node.right = self._add(key_r, node.depth + 1, node.total - cut.left, node.constant, start)
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
         """Record that rows were routed through the newest splits; return the files that are not needed any more.

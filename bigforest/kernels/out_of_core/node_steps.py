@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.common.node_scan import SHIFT32, ZERO, class_of
-from bigforest.kernels.common.rng import LEFT, RIGHT, mix
 from bigforest.kernels.compiler.jit import kernel
 from bigforest.kernels.oblique.directions import draw_cells, draw_column
 from bigforest.kernels.oblique.mean_difference import is_offered
@@ -39,12 +38,6 @@ def draw_order(key, rules, draw):
     for drawn in range(features):
         _, state = draw_feature(draw, drawn, state)
     return wanted_features(rules, key, features)
-
-
-@kernel
-def child_keys(key):
-    """Return the keys of the left and of the right child of the node `key`."""
-    return mix(key ^ LEFT), mix(key ^ RIGHT)
 
 
 @kernel
