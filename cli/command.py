@@ -136,7 +136,7 @@ def _with_progress(
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
     """Set the separator of the tables of a command. Raises ConfigError if none is a CSV file."""
     from bigforest.errors import ConfigError
-    from bigforest.source import SeparatedPath, may_be_csv
+    from bigforest.source.files import SeparatedPath, may_be_csv
 
     if not any(may_be_csv(values[name]) for values, name in tables):
         found = " and ".join(str(values[name]) for values, name in tables)

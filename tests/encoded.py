@@ -10,7 +10,7 @@ from bigforest.encode.roles import column_roles
 from bigforest.events import Listener
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.store.store import Store
 
 DEFAULTS = TrainConfig()

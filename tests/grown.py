@@ -15,7 +15,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import grow_tree
 from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from tests.encoded import encode
 from tests.naive.quick_split import best_split as quick_split

@@ -24,7 +24,7 @@ from bigforest.planning.memory import MemoryEstimate, Shape
 from bigforest.predict.forest import read_forest
 from bigforest.predict.groups import loaded_tree_bytes, survey
 from bigforest.predict.passes import plan_passes
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from tests.predictions import write_predictions
 

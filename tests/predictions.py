@@ -11,7 +11,7 @@ from bigforest.execution.resources import Resources
 from bigforest.predict import files
 from bigforest.predict.forest import Forest
 from bigforest.predict.score import FilePrediction
-from bigforest.source import Source
+from bigforest.source.source import Source
 
 _write = partial(files.write_predictions, proba=False, keep=(), listener=silent, overwrite=False)
 

@@ -12,7 +12,7 @@ import pytest
 
 import bigforest
 from bigforest.columns.types import columns_named, flat_columns
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 

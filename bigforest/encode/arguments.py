@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from bigforest.encode.roles import USUAL_NAMES
 from bigforest.errors import ConfigError, api, shown
 from bigforest.options.values import names_of, plain
-from bigforest.source import Reading, declared_categories
 from bigforest.source.in_memory import with_columns_beside
+from bigforest.source.open import declared_categories
+from bigforest.source.source import Reading
 from bigforest.storage.paths import as_path
 
 

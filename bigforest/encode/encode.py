@@ -46,8 +46,8 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import Task
 from bigforest.planning.sizes import Limits
 from bigforest.progress import watching
-from bigforest.source import Reading, Source, check_csv, open_source, opens_quickly
-from bigforest.source.source import source_of_files
+from bigforest.source.open import check_csv, open_source, opens_quickly
+from bigforest.source.source import Reading, Source, source_of_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, naming_full_disk, staged
 from bigforest.storage.paths import as_path, copy, is_remote, write_atomically
 from bigforest.store.format import STORE

@@ -19,7 +19,7 @@ from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.planning.sizes import Limits
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.array_file import map_file
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE

@@ -27,9 +27,8 @@ from bigforest.errors import DataError, api, listed
 from bigforest.options.train_config import TrainConfig, check_features
 from bigforest.options.values import Task
 from bigforest.planning.memory import Shape, TableTraits
-from bigforest.source import Source
 from bigforest.source.files import find_files
-from bigforest.source.source import reading_parquet
+from bigforest.source.source import Source, reading_parquet
 from bigforest.storage.file_kinds import kind_of_file
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import readable

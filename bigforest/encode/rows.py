@@ -48,7 +48,7 @@ from bigforest.errors import ConfigError, DataError, api, counted, listed
 from bigforest.events import Listener, Notice
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.values import ClassWeight
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.array_file import map_file
 from bigforest.store.format import (
     GROUP_TYPE,

@@ -41,7 +41,7 @@ from bigforest.columns.types import (
 )
 from bigforest.errors import DataError, api, counted
 from bigforest.options.values import Task
-from bigforest.source import Source
+from bigforest.source.source import Source
 
 # Floats, dates or times with more distinct values than this are measurements. Floats with fewer distinct values, all
 # whole, may be meant as classes.

@@ -39,7 +39,7 @@ from bigforest.predict.files import tell_of_training
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
 from bigforest.progress import watching
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.source.spool import read_estimate
 from bigforest.storage.atomic import TemporaryFolder, made_folder, naming_full_disk
 from bigforest.storage.paths import as_path, free_bytes

@@ -39,7 +39,7 @@ from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.groups import LOADING_BYTES, Trees, cut
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
 from bigforest.predict.packed_trees import pack
-from bigforest.source import Source
+from bigforest.source.source import Source
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees

@@ -22,7 +22,7 @@ from bigforest.metrics.numbers import LARGEST
 from bigforest.predict.forest import Forest
 from bigforest.predict.passes import RowsNamed
 from bigforest.predict.rows import UnseenLevels, check_schema
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.array_file import map_file
 from bigforest.storage.atomic import write_whole
 

@@ -28,7 +28,7 @@ from bigforest.images.imageset import (
 )
 from bigforest.options.values import check_flag, check_word, is_integer, plain
 from bigforest.progress import watching
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.file_kinds import kind_of_file
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from bigforest.columns.types import cells, text_of_categories
 from bigforest.encode.roles import USUAL_NAMES, check_column
 from bigforest.errors import ConfigError, DataError, counted, system_error
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.paths import walk
 
 # Larger images are refused before they are decoded: a small file may claim any number of pixels.

@@ -41,7 +41,7 @@ from bigforest.plot.explanations import (
 from bigforest.plot.forest import DEPTH, MOST_DEPTH, depth_chart, importance_chart, leaves_chart, time_chart, tree_chart
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.rows import open_rows
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, check_output, made_folder
 from bigforest.storage.paths import as_path
 

@@ -39,7 +39,7 @@ from bigforest.predict.rows import RowBatch, UnseenLevels, check_schema, open_ro
 from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.vote_rule import VoteRule
 from bigforest.progress import watching
-from bigforest.source import opens_quickly
+from bigforest.source.open import opens_quickly
 from bigforest.source.source import text_name
 from bigforest.storage.atomic import OutputKind, TemporaryFolder, check_output, staged
 from bigforest.storage.file_kinds import KINDS, TEXT
@@ -48,7 +48,7 @@ from bigforest.storage.paths import absolute_path, as_path, downloads, text_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bigforest.source import Source
+    from bigforest.source.source import Source
 
 KIND = "predictions"
 VERSION = 1

@@ -39,8 +39,8 @@ from bigforest.predict.passes import Batch, RowsNamed
 from bigforest.predict.predictor import Predictions, find_leaves
 from bigforest.predict.rows import FEWEST_ROWS, Reader, RowBatch, UnseenLevels, check_schema, reading_of
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source import table_in_memory
 from bigforest.source.in_memory import SparseRows, free_name, is_matrix, is_sparse, plain_array, table_of_list
+from bigforest.source.open import table_in_memory
 
 
 def predict(

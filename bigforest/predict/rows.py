@@ -34,9 +34,9 @@ from bigforest.errors import DataError, api, counted, listed, shown
 from bigforest.events import Listener, Notice
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.progress import watching
-from bigforest.source import Reading, Source, open_source
 from bigforest.source.in_memory import is_missing
-from bigforest.source.source import source_of
+from bigforest.source.open import open_source
+from bigforest.source.source import Reading, Source, source_of
 from bigforest.store.levels import Levels
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.predict.predictor import Predictions
 from bigforest.predict.rows import reading_of
 from bigforest.progress import watching
-from bigforest.source import collected, table_in_memory
 from bigforest.source.in_memory import series_of
+from bigforest.source.open import collected, table_in_memory
 
 if TYPE_CHECKING:
-    from bigforest.source import Source
+    from bigforest.source.source import Source
 
 # Rows whose weights are read together, and about the largest sum of all weights in steps.
 _BATCH_ROWS = 1 << 17

@@ -32,7 +32,7 @@ from bigforest.plot.forest import importance_chart
 from bigforest.plot.plot import Pictures
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.atomic import OutputKind, check_output, staged
 from bigforest.storage.paths import as_path
 

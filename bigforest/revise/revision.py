@@ -53,7 +53,7 @@ from bigforest.predict.passes import default_batch
 from bigforest.predict.predictor import LEAF_CELLS, find_leaves
 from bigforest.predict.rows import UnseenLevels, check_schema, open_rows
 from bigforest.progress import watching
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
 

@@ -31,7 +31,7 @@ from bigforest.predict.predictor import Predictor, RowRouter, chunk_rows
 from bigforest.predict.rows import FeatureMap, RowBatch, UnseenLevels, check_schema, open_rows
 from bigforest.predict.vote_rule import REJECTED
 from bigforest.progress import watching
-from bigforest.source import Source
+from bigforest.source.source import Source
 from bigforest.storage.atomic import OutputKind, TemporaryFolder, staged
 
 # Rows whose labels are checked together.

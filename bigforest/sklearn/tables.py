@@ -16,7 +16,6 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_consi
 from bigforest.columns.types import level_text
 from bigforest.errors import ConfigError, DataError, shown
 from bigforest.options.values import is_integer
-from bigforest.source import table_in_memory
 from bigforest.source.in_memory import (
     arrow_stream,
     frame_from_numpy,
@@ -27,6 +26,7 @@ from bigforest.source.in_memory import (
     plain_array,
     table_of_list,
 )
+from bigforest.source.open import table_in_memory
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:

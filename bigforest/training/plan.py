@@ -34,7 +34,8 @@ from bigforest.options.values import Task
 from bigforest.planning.memory import MemoryEstimate, RunPlan, Shape, StagePlan, combined_estimate, machine_bytes
 from bigforest.planning.sizes import megabytes
 from bigforest.sampling.boosting import check_rows
-from bigforest.source import Reading, Source, check_csv, open_source
+from bigforest.source.open import check_csv, open_source
+from bigforest.source.source import Reading, Source
 from bigforest.source.spool import read_estimate
 from bigforest.storage.paths import as_path, free_bytes
 from bigforest.store.format import block_count, is_meant_as_store

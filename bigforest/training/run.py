@@ -56,8 +56,9 @@ from bigforest.predict.loader import features_at_hand
 from bigforest.predict.packed_trees import PackedTrees
 from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import KNOWN_ROWS, check_validation, write_validation
-from bigforest.source import Source, opens_quickly, separated, separator_of
-from bigforest.source.files import find_files
+from bigforest.source.files import find_files, separated, separator_of
+from bigforest.source.open import opens_quickly
+from bigforest.source.source import Source
 from bigforest.storage.atomic import TemporaryFolder, no_room, replace_output
 from bigforest.storage.paths import as_path, files_in, local_workdir
 from bigforest.store.format import is_meant_as_store

@@ -33,7 +33,7 @@ from bigforest.forest.forest_files import FOREST
 from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.forest.run_file import Origin, Stop
 from bigforest.options.train_config import TrainConfig
-from bigforest.source import separated, separator_of
+from bigforest.source.files import separated, separator_of
 from bigforest.storage.atomic import (
     check_output,
     is_temporary,

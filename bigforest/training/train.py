@@ -29,7 +29,7 @@ from bigforest.options.values import check_amount
 from bigforest.predict.export_file import SUFFIXES, format_of
 from bigforest.predict.forest import Forest, opened_forest, read_forest, trees_alone
 from bigforest.progress import watching
-from bigforest.source import separated
+from bigforest.source.files import separated
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, is_folder
 from bigforest.training.plan import open_table, resolve

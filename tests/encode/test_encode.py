@@ -30,7 +30,7 @@ from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageS
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import USUAL, Limits
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from tests.encoded import encode
 from tests.naive import encode as naive

@@ -41,7 +41,7 @@ from bigforest.encode.roles import column_roles
 from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 data, out, memory, threads, max_bins = sys.argv[1:]
 scratch = Path(out).parent
 config = TrainConfig(max_bins=max_bins if max_bins == "exact" else int(max_bins))

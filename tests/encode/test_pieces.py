@@ -20,7 +20,7 @@ from bigforest.encode import features
 from bigforest.encode.values import DictionaryWriter, Scale, new_bins
 from bigforest.errors import ConfigError, DataError
 from bigforest.planning.sizes import USUAL, Limits
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store import writer
 from bigforest.store.writer import PartWriter
 from tests.encode.test_encode import content, encoded

@@ -24,7 +24,7 @@ from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content
 from tests.encoded import encode

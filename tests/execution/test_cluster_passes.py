@@ -19,7 +19,7 @@ from bigforest.grow.memory import choose_grow_plan
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import Limits
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content
 from tests.encoded import encode

@@ -32,7 +32,7 @@ from bigforest.planning.sizes import Limits
 from bigforest.predict import groups
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.packed_trees import pack
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from tests.forests import random_tree
 from tests.mixed import (
     CATEGORIES,

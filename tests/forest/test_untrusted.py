@@ -19,7 +19,7 @@ import pytest
 import bigforest
 from bigforest.errors import DataError, FormatError
 from bigforest.events import Event, StageAdvanced
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.format import Manifest, is_store
 from tests.fuzz import damage
 from tests.fuzz.corpus import _forged_pages

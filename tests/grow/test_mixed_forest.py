@@ -32,7 +32,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape, TableTraits
 from bigforest.sampling import bags
 from bigforest.sampling.bags import Sampler
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.encoded import encode

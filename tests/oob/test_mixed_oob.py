@@ -20,7 +20,7 @@ from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
 from bigforest.predict import predictor
 from bigforest.sampling.bags import uniform_bag
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from tests.encoded import encode
 from tests.mixed import CATEGORIES, Codes, mixed_rows, mixed_table, mixed_trees, write_mixed

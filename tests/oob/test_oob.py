@@ -35,7 +35,7 @@ from bigforest.predict import groups, predictor
 from bigforest.predict import packed_trees as thresholds_to_codes
 from bigforest.predict.forest import read_forest
 from bigforest.sampling.bags import uniform_bag
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.store import Store
 from bigforest.training.candidates import row_scores
 from tests.encoded import encode

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import bigforest as bf
 from bigforest.errors import ConfigError
 from bigforest.report.report import command, slices, worst_rows
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from cli.app import app
 from tests.plot.test_pictures import heard, table
 

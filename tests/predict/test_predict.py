@@ -28,7 +28,7 @@ from bigforest.predict.packed_trees import pack
 from bigforest.predict.predictor import Predictor
 from bigforest.predict.rows import RowBatch
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from tests.forests import forest_of, random_tree, spec_of
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.predict import decide, sum_of_votes

@@ -17,7 +17,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF
 from bigforest.planning.memory import Shape
 from bigforest.predict import groups
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from tests.forests import forest_of, random_tree, spec_of
 from tests.measured import predict_estimate
 from tests.predict.test_predict import CLASSES, FEATURES, THRESHOLDS, table, trees

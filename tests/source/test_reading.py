@@ -19,7 +19,8 @@ from polars.testing import assert_frame_equal
 
 import bigforest as bf
 from bigforest.errors import DataError
-from bigforest.source import SeparatedPath, open_source
+from bigforest.source.files import SeparatedPath
+from bigforest.source.open import open_source
 
 ROWS = 40
 

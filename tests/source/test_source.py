@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from bigforest.errors import DataError
-from bigforest.source import Source, open_source, spool
+from bigforest.source import spool
 from bigforest.source.in_memory import frame_from_numpy, frame_in_memory
+from bigforest.source.open import open_source
+from bigforest.source.source import Source
 from tests.strategies import cuts, frames
 from tests.thorough import examples
 

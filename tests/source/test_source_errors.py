@@ -19,7 +19,7 @@ import pytest
 import bigforest
 from bigforest import train
 from bigforest.errors import ConfigError, DataError
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.source.source import reading_parquet
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bigforest import predict_file, train
 from bigforest.errors import DataError
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.source.source import FileStamp, stamps_behind, unchanged
 
 ROWS = 300

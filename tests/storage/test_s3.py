@@ -28,7 +28,7 @@ from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.sizes import Limits
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.storage import locks, paths
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path, is_remote, local_path

@@ -27,7 +27,7 @@ from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.row_cache import forget_row_cache, row_cache_of
 from bigforest.options.train_config import TrainConfig
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS, VERSION, is_store
 from bigforest.store.store import Store

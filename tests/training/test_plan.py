@@ -20,7 +20,7 @@ from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import MemoryEstimate, Shape, TableTraits, machine_bytes
-from bigforest.source import open_source
+from bigforest.source.open import open_source
 from bigforest.training import plan as plan_module
 from bigforest.training.plan import resolve, store_disk_bytes
 from bigforest.training.run_folder import Run as TrainingRun
