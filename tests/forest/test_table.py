@@ -29,7 +29,7 @@ from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.parts import check_parts, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.predict.flat_tree import MORE, TERMS
-from bigforest.kernels.predict.pack import SOUND, check_nodes
+from bigforest.kernels.predict.pack import SOUND, WRONG_COUNTS, WRONG_SUMS, check_nodes
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict import groups
 from bigforest.predict.forest import read_forest
@@ -377,6 +377,25 @@ def test_check_nodes__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
             found = check_nodes(state, *here, waiting, rest)
     sound = is_preorder(leaf, *columns) and adds_up(leaf, *columns[:2], counts.tolist())
     assert (found == SOUND and state[4] == 1) == sound
+
+
+@pytest.mark.parametrize(
+    ("weights", "counts", "expected"),
+    [
+        ([5, 2, 3], [[], [], []], SOUND),
+        ([5, 2, 2], [[], [], []], WRONG_SUMS),  # numbers have no counts that would tell
+        ([5, 2, 4], [[], [], []], WRONG_SUMS),
+        ([5], [[2**63, 2**63 + 5]], WRONG_COUNTS),  # 5 modulo 2**64
+    ],
+)
+def test_check_nodes__weights(weights: list[int], counts: list[list[int]], expected: int) -> None:
+    size, width = len(weights), len(counts[0])
+    leaf = np.arange(size) > 0 if size > 1 else np.ones(1, np.bool_)
+    left, right, depth = (np.array(column[:size], np.uint32) for column in ([1, 0, 0], [2, 0, 0], [0, 1, 1]))
+    nodes = np.zeros(size, np.uint32), np.arange(size, dtype=np.uint32), leaf, left, right, depth
+    statistics = np.array(weights, np.uint64), np.array(counts, np.uint64).reshape(size, width)
+    waiting, rest = np.empty((size, 2), np.uint32), np.empty((size + 1, 1 + width), np.uint64)
+    assert check_nodes(np.array([-1, 0, 0, 0, 1, 0]), *nodes, *statistics, waiting, rest) == expected
 
 
 # Whole files and whole forests.
